@@ -210,7 +210,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
-        observe.loader_constructed(self)
+        observe.notify(observe.on_construction, self)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
@@ -256,7 +256,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         return batch_on_host(self, self._epochs)
 
     def _get_iterator(self) -> Any:
-        observe.loader_iterating(self)
+        observe.notify(observe.on_iteration, self)
         if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
         return Iteration(self)
@@ -306,8 +306,9 @@ class DataLoader(compat.TorchDataLoader[T]):
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""
         from .engine.facts import explain
+        from .spec import spec_of
 
-        return explain(self)
+        return explain(spec_of(self), self.statistics(), self._runtime)
 
     def close(self) -> None:
         """End all workers of this loader now, and let go of resident data and page-locked memory.

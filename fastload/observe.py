@@ -1,8 +1,8 @@
-"""What may be observed of the engine. It costs nothing when nobody listens: one look at a name a chunk, below 0.1 µs.
+"""Lets a listener observe the engine. Without one it costs a check for each task, below 0.1 µs.
 
-In: what the engine does, as it does it. Out: calls of a listener, which the engine does not know; it may be put here at
-any time, and is called for what begins after that. A listener never changes what is loaded. Times are in nanoseconds of
-``time.perf_counter_ns``, which all processes of a machine share on Linux.
+In: what the engine does, as it does it. Out: calls of the listener, which may be set at any time: for what begins
+after that. A listener never changes what is loaded. Times are in nanoseconds of ``time.perf_counter_ns``, which
+all processes of a machine share on Linux.
 """
 
 from __future__ import annotations
@@ -12,59 +12,39 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 numbers = itertools.count(1)
-"""Numbers of iterations, unique within a process: a WorkItem bears one to the workers."""
+"""Numbers of iterations, unique within a process: a WorkItem has one."""
 
-
-class Item(Protocol):
-    """A task: see :class:`fastload.work.WorkItem`."""
-
-    @property
-    def iteration(self) -> int:
-        """Number of the iteration."""
-
-    @property
-    def batch_id(self) -> int:
-        """Of the batch, within the iteration."""
-
-    @property
-    def chunk_id(self) -> int:
-        """Of the task, within the batch."""
-
-    @property
-    def indices(self) -> Any:
-        """The samples."""
+TaskId = tuple[int, int, int]
+"""A task: the number of the iteration, of the batch within it, and of the task within the batch."""
 
 
 class Watch(Protocol):
-    """Hears one worker's way of loading. What it returns in the place of something does the same."""
+    """Observes how one worker loads. Each method but the last two returns what to use in place of its argument."""
 
     def samples(self, dataset: Any) -> Any:
-        """Return what to ask for samples in the place of a dataset."""
+        """A dataset."""
 
-    def many(self, get: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what to call in the place of a dataset's ``__getitems__``."""
-
-    def fused(self, fused: Any) -> Any:
-        """Return what to ask in the place of a fused dataset."""
+    def batched(self, source: Any) -> Any:
+        """What returns the samples of a task at once: a dataset's ``__getitems__``, or a fused dataset."""
 
     def stream(self, iterator: Iterator[Any]) -> Iterator[Any]:
-        """Return what to ask in the place of the iterator of an IterableDataset."""
+        """The iterator of an IterableDataset."""
 
     def collate(self, collate: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what to call in the place of a ``collate_fn``, or of what writes rows."""
+        """A ``collate_fn``, or what writes rows."""
 
     def transform(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what to call in the place of a transform of whole batches, known to the user by ``name``."""
+        """A transform of whole batches, known to the user by ``name``."""
 
     def begin(self) -> None:
         """A task begins; what was begun before, and has not ended, does not count."""
 
     def end(self, iteration: int, batch: int, task: int) -> None:
-        """It has ended. ``task``: number within the batch."""
+        """The task has ended. ``task``: its number within the batch."""
 
 
 class Listener(Protocol):
-    """Hears the engine in one process."""
+    """Observes the engine in one process."""
 
     def watch(self, worker_id: int) -> Watch:
         """A worker, or an iteration without workers, is about to load."""
@@ -72,57 +52,33 @@ class Listener(Protocol):
     def begun(self, iterator: Any, loader: Any, iteration: int, since: int) -> None:
         """An iteration over a loader has begun: made from ``since`` until now."""
 
-    def dispatched(self, item: Item, worker_id: int | None, since: int, sampler_ns: int) -> None:
-        """A task was sent to a worker, or to the first idle one (None), after ``sampler_ns`` of drawing its indices."""
+    def dispatched(self, task: TaskId, indices: Any, worker_id: int, since: int, sampler_ns: int) -> None:
+        """A task was sent to a worker (-1: the first idle one), after ``sampler_ns`` of drawing its indices."""
 
-    def arrived(self, item: Item) -> None:
+    def arrived(self, task: TaskId) -> None:
         """The result of a task was read."""
 
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """A delivery, or an iteration without workers, has given a batch to the next stage, or its error."""
 
     def pinning(self, source: Any, pin: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what to call in the place of ``pin``, which gets the batches that ``source`` gives, in order."""
+        """Return what to call in place of ``pin``, which gets the batches that ``source`` gives, in order."""
 
 
 listener: Listener | None = None
-"""Who listens in this process; None: nobody."""
+"""The listener of this process; None: there is none."""
+
+Observer = Callable[[Any], None]
+on_construction: list[Observer] = []
+"""Called with each :class:`fastload.DataLoader` of this process that has been constructed."""
+on_iteration: list[Observer] = []
+"""Called with each :class:`fastload.DataLoader` of this process that is about to begin an iteration."""
 
 
-class LoaderObserver(Protocol):
-    """Is told of each :class:`fastload.DataLoader` of the process, by the loader itself."""
-
-    def constructed(self, loader: Any) -> None:
-        """A loader has been constructed."""
-
-    def iterating(self, loader: Any) -> None:
-        """A loader is about to begin an iteration."""
+def notify(observers: list[Observer], loader: Any) -> None:
+    """Call the observers; they may change the list."""
+    for observer in tuple(observers):
+        observer(loader)
 
 
-loader_observers: list[LoaderObserver] = []
-"""The observers of this process."""
-
-
-def loader_constructed(loader: Any) -> None:
-    """Tell the observers; called by the loader."""
-    for observer in tuple(loader_observers):
-        observer.constructed(loader)
-
-
-def loader_iterating(loader: Any) -> None:
-    """Tell the observers; called by the loader."""
-    for observer in tuple(loader_observers):
-        observer.iterating(loader)
-
-
-__all__ = [
-    "Item",
-    "Listener",
-    "LoaderObserver",
-    "Watch",
-    "listener",
-    "loader_constructed",
-    "loader_iterating",
-    "loader_observers",
-    "numbers",
-]
+__all__ = ["Listener", "TaskId", "Watch", "listener", "notify", "numbers", "on_construction", "on_iteration"]

@@ -28,10 +28,8 @@ MAY_IMPORT_LATER = {
     ("inject.fastload_replacement", "run.installation"),
     ("inject.sitecustomize", "profiling.hooks.start"),
     ("inject.sitecustomize", "run.script_loaders"),
-    ("native.arrays", "transforms.recipe"),
     ("run.adapters", "loader"),
     ("run.installation", "loader"),
-    ("transforms.preview", "device.prefetch"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
@@ -45,7 +43,6 @@ PURE = [
     "profiling.workload",
     "profiling.simulation",
     "profiling.changes",
-    "profiling.calibration",
     "profiling.whatif",
     "profiling.perfetto",
     "profiling.compare",
@@ -197,6 +194,7 @@ def test_what_every_process_runs_imports_only_the_standard_library(name):
         assert root in sys.stdlib_module_names or module in (
             "fastload_hook",
             "fastload_replacement",
+            "fastload.inject",
             "fastload.inject.fastload_hook",
             "fastload.inject.fastload_replacement",
             "fastload.run.targets",

@@ -223,9 +223,9 @@ def test_a_run_inside_a_run_changes_the_environment_once(script: Script) -> None
 def test_the_environment_keeps_the_users_search_path_behind_ours() -> None:
     for before, after in ((None, ""), ("", ""), ("a" + os.pathsep + "b", os.pathsep + "a" + os.pathsep + "b")):
         environment = {} if before is None else {"PYTHONPATH": before}
-        cli.injected_environment(environment)
+        cli.put_first(environment)
         folder = Path(cli.__file__).parent / "inject"
-        assert environment == {"FASTLOAD_INSTALL": "1", "PYTHONPATH": str(folder) + after}
+        assert environment == {"PYTHONPATH": str(folder) + after}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_without_a_word_the_commands_are_listed_with_status_2(capsys: Any) -> No
 
 
 def test_an_interrupted_command_ends_with_status_130_and_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def doctor(options: object, command: list[str]) -> int:
+    def doctor(options: object) -> int:
         """Be interrupted."""
         raise KeyboardInterrupt
 
@@ -281,7 +281,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None
     import sys
     from fastload import cli
 
-    def doctor(options, command):
+    def doctor(options):
         "Say much."
         print("words " * 100_000)
         return 0

@@ -16,7 +16,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,6 @@ from ..errors import one_line
 from . import images
 from .finding import Finding, pip
 
-PYTHON = 3, 11
 REQUIRED = {"torch": "2.6", "torchvision": "0.21", "numpy": "1.26", "rich": "13"}
 """The oldest supported versions, as in pyproject.toml."""
 
@@ -47,13 +45,9 @@ _OPEN_FILES = 1024
 
 
 def python() -> Iterator[Finding]:
-    """Check the interpreter."""
+    """Tell the version of the interpreter; the package cannot be installed with one that is too old."""
     words = f"{platform.python_version()} ({platform.python_implementation()}), {platform.system()}"
-    if sys.version_info[:2] >= PYTHON:
-        yield Finding("Python", "ok", words)
-    else:
-        oldest = ".".join(map(str, PYTHON))
-        yield Finding("Python", "broken", f"{words}; {oldest} or later is needed", remedy=f"uv venv --python {oldest}")
+    yield Finding("Python", "ok", words)
 
 
 def required(name: str) -> Iterator[Finding]:
@@ -91,17 +85,14 @@ def together() -> Iterator[Finding]:
     from torchvision.ops import nms
 
     try:
-        kept = nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([1.0]), 0.5)
-        right = torch.from_numpy(np.arange(3)).sum().item() == 3 and kept.tolist() == [0]
+        torch.from_numpy(np.arange(3)).sum()
+        nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([1.0]), 0.5)
     except Exception as error:  # of missing operators, or arrays of another version
         packages = " ".join(f"'{name}>={REQUIRED[name]}'" for name in ("torch", "torchvision", "numpy"))
         words = f"torch, torchvision and numpy do not fit each other: {one_line(error)}"
         yield Finding("together", "broken", words, remedy=pip(f"--force-reinstall {packages}"))
-        return
-    if right:
-        yield Finding("together", "ok", "torchvision's operators and numpy's arrays work in torch")
     else:
-        yield Finding("together", "broken", "torch, torchvision and numpy give wrong results with each other")
+        yield Finding("together", "ok", "torchvision's operators and numpy's arrays work in torch")
 
 
 def seeding() -> Iterator[Finding]:
@@ -145,11 +136,11 @@ def cuda() -> Iterator[Finding]:
         about = torch.cuda.get_device_properties(index)
         words = f"{about.name}, {in_words(about.total_memory)}, compute capability {about.major}.{about.minor}"
         try:
-            right = (torch.ones(1, device=f"cuda:{index}") + 1).item() == 2
+            (torch.ones(1, device=f"cuda:{index}") + 1).item()
         except RuntimeError as error:
             yield Finding(name, "broken", f"{words}: {one_line(error)}")
         else:
-            yield Finding(name, "ok" if right else "broken", words if right else f"{words}: 1 + 1 is not 2")
+            yield Finding(name, "ok", words)
 
 
 def _driver() -> str | None:
@@ -176,8 +167,7 @@ def nvjpeg() -> Iterator[Finding]:
     except RuntimeError as error:
         yield Finding("nvJPEG", "absent", one_line(error), "files are decoded on the CPU")
         return
-    right = tuple(image.shape) == (3, *images.SIDES)
-    yield Finding("nvJPEG", "ok" if right else "costs", f"decodes to {list(image.shape)}")
+    yield Finding("nvJPEG", "ok", f"decodes to {list(image.shape)}")
 
 
 def triton() -> Iterator[Finding]:
@@ -191,13 +181,10 @@ def triton() -> Iterator[Finding]:
     if available(torch.device("cuda", torch.cuda.current_device())):
         yield Finding("Triton kernel", "ok", "is used for batches on the device")
         return
+    why = "it needs Triton 3.6, compute capability 8.0, a C compiler and Python's headers"
+    remedy = "apt-get install -y gcc libc6-dev python3-dev"
     if os.environ.get("FASTLOAD_TRITON") == "0":
         why, remedy = "FASTLOAD_TRITON=0 switches it off", "unset FASTLOAD_TRITON"
-    elif importlib.util.find_spec("triton") is None:
-        why, remedy = "triton is not installed", "install a build of torch that includes it"
-    else:
-        why = "it needs Triton 3.6, compute capability 8.0, a C compiler and Python's headers"
-        remedy = "apt-get install -y gcc libc6-dev python3-dev"
     cost = "torch's operations are used instead: more passes over the batch"
     yield Finding("Triton kernel", "absent", why, cost, remedy)
 

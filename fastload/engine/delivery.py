@@ -323,7 +323,9 @@ class Delivery:
             try:
                 self._submit(item, worker_id)
                 if observe.listener is not None and since:
-                    observe.listener.dispatched(item, worker_id, since, sampler_ns)
+                    task = item.iteration, item.batch_id, item.chunk_id
+                    worker = -1 if worker_id is None else worker_id
+                    observe.listener.dispatched(task, item.indices, worker, since, sampler_ns)
                     since, sampler_ns = time.perf_counter_ns(), 0
             except Exception as error:  # indices that cannot be pickled
                 batch.error = batch.error or error
@@ -377,7 +379,7 @@ class Delivery:
             self._stale_done(item)
             return
         if observe.listener is not None:
-            observe.listener.arrived(item)
+            observe.listener.arrived((item.iteration, item.batch_id, item.chunk_id))
         batch = epoch.batches.get(item.batch_id)
         if batch is None:  # dropped with its worker's replica
             self._pool.slots.release(item.slot)

@@ -1,6 +1,6 @@
 """How a loader works with its dataset and arguments, and why, in words.
 
-In: a loader, what was decided for it, and its counts. Out: lines for a person. Nothing is changed.
+In: a spec, and what the loader counted and keeps. Out: lines for a person. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from ..base.memory import in_words
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
 from ..keys import seeding
-from ..spec import Spec, spec_of
+from ..spec import Spec
 from .fusing import decoder_of, images_in_words, plan_of, why_not_there
+from .sources import Runtime
+from .statistics import Statistics
 
 # Failed samples that are listed.
 _LISTED = 5
 
 
-def explain(loader: Any) -> str:
-    """Return a line for each thing that was decided for a :class:`fastload.DataLoader`."""
-    lines, spec = facts(loader), spec_of(loader)
+def explain(spec: Spec, statistics: Statistics, runtime: Runtime) -> str:
+    """Return a line for each thing that was decided for a spec."""
+    lines = facts(spec, statistics, runtime)
     plan = plan_of(spec)
     if plan is not None:
         table = str(plan).splitlines()
-        place = int(loader.resident is not None)
+        place = int(spec.resident is not None)
         why = why_not_there(spec)
-        if plan.fused and loader.device is not None and why is not None:
+        if plan.fused and spec.device is not None and why is not None:
             table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
         if plan.fused and any(part.source.size is None for part in plan.parts):
@@ -36,12 +38,11 @@ def explain(loader: Any) -> str:
     return "\n".join(f"{name:<12}{words}" for name, words in lines)
 
 
-def facts(loader: Any) -> list[tuple[str, str]]:
+def facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tuple[str, str]]:
     """Return what was decided, all but the fusion: names and words."""
-    spec, statistics = spec_of(loader), loader.statistics()
     lines: list[tuple[str, str]] = []
-    if loader.resident is not None:
-        lines.append(("resident", _resident(loader, statistics)))
+    if spec.resident is not None:
+        lines.append(("resident", _resident(spec, statistics, runtime.resident)))
     lines += _workers(spec, statistics)
     lines.append(("order", spec.order_reason))
     lines.append(("seeding", spec.seeding_reason))
@@ -51,14 +52,14 @@ def facts(loader: Any) -> list[tuple[str, str]]:
     images = images_in_words(spec)
     if images is not None:
         lines.append(("images", images))
-    if loader.device is not None:
-        ahead = f"{loader.device}, {loader.prefetch_to_device} batches ahead"
-        lines.append(("device", ahead + _way_to_device(loader, statistics)))
-    if loader.batch_transform is not None:
-        name = getattr(loader.batch_transform, "__name__", loader.batch_transform)
+    if spec.device is not None:
+        ahead = f"{spec.device}, {spec.prefetch_to_device} batches ahead"
+        lines.append(("device", ahead + _way_to_device(spec, statistics, runtime.page_lock)))
+    if spec.batch_transform is not None:
+        name = getattr(spec.batch_transform, "__name__", spec.batch_transform)
         lines.append(("transform", f"of whole batches: {name}"))
-    if loader.on_error != "raise":
-        lines += _failures(loader, statistics)
+    if spec.on_error != "raise":
+        lines += _failures(spec, statistics, runtime.counts.failures)
     if statistics.batches:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
@@ -69,7 +70,7 @@ def facts(loader: Any) -> list[tuple[str, str]]:
     return lines
 
 
-def _workers(spec: Spec, statistics: Any) -> Iterator[tuple[str, str]]:
+def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     if statistics.resident is not None:
         yield "workers", "none: batches are gathered inside next()"
         return
@@ -95,19 +96,18 @@ def _workers(spec: Spec, statistics: Any) -> Iterator[tuple[str, str]]:
     yield "in flight", f"{most}, {'in order' if spec.in_order else 'as they are completed'}"
 
 
-def _failures(loader: Any, statistics: Any) -> Iterator[tuple[str, str]]:
-    done = "left out of their batches" if loader.on_error == "skip" else "replaced by others, which their keys choose"
-    yield "on error", f"samples that cannot be loaded are {done}; at most {loader.max_errors} in an epoch"
+def _failures(spec: Spec, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:
+    done = "left out of their batches" if spec.on_error == "skip" else "replaced by others, which their keys choose"
+    yield "on error", f"samples that cannot be loaded are {done}; at most {spec.max_errors} in an epoch"
     if statistics.failed_samples:
-        last = loader.failed_samples()[-_LISTED:]
+        last = list(failures.recent)[-_LISTED:]
         yield "failed", f"{statistics.failed_samples} samples so far; the last {len(last)}:"
         yield from (("", str(failed)) for failed in last)
 
 
-def _resident(loader: Any, statistics: Any) -> str:
-    residents = loader._runtime.resident
+def _resident(spec: Spec, statistics: Statistics, residents: Any) -> str:
     if residents is None:
-        return f"{loader.resident}: the dataset is read once, when the first iteration begins"
+        return f"{spec.resident}: the dataset is read once, when the first iteration begins"
     why = "".join(f"; {reason}" for reason in residents.refused)
     if residents.columns is None:
         return f"no: the dataset is loaded anew in each epoch{why}"
@@ -115,9 +115,8 @@ def _resident(loader: Any, statistics: Any) -> str:
     return f"{len(residents.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
 
 
-def _way_to_device(loader: Any, statistics: Any) -> str:
-    page_lock = loader._runtime.page_lock
-    if page_lock_for(device_or_cpu(loader.device)) is None or not statistics.batches or statistics.resident is not None:
+def _way_to_device(spec: Spec, statistics: Statistics, page_lock: Any) -> str:
+    if page_lock_for(device_or_cpu(spec.device)) is None or not statistics.batches or statistics.resident is not None:
         return ""
     if page_lock is None or page_lock.outcome is None:
         return ", through a staging copy: they do not lie in slots"

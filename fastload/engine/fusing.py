@@ -19,7 +19,7 @@ from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
 from ..errors import ConfigError
-from ..spec import Spec, spec_of
+from ..spec import Spec
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
@@ -85,11 +85,10 @@ def plan_of(spec: Spec) -> Plan | None:
     return _planned(spec)[0] if spec.fuse is True else None
 
 
-def possible_plan(loader: Any) -> Plan | str:
+def possible_plan(spec: Spec) -> Plan | str:
     """Return the plan that ``fuse=True`` would carry out, asked for or not; or why there is none."""
-    if loader.seeding == "torch":
+    if spec.seeding == "torch":
         return "seeding='torch' draws from torch's streams"
-    spec = spec_of(loader)
     return _why_not_by_index(spec) or _planned(spec)[0]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import observe
 from ..errors import NothingLeft
@@ -16,15 +16,6 @@ from ..keys.preserving import VisitingSeeder
 from ..spec import Spec
 from ..work import Batch, Counts, EpochWork, Replica, Shard
 from ..workers.fetch import Fetcher, Job
-
-
-class _Drawn(NamedTuple):
-    """An index batch that the sampler has drawn: see :class:`fastload.observe.Item`."""
-
-    iteration: int
-    batch_id: int
-    chunk_id: int
-    indices: Any
 
 
 class InlineSource:
@@ -97,8 +88,8 @@ class InlineSource:
             return next(self._indices)
         since = time.perf_counter_ns()
         index = next(self._indices)
-        item = _Drawn(self.iteration, self._num_given, 0, index)
-        listener.dispatched(item, None, since, time.perf_counter_ns() - since)
+        task = self.iteration, self._num_given, 0
+        listener.dispatched(task, index, 0, since, time.perf_counter_ns() - since)
         return index
 
     def _load(self) -> Batch:

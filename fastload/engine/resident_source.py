@@ -41,7 +41,7 @@ from ..work import Batch, EpochWork
 _AT_ONCE_ON_HOST = 1 << 20
 _AT_ONCE_ON_DEVICE = 1 << 26
 
-_OURS = f"{__package__}.transforms."
+_OURS = "fastload.transforms."
 
 
 class _Batch(NamedTuple):
@@ -49,15 +49,6 @@ class _Batch(NamedTuple):
 
     rows: Rows
     draws: Draws
-
-
-class _Drawn(NamedTuple):
-    """Indices that were drawn: see :class:`fastload.observe.Item`."""
-
-    iteration: int
-    batch_id: int
-    chunk_id: int
-    indices: Any
 
 
 class _Heard:
@@ -76,8 +67,8 @@ class _Heard:
 
     def drawn(self, indices: Any, since: int) -> None:
         """The indices of the next batch were drawn, or there was an error in their place."""
-        item = _Drawn(self.iteration, self._num_drawn, 0, indices)
-        self._listener.dispatched(item, None, since, time.perf_counter_ns() - since)
+        task = self.iteration, self._num_drawn, 0
+        self._listener.dispatched(task, indices, 0, since, time.perf_counter_ns() - since)
         self._num_drawn += 1
 
     def given(self, iterator: Any, failed: bool) -> None:

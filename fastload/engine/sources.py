@@ -101,7 +101,7 @@ class Origin(NamedTuple):
 
 def open_source(spec: Spec, runtime: Runtime, origin: Origin) -> Opened:
     """Open a source that loads samples from a dataset: with workers, which are started, or without."""
-    job, tail = _make_job(spec, runtime, origin)
+    job, tail = make_job(spec, runtime, origin)
     if spec.num_workers == 0:
         from .inline import InlineSource
 
@@ -127,7 +127,7 @@ def open_source(spec: Spec, runtime: Runtime, origin: Origin) -> Opened:
     return Opened(Delivery(pool, spec, runtime.book, runtime.counts), pool, tail)
 
 
-def _make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transform | None]:
+def make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transform | None]:
     """Return what the workers do, and what the device does with their batches before they are the user's."""
     init_fn = spec.worker_init_fn
     if compat.is_data_pipe(spec.dataset):
@@ -164,4 +164,4 @@ def _make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transf
     return job, tail
 
 
-__all__ = ["Opened", "Origin", "Runtime", "open_source"]
+__all__ = ["Opened", "Origin", "Runtime", "make_job", "open_source"]

@@ -10,23 +10,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch.utils.data import IterableDataset
 
 from ..base import compat
 from ..device.batch_keys import BatchKeys
-from ..engine.fusing import fused_of
+from ..engine.sources import Origin, make_job
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
-from ..sampling.epochs import KnownBatches, known_batches, repeats_from, seed_of
+from ..sampling.epochs import KnownBatches, repeats_from
 from ..sampling.samplers import as_integer, check_epoch
-from ..spec import decodes_late, spec_of
+from ..spec import Spec, spec_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
-from ..work import Batch
-from ..workers.fetch import Fetcher, Job
-from ..workers.on_error import error_policy_of
+from ..transforms.draws import Draws
+from ..work import Batch, Shard
+from ..workers.fetch import Fetcher
 
 # Positions that are searched at once.
 _SEARCHED = 1 << 16
@@ -64,58 +63,52 @@ def replay(
         >>> fastload.replay(loader, 0, int(indices[3]))[1] == float(noise[3])
         True
     """
-    seed = seed_of(loader)
-    if isinstance(loader.dataset, IterableDataset) or seed is None or loader.seeding == "torch":
+    spec = spec_of(loader)
+    if spec.iterable or spec.sample_seed is None or spec.seeding == "torch":
         raise ConfigError(
             "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
-            f"seed=..., got seed={loader.seed!r}, seeding={loader.seeding!r}, a {type(loader.dataset).__name__}"
+            f"seed=..., got seed={spec.seed!r}, seeding={spec.seeding!r}, a {type(spec.dataset).__name__}"
         )
     epoch, position = check_epoch(epoch), as_integer(position)
     if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):
         raise ConfigError(f"position must be an integer of at least 0, got {position=}")
-    known = known_batches(loader)
-    known = known and known.from_position(0)
-    index, position = _found(
-        known, epoch, index, position, needs_position=compat.batch_getter(loader.dataset) is not None
-    )
-    sample = _loaded(loader, seed, known, epoch, index, position)
-    return _transformed(loader, seed, known, epoch, index, position, sample) if transformed else sample
+    known = spec.known and spec.known.from_position(0)
+    by_batch = compat.batch_getter(spec.dataset) is not None
+    index, position = _found(known, epoch, index, position, needs_position=by_batch)
+    # One sample, on the CPU, of the order of all ranks.
+    shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
+    decoder = "auto" if spec.decoder == "nvjpeg" else spec.decoder
+    alone = replace(spec, device=None, decoder=decoder, num_workers=0, auto_collation=True, drop_last=False)
+    job, _ = make_job(replace(alone, worker_init_fn=None), loader._runtime, Origin(spec.dataset, shard=shard))
+    libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
+    fetcher = Fetcher(job, 0, "", libraries)
+    with preserved_global_generators(), libraries.adopted():
+        if known is None or not by_batch:
+            sample = _own(fetcher, fetcher.load([index], epoch, position), 0)
+        else:  # such a dataset loads a batch at once, and is seeded for all of it
+            positions = _batch_around(known, position)
+            indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
+            samples = fetcher.load(indices, epoch, int(positions[0]))
+            sample = _own(fetcher, samples, positions.tolist().index(position))
+    if not transformed:
+        return sample
+    keys = BatchKeys(seed=spec.sample_seed, ids_are_indices=spec.ids_are_indices, stride=1, length=repeats_from(shard))
+    return _transformed(spec, index, sample, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
 
 
-def _transformed(
-    loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int, sample: Any
-) -> Any:
-    spec, transform = spec_of(loader), loader.batch_transform
-    if not isinstance(transform, Transform) or transform.mixes or not loader._auto_collation:
+def _transformed(spec: Spec, index: Any, sample: Any, draws: Draws) -> Any:
+    transform = spec.batch_transform
+    if not isinstance(transform, Transform) or transform.mixes or not spec.auto_collation:
         raise ConfigError(
             "transformed=True is for a batch_transform of fastload.transforms that changes each sample by itself, got "
             f"{transform!r}"
         )
-    keys = BatchKeys(
-        seed=seed,
-        ids_are_indices=spec.ids_are_indices,
-        stride=1,
-        length=0 if known is None else repeats_from(known.rows.shard),
-    )
-    batch = loader.collate_fn([sample])
+    batch = spec.collate_fn([sample])
     if (number := len(images_of(batch))) != 1:
         raise ConfigError(
             f"transformed=True is for samples of one image, and collate_fn makes {number} of sample {index}"
         )
-    return on_batches(transform)(batch, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
-
-
-def _loaded(loader: Any, seed: int, known: KnownBatches | None, epoch: int, index: Any, position: int) -> Any:
-    libraries = LibraryGenerators(loader.dataset, then=seeding.GlobalSeeder())
-    fetcher = Fetcher(_job_of(loader, seed, known), 0, "", libraries)
-    with preserved_global_generators(), libraries.adopted():
-        if compat.batch_getter(loader.dataset) is None or known is None:
-            return _own(fetcher, fetcher.load([index], epoch, position), 0)
-        # Such a dataset loads a batch at once, and is seeded for all of it.
-        positions = _batch_around(known, position)
-        indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
-        samples = fetcher.load(indices, epoch, int(positions[0]))
-        return _own(fetcher, samples, positions.tolist().index(position))
+    return on_batches(transform)(batch, draws)
 
 
 def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
@@ -132,30 +125,6 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
                 f"({failure.error}: {failure.message}); on_error='raise' shows the whole error"
             )
     return samples[row - sum(failure.row < row for failure in left_out)]
-
-
-def _job_of(loader: Any, seed: int, known: KnownBatches | None) -> Job:
-    shard = known.rows.shard if known is not None else None
-    spec = spec_of(loader)
-    fused = fused_of(spec, loader._runtime, seed, split=False)[0]
-    return Job(
-        dataset=loader.dataset,
-        collate_fn=loader.collate_fn,
-        auto_collation=True,
-        drop_last=False,
-        iterable=False,
-        seed=seed if spec.seeded else None,
-        ids_are_indices=spec.ids_are_indices,
-        stride=1,
-        length=0 if shard is None else repeats_from(shard),
-        base_seed=0,
-        num_workers=0,
-        shared_seed=None,
-        worker_init_fn=None,
-        fused=fused,
-        late=decodes_late(spec, fused),
-        error_policy=error_policy_of(spec, seed),
-    )
 
 
 def _found(

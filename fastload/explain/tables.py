@@ -21,6 +21,7 @@ from ..errors import one_line
 from ..images.native_jpeg import NativeDecoder
 from ..loader import DataLoader
 from ..run.targets import UsageError
+from ..spec import spec_of
 from ..tune.runner import name_of, sized
 from .advice import advice_for
 
@@ -59,12 +60,13 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
 
 def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
+    spec = spec_of(loader)
     words = Table(box=None, pad_edge=False, show_header=False)
     words.add_column(style="dim", no_wrap=True)
     words.add_column()
-    for name, text in facts(loader):
+    for name, text in facts(spec, loader.statistics(), loader._runtime):
         words.add_row(name, text)
-    plan = possible_plan(loader)
+    plan = possible_plan(spec)
     if loader.fuse is True:
         heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"
     else:

@@ -104,7 +104,7 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     loader = main_loader(rank)
     settings = rank.loaders.get(loader, {})
     within = _time_of(steady)
-    workers = worker_statistics(rank, loader, within, trace.versions.get("python", ""))
+    workers = worker_statistics(rank, loader, within)
     if CACHE_HITS in trace.missing:  # with --cold the share of hits says nothing
         workers.cache_hit = None
     slow = slow_samples(tasks_of(rank, loader, within), rank.files)

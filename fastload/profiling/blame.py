@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
@@ -218,8 +218,8 @@ class _Attribution:
                 of_worker[batch.loader, task.worker].append(task)
                 place = batch.iterator, task.worker
                 first[place] = min(first.get(place, task), task, key=lambda one: one.begun)
-        firsts = {id(task) for task in first.values()}
-        self._workers = {key: WorkerTimes(tasks, firsts) for key, tasks in of_worker.items()}
+        self._firsts = {id(task) for task in first.values()}
+        self._workers = {key: WorkerTimes(tasks) for key, tasks in of_worker.items()}
         drawn = [(batch.drawn, batch.sampler_ns or 0) for batch in batches if batch.drawn is not None]
         self._drawn = sorted(drawn, key=lambda one: one[0].begun)
         self._drawn_until = list(accumulate((span.ended for span, _ in self._drawn), max))
@@ -262,8 +262,8 @@ class _Attribution:
             if pinned is not None:
                 at = self._main(parts, at, min(ended, pinned.begun), "main-thread")
         else:
-            handed = task.dispatched if task.dispatched is not None else (begun if drawn is None else drawn.ended)
-            at = self._main(parts, at, min(ended, handed, task.begun), "main-thread")
+            sent = task.dispatched if task.dispatched is not None else (begun if drawn is None else drawn.ended)
+            at = self._main(parts, at, min(ended, sent, task.begun), "main-thread")
             at = self._queue(parts, task, at, min(ended, max(at, task.begun)))
             at = self._task(parts, task, at, ended)
             arrived = task.arrived
@@ -315,29 +315,15 @@ class _Attribution:
         """The result of a task was on its way; while its worker was at another task, that is what took the time.
 
         With faster transport the loop would wait for the worker all the same, and transport is slow because the worker
-        has the core, or the interpreter.
+        has the core, or the interpreter. With too few cores, what brings the batch waited for one too.
         """
-        at = begun
-        if ended > begun:
-            loader = self._loader_of[id(done)]
-            for task in self._workers[loader, done.worker].after(begun):
-                if at >= ended:
-                    break
-                at = self._moving(parts, at, min(ended, task.begun), state, self._core_wait[loader], in_main)
-                at = self._task(parts, task, at, ended)
-            self._moving(parts, at, ended, state, self._core_wait[loader], in_main)
-        return max(begun, ended)
-
-    def _moving(
-        self, parts: dict[str, int], begun: int, ended: int, state: str, core_wait: float, in_main: bool
-    ) -> int:
-        """The batch was in a ``state`` that needs a core, for which there may be too few."""
-        if ended > begun:
+        core_wait = self._core_wait[self._loader_of[id(done)]]
+        for first, last, _ in self._beside_tasks(parts, done, begun, ended):
             found: dict[str, int] = defaultdict(int)
             if in_main:
-                self._main(found, begun, ended, state)
+                self._main(found, first, last, state)
             else:
-                found[state] = ended - begun
+                found[state] = last - first
             waited = round(core_wait * found[state])
             found[state] -= waited
             found["run-queue"] += waited
@@ -346,19 +332,24 @@ class _Attribution:
 
     def _queue(self, parts: dict[str, int], awaited: Task, begun: int, ended: int) -> int:
         """A task was in its worker's queue: what the worker did instead took the time."""
-        at = begun
-        if ended > begun:
-            worker = self._workers[self._loader_of[id(awaited)], awaited.worker]
-            for task in worker.after(begun):
-                if at >= ended:
-                    break
-                until = min(ended, max(at, task.begun))
-                if until > at:
-                    parts["startup" if worker.is_first(task) else "queued"] += until - at
-                at = until if task is awaited else self._task(parts, task, until, ended)
-            if ended > at:
-                parts["queued"] += ended - at
+        for first, last, task in self._beside_tasks(parts, awaited, begun, ended):
+            parts["startup" if id(task) in self._firsts else "queued"] += last - first
         return max(begun, ended)
+
+    def _beside_tasks(
+        self, parts: dict[str, int], of: Task, begun: int, ended: int
+    ) -> Iterator[tuple[int, int, Task | None]]:
+        """Add what the worker of a task did at other tasks; yield when it did nothing, and the task that followed."""
+        at = begun
+        for task in self._workers[self._loader_of[id(of)], of.worker].after(begun):
+            if at >= ended:
+                return
+            until = min(ended, max(at, task.begun))
+            if until > at:
+                yield at, until, task
+            at = until if task is of else self._task(parts, task, until, ended)
+        if ended > at:
+            yield at, ended, None
 
     def _task(self, parts: dict[str, int], task: Task, begun: int, ended: int) -> int:
         """A worker was at a task, for as much of it as lies in the time."""
@@ -410,11 +401,9 @@ def _spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
     left = ns
     largest = max(shares, key=lambda state: shares[state])
     for state, share in shares.items():
-        if state != largest and share > 0:
-            part = ns * share // total
-            if part:
-                into[state] += part
-                left -= part
+        if state != largest and (part := ns * share // total) > 0:
+            into[state] += part
+            left -= part
     if left:
         into[largest] += left
 
@@ -434,16 +423,12 @@ def _last_task(batch: Batch) -> Task | None:
 
 def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:
     """Return for each batch when the first of the later ones of its epoch was complete."""
-    of_epoch: dict[int, list[Batch]] = defaultdict(list)
-    for batch in batches:
-        of_epoch[batch.iterator].append(batch)
+    earliest: dict[int, int] = {}
     found: dict[tuple[int, int], int] = {}
-    for iterator, members in of_epoch.items():
-        earliest: int | None = None
-        for batch in sorted(members, key=lambda one: -one.number):
-            if earliest is not None:
-                found[iterator, batch.number] = earliest
-            arrived = batch.arrived if batch.arrived is not None else batch.worked
-            if arrived is not None:
-                earliest = arrived if earliest is None else min(earliest, arrived)
+    for batch in sorted(batches, key=lambda one: -one.number):
+        if batch.iterator in earliest:
+            found[batch.iterator, batch.number] = earliest[batch.iterator]
+        arrived = batch.arrived if batch.arrived is not None else batch.worked
+        if arrived is not None:
+            earliest[batch.iterator] = min(earliest.get(batch.iterator, arrived), arrived)
     return found

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from .overheads import in_processes, in_threads
 from .simulation import LoaderModel, Order
 from .trials import AS_BEFORE, Cost, CostRatio, chosen
-from .workload import BatchWork, Part, Workload
+from .workload import BatchWork, Part, Workload, total
 
 SETTINGS = (
     *("num_workers", "prefetch_factor", "in_order", "engine", "fuse", "seeding", "worker_method"),
@@ -30,15 +30,13 @@ _DECODING = ("decode", "imread")
 def model_of(workload: Workload) -> LoaderModel:
     """Return the model of the loader that was recorded."""
     loader = workload.loader
-    order: Order = (
-        "sample" if loader.get("engine") == "fastload" else "any" if loader.get("in_order") is False else "batch"
-    )
+    order: Order = "batch" if loader.get("in_order") is not False else "any"
     return LoaderModel(
         workers=int(loader.get("num_workers") or 0),
         prefetch=int(loader.get("prefetch_factor") or 2),
         order="sample" if loader.get("engine") == "fastload" else order,
         whole=loader.get("collate") not in (None, "default_collate"),
-        pin=any(batch.pin_ns for epoch in workload.epochs for batch in epoch),
+        pin=any(batch.pin_ns for batch in workload.batches),
         persistent=bool(loader.get("persistent_workers")),
         cores=float(workload.cores),
         paces=workload.paces,
@@ -48,32 +46,27 @@ def model_of(workload: Workload) -> LoaderModel:
 
 def _device_lag(workload: Workload) -> int:
     """Return how many steps the device may lag behind: none if the loop takes about as long per step as the device."""
-    both = [(sum(batch.loop), batch.device_ns) for epoch in workload.epochs for batch in epoch if batch.device_ns]
+    both = [(sum(batch.loop), batch.device_ns) for batch in workload.batches if batch.device_ns]
     waits = sum(loop for loop, _ in both) >= 0.8 * sum(device for _, device in both)
     return 0 if waits else _STEPS_AHEAD
 
 
 def has_copies(workload: Workload) -> bool:
-    """Whether the loop waited for copies to a device."""
-    return any(batch.copy_ns for epoch in workload.epochs for batch in epoch)
+    """Return whether the loop waited for copies to a device."""
+    return any(batch.copy_ns for batch in workload.batches)
 
 
 def changed_model(model: LoaderModel, settings: Mapping[str, Any]) -> LoaderModel:
     """Return the model with changed settings.
 
     Raises:
-        ConfigError: a setting does not exist, or has a value that is not supported.
+        ConfigError: a setting has a value that is not supported.
     """
-    if unknown := [name for name in settings if name not in SETTINGS]:
-        raise ConfigError(f"a what-if cannot set {unknown[0]!r}; it can set {', '.join(SETTINGS)}")
-    workers = _count(settings, "num_workers", model.workers, 0)
     engine = settings.get("engine", "fastload" if model.order == "sample" else "torch")
     in_order = settings.get("in_order", model.order != "any")
-    if engine not in ("torch", "fastload"):
-        raise ConfigError(f"engine must be torch or fastload, got {engine!r}")
     return dataclasses.replace(
         model,
-        workers=workers,
+        workers=_count(settings, "num_workers", model.workers, 0),
         prefetch=_count(settings, "prefetch_factor", model.prefetch, 1),
         order="sample" if engine == "fastload" else "batch" if in_order else "any",
         persistent=bool(settings.get("persistent_workers", model.persistent)),
@@ -104,24 +97,22 @@ def sample_cost(workload: Workload, settings: Mapping[str, Any]) -> CostRatio:
     return AS_BEFORE
 
 
-def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost | None = None) -> Workload:
+def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost) -> Workload:
     """Return the workload with changed settings.
 
     Args:
         workload: as recorded.
         settings: what changes.
-        cost: what samples cost; None: the value of :func:`sample_cost`.
+        cost: what samples cost then: of :func:`sample_cost`.
 
     Raises:
         ConfigError: a setting has a value that is not supported, or needs what was not recorded.
     """
     if (cache := settings.get("cache")) is not None:
-        if cache not in ("encoded", "decoded"):
-            raise ConfigError(f"cache must be encoded or decoded, got {cache!r}")
         decoding = _decoding_stages(workload, "cache=decoded") if cache == "decoded" else []
         workload = _each(workload, lambda batch: _without(_unblocked(batch), decoding, 1.0))
     if (speedup := settings.get("decoder_speedup")) is not None:
-        if not isinstance(speedup, int | float) or not 0 < speedup < float("inf"):
+        if not 0 < speedup < float("inf"):
             raise ConfigError(f"decoder_speedup must be a number above 0, got {speedup!r}")
         decoding = _decoding_stages(workload, "decoder_speedup")
         workload = _each(workload, lambda batch: _without(batch, decoding, 1.0 - 1.0 / speedup))
@@ -130,7 +121,6 @@ def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost
         if unknown := [name for name in names if name not in recorded]:
             raise ConfigError(f"on_device must name recorded stages ({', '.join(recorded)}), got {unknown[0]!r}")
         workload = _each(workload, lambda batch: _without(batch, names, 1.0))
-    cost = sample_cost(workload, settings).value if cost is None else cost
     if cost != Cost():
         workload = _each(workload, lambda batch: _with_cost(batch, cost))
     before, after = chosen(workload.loader, settings)
@@ -175,7 +165,7 @@ def _decoding_stages(workload: Workload, name: str) -> list[str]:
 
 
 def _stages(workload: Workload, name: str) -> list[str]:
-    found = sorted({stage for epoch in workload.epochs for batch in epoch for stage in batch.stages})
+    found = sorted({stage for batch in workload.batches for stage in batch.stages})
     if not found:
         raise ConfigError(f"{name} needs the stages of samples, and none were recorded; record with --level 2")
     return found
@@ -186,21 +176,16 @@ def _each(workload: Workload, change: Callable[[BatchWork], BatchWork]) -> Workl
 
 
 def _unblocked(batch: BatchWork) -> BatchWork:
-    return dataclasses.replace(batch, samples=tuple(Part(part.cpu, 0.0, part.queued) for part in batch.samples))
+    return dataclasses.replace(batch, samples=tuple(part._replace(blocked=0.0) for part in batch.samples))
 
 
 def _without(batch: BatchWork, stages: Sequence[str], share: float) -> BatchWork:
     """Remove a share of stages, from all samples alike."""
-    cpu = share * sum(batch.stages[name].cpu for name in stages if name in batch.stages)
-    blocked = share * sum(batch.stages[name].blocked for name in stages if name in batch.stages)
-    whole_cpu = sum(part.cpu for part in batch.samples)
-    whole_blocked = sum(part.blocked for part in batch.samples)
-    keep_cpu = max(0.0, 1.0 - cpu / whole_cpu) if whole_cpu else 1.0
-    keep_blocked = max(0.0, 1.0 - blocked / whole_blocked) if whole_blocked else 1.0
-    return dataclasses.replace(
-        batch,
-        samples=tuple(Part(part.cpu * keep_cpu, part.blocked * keep_blocked, part.queued) for part in batch.samples),
-    )
+    removed, whole = total(batch.stages[name] for name in stages if name in batch.stages), total(batch.samples)
+    cpu = max(0.0, 1.0 - share * removed.cpu / whole.cpu) if whole.cpu else 1.0
+    blocked = max(0.0, 1.0 - share * removed.blocked / whole.blocked) if whole.blocked else 1.0
+    samples = (part._replace(cpu=part.cpu * cpu, blocked=part.blocked * blocked) for part in batch.samples)
+    return dataclasses.replace(batch, samples=tuple(samples))
 
 
 # -- lines of code ----------------------------------------------------------------------------------------------------
@@ -213,16 +198,29 @@ _TO_TORCH = ["-from fastload import DataLoader", "+from torch.utils.data import 
 _FOLDERS = ("torchvision.datasets.folder.ImageFolder", "torchvision.datasets.folder.DatasetFolder")
 """Datasets whose folder can be packed."""
 _COUNTERPARTS = {"ToTensor": "ToDtype", "ConvertImageDtype": "ToDtype"}
-OFFERED = frozenset(
-    {
-        *("AugMix", "CenterCrop", "ColorJitter", "ConvertImageDtype", "CutMix", "GaussianBlur", "MixUp", "Normalize"),
-        *("RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomAutocontrast", "RandomCrop", "RandomEqualize"),
-        *("RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomPosterize"),
-        *("RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip", "Resize", "ToDtype"),
-        *("ToTensor", "TrivialAugmentWide"),
-    }
-)
-"""Transforms of torchvision that fastload.transforms has for batches, most of them with the same name."""
+"""Transforms of torchvision -> names in fastload.transforms, where they differ."""
+_LINES: dict[tuple[str, Any], list[str]] = {
+    ("uint8", True): [
+        "-x = x.to(device)",
+        "+x = x.to(device).float().div(255)  # x is uint8: do not convert it earlier",
+    ],
+    ("pin_memory", True): ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"],
+    ("fuse", True): ["# random transforms then draw from each sample's key, so samples differ from fuse='auto'"],
+    ("seeding", "torch"): ["# samples then depend on the number of workers, as with torch"],
+    ("worker_method", "thread"): ["# workers are then threads of the script's process, which share one interpreter"],
+    ("cache", "encoded"): [
+        "# needs more than one line: copy the files to a disk in memory (tmpfs), or read",
+        "# their bytes in the dataset before workers start; they must fit into memory",
+    ],
+    ("cache", "decoded"): [
+        *_TO_FASTLOAD,
+        "-DataLoader(...)",
+        '+DataLoader(..., resident="host", batch_transform=RANDOM)',
+        "# reads the dataset once and keeps it in memory, where it must fit; samples",
+        "# have one shape, and random transforms move from the dataset to batch_transform",
+    ],
+}
+"""Setting and value -> what to change besides arguments."""
 
 
 def lines_of(
@@ -242,61 +240,36 @@ def lines_of(
     is_fastload = settings.get("engine", before["engine"]) == "fastload"
     dataset = str(loader.get("dataset"))
     lines: list[str] = []
-    if settings.get("engine", before["engine"]) != before["engine"]:
+    if is_fastload != (before["engine"] == "fastload"):
         lines += _TO_FASTLOAD if is_fastload else _TO_TORCH
         if is_fastload:
             lines += ["# or without an edit: fastload run SCRIPT (or fastload.install() in it)"]
     named = [name for name in _ARGUMENTS if name in settings]
-    values = {name: loader.get(name, before.get(name)) for name in named}
-    values = {name: value for name, value in values.items() if name not in _FASTLOAD_ONLY or value is not None}
-    if settings.get("uint8"):
-        lines += [
-            "-x = x.to(device)",
-            "+x = x.to(device).float().div(255)  # x is uint8: do not convert it earlier",
-        ]
-    if settings.get("pin_memory"):
-        lines += ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"]
     if named:
-        lines += [
-            f"-DataLoader({_arguments(values)}){which}",
-            f"+DataLoader({_arguments({name: settings[name] for name in named})}){which}",
-        ]
-    if settings.get("fuse") is True:
-        lines += ["# random transforms then draw from each sample's key, so samples differ from fuse='auto'"]
-    if settings.get("seeding") == "torch":
-        lines += ["# samples then depend on the number of workers, as with torch"]
-    if settings.get("worker_method") == "thread":
-        lines += ["# workers are then threads of the script's process, which share one interpreter"]
-    if settings.get("cache") is not None:
-        lines += _lines_of_cache(dataset, settings["cache"])
-    if settings.get("decoder_speedup") is not None:
-        lines += _lines_of_decoder(dataset, is_fastload)
-    if settings.get("on_device"):
-        lines += _lines_of_device(sorted(set(settings["on_device"])), is_fastload)
+        values = {name: loader.get(name, before.get(name)) for name in named}
+        values = {name: value for name, value in values.items() if name not in _FASTLOAD_ONLY or value is not None}
+        changed = {name: settings[name] for name in named}
+        lines += [f"-DataLoader({_arguments(values)}){which}", f"+DataLoader({_arguments(changed)}){which}"]
+    for name, value in settings.items():
+        if name == "on_device":
+            lines += _lines_of_device(sorted(set(value)), is_fastload)
+        elif name == "decoder_speedup":
+            lines += _lines_of_decoder(dataset, is_fastload)
+        elif name == "cache" and dataset in _FOLDERS:
+            lines += _lines_of_packing(value)
+        else:
+            lines += _LINES.get((name, value), [])
     return "\n".join(dict.fromkeys(lines))  # two settings may change the same line
 
 
-def _lines_of_cache(dataset: str, kind: str) -> list[str]:
-    if dataset in _FOLDERS:
-        raw = " --raw" if kind == "decoded" else ""
-        what = "pixels: nothing is left to decode" if raw else "a few large files, which stay in the page cache"
-        return [
-            f"+fastload pack FOLDER PACKED{raw}  # once: {what}",
-            "-dataset = ImageFolder(FOLDER, transform)",
-            "+dataset = fastload.images.PackedImages(PACKED, transform)",
-            "# all of PACKED must fit into memory",
-        ]
-    if kind == "encoded":
-        return [
-            "# needs more than one line: copy the files to a disk in memory (tmpfs), or read",
-            "# their bytes in the dataset before workers start; they must fit into memory",
-        ]
+def _lines_of_packing(cache: str) -> list[str]:
+    raw = cache == "decoded"
+    what = "pixels: nothing is left to decode" if raw else "a few large files, which stay in the page cache"
     return [
-        *_TO_FASTLOAD,
-        "-DataLoader(...)",
-        '+DataLoader(..., resident="host", batch_transform=RANDOM)',
-        "# reads the dataset once and keeps it in memory, where it must fit; samples",
-        "# have one shape, and random transforms move from the dataset to batch_transform",
+        f"+fastload pack FOLDER PACKED{' --raw' if raw else ''}  # once: {what}",
+        "-dataset = ImageFolder(FOLDER, transform)",
+        "+dataset = fastload.images.PackedImages(PACKED, transform)",
+        "# all of PACKED must fit into memory",
     ]
 
 
@@ -317,7 +290,9 @@ def _lines_of_decoder(dataset: str, is_fastload: bool) -> list[str]:
 
 
 def _lines_of_device(names: Sequence[str], is_fastload: bool) -> list[str]:
-    offered = [name for name in names if name in OFFERED]
+    from .. import transforms
+
+    offered = [name for name in names if _COUNTERPARTS.get(name, name) in transforms.__all__]
     lines: list[str] = []
     if offered:
         lines += [] if is_fastload else _TO_FASTLOAD
@@ -330,7 +305,7 @@ def _lines_of_device(names: Sequence[str], is_fastload: bool) -> list[str]:
             "+]))  # from fastload import transforms as T",
             "# only the last transforms of a chain can move, and their input must have one size",
         ]
-    others = [name for name in names if name not in OFFERED]
+    others = [name for name in names if name not in offered]
     return lines + [f"# {name}: write it for a whole batch, on the device, after x.to(device)" for name in others]
 
 

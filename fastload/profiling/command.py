@@ -153,7 +153,8 @@ def _tell(text: str) -> None:
 
 def _folder(wanted: Path | None) -> str:
     try:
-        path = _new_folder() if wanted is None else wanted
+        now = datetime.datetime.now().astimezone()
+        path = new_folder(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise ConfigError(f"{path} is not empty; name a folder that does not exist yet with --out")
@@ -164,9 +165,8 @@ def _folder(wanted: Path | None) -> str:
     return str(path.resolve())
 
 
-def _new_folder() -> Path:
-    """Make a folder named after the time; other profiles may start in the same second (with srun, for example)."""
-    stem = f"fastload-profile-{datetime.datetime.now().astimezone():%Y%m%d-%H%M%S}"
+def new_folder(stem: str) -> Path:
+    """Make a folder with a new name: others may be made at the same time (with srun, for example)."""
     for name in itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2))):
         with contextlib.suppress(FileExistsError):
             Path(name).mkdir()
@@ -201,7 +201,7 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Carry out ``fastload report``; returns the exit status."""
+    """Show a recording again: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
     if options.tensorboard is not None and options.output is not None:
         print("fastload report: -o cannot be combined with --tensorboard, which names its own folder", file=sys.stderr)
         return 2
@@ -245,7 +245,7 @@ def rendered(analysis: Analysis, kind: str) -> str:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Carry out ``fastload compare``; returns the exit status."""
+    """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
     from .compare import compare as compared
     from .compare import comparison_lines
 

@@ -25,12 +25,12 @@ from .formatting import (
     shortened,
     state_of,
     times,
-    width,
 )
 from .schema import Analysis, Cause, Interval, RankAnalysis
 from .verdict import FEWEST_STEPS
 
-VERSION = 1
+VERSION = 2
+"""Of :meth:`Comparison.to_json`."""
 SAME = 0.05
 """Share of a step's time by which the same script differs when it runs twice on an idle machine."""
 _NAME = 22
@@ -72,8 +72,6 @@ class Comparison:
 
     ranks: list[RankComparison]
     """Those that both have, the slowest first."""
-    only_before: list[str]
-    only_after: list[str]
     notes: list[str]
     """Why the two may not be comparable."""
 
@@ -90,15 +88,18 @@ def compare(before: Analysis, after: Analysis) -> Comparison:
     both.sort(key=lambda number: number != slowest)
     return Comparison(
         ranks=[_compare_ranks(first[number], second[number]) for number in both],
-        only_before=[rank_name(rank) for number, rank in first.items() if number not in second],
-        only_after=[rank_name(rank) for number, rank in second.items() if number not in first],
-        notes=list(_differences(before, after)),
+        notes=[*_only("first", first, second), *_only("second", second, first), *_differences(before, after)],
     )
 
 
 def _by_number(analysis: Analysis) -> dict[object, RankAnalysis]:
     """Return ranks by number; processes that have none, by their place."""
     return {("process", place) if rank.rank is None else rank.rank: rank for place, rank in enumerate(analysis.ranks)}
+
+
+def _only(which: str, mine: Mapping[object, RankAnalysis], others: Mapping[object, RankAnalysis]) -> list[str]:
+    names = ", ".join(rank_name(rank) for number, rank in mine.items() if number not in others)
+    return [f"only the {which} has {names}"] if names else []
 
 
 def _compare_ranks(before: RankAnalysis, after: RankAnalysis) -> RankComparison:
@@ -153,7 +154,7 @@ def _differences(before: Analysis, after: Analysis) -> Iterator[str]:
             yield f"the script of the {which} ended with status {analysis.exit_status}"
 
 
-def comparison_lines(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[str, str]]]:
+def comparison_lines(comparison: Comparison, columns: int) -> Iterator[list[tuple[str, str]]]:
     """Yield the lines of the comparison: pieces of text, each with a style for rich; at least 72 columns are used."""
     columns = max(columns, 72)
     if not comparison.ranks:
@@ -162,29 +163,22 @@ def comparison_lines(comparison: Comparison, columns: int = 80) -> Iterator[list
         if place:
             yield []
         yield from _rank_lines(rank, named=len(comparison.ranks) > 1, columns=columns)
-    notes = [
-        f"only the {which} has {', '.join(names)}"
-        for which, names in (("first", comparison.only_before), ("second", comparison.only_after))
-        if names
-    ] + comparison.notes
-    if notes:
+    if comparison.notes:
         yield []
-    for note in notes:
+    for note in comparison.notes:
         for number, line in enumerate(textwrap.wrap(note, columns - 6)):
             yield [("      " if number else "note: ", "dim"), (line, "")]
 
 
 def _rank_lines(rank: RankComparison, *, named: bool, columns: int) -> Iterator[list[tuple[str, str]]]:
     before, after = (step.value for step in rank.step_ms)
-    style = "bold"
+    style, outcome = "bold", "no significant difference"
     if rank.thin:
-        few = " and ".join(str(number) for number in rank.num_steps)
+        few = " and ".join(map(str, rank.num_steps))
         outcome = f"too few steps to compare ({few}; at least {FEWEST_STEPS} are needed)"
-    elif rank.changed and before > 0 and after > 0:
+    elif rank.changed:
         style = "bold green" if after < before else "bold red"
-        outcome = f"{times(before / after)} as fast"
-    else:
-        outcome = "different" if rank.changed else "no significant difference"
+        outcome = f"{times(before / after)} as fast" if before > 0 and after > 0 else "different"
     change = cause_name(rank.after)
     if rank.before != rank.after:
         change = f"{cause_name(rank.before)} → {change}"
@@ -196,7 +190,7 @@ def _rank_lines(rank: RankComparison, *, named: bool, columns: int) -> Iterator[
         if abs(delta) >= max(before, after) * 0.005:
             name = shortened(state_of(state).name, _NAME - 2)
             sign = "+" if delta >= 0 else ""
-            yield [(f"    {name}{' ' * (_NAME - 2 - width(name))} {'':>21} {f'{sign}{ms(delta)}':>8} ms", "dim")]
+            yield [(f"    {name:<{_NAME - 2}} {'':>21} {f'{sign}{ms(delta)}':>8} ms", "dim")]
 
 
 def _line(

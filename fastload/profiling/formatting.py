@@ -83,26 +83,10 @@ def printable(text: str) -> str:
 
 def shortened(text: str, columns: int) -> str:
     """Return text in at most ``columns`` columns (at least 1); its middle is left out."""
-    if width(text) <= columns:
+    if len(text) <= columns:
         return text
-    kept = columns - 1
-    front, back = "", ""
-    for character in text:
-        if width(front + character) > kept // 3:
-            break
-        front += character
-    for character in reversed(text):
-        if width(character + back) > kept - width(front):
-            break
-        back = character + back
-    return f"{front}…{back}"
-
-
-def width(text: str) -> int:
-    """Return the columns that text takes in a terminal."""
-    return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
-    )
+    front = (columns - 1) // 3
+    return f"{text[:front]}…{text[len(text) - (columns - 1 - front) :]}"
 
 
 def plural(number: int, noun: str) -> str:

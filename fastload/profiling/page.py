@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from html import escape
 from importlib.resources import files
 
@@ -90,19 +90,11 @@ def page(analysis: Analysis) -> str:
 
 
 def _data(analysis: Analysis, rank: RankAnalysis | None) -> str:
-    """Return the numbers that the script draws; without ``<``, so that nothing in it can end the element."""
-    ranks = [
-        {
-            "warmup": one.num_warmup,
-            "steps": [asdict(step) for step in one.steps],
-            "tasks": [asdict(task) for task in one.tasks[:_MOST_TASKS]],
-            "pins": [asdict(pin) for pin in one.pins[:_MOST_TASKS]],
-        }
-        for one in analysis.ranks
-    ]
+    """Return what the script draws; without ``<``, so that nothing in it can end the element."""
+    drawn = [replace(one, tasks=one.tasks[:_MOST_TASKS], pins=one.pins[:_MOST_TASKS]) for one in analysis.ranks]
     states = {key: state_of(key) for one in analysis.ranks for step in one.steps for key in step.blame_ms}
     value = {
-        "ranks": ranks,
+        "ranks": [asdict(one) for one in drawn],
         "states": {key: [state.name, state.group] for key, state in states.items()},
         "grid": None if analysis.grid is None else asdict(analysis.grid),
         "observed": None if rank is None else observed_ms(analysis, rank),
@@ -114,23 +106,21 @@ def _data(analysis: Analysis, rank: RankAnalysis | None) -> str:
 def _rank_page(analysis: Analysis, rank: RankAnalysis) -> str:
     """Return the sections; those that each rank has are shown for ``rank`` only until another one is selected."""
 
-    def each(sections: Iterable[str]) -> Iterable[str]:
-        for place, (one, inside) in enumerate(zip(analysis.ranks, sections, strict=True)):
-            yield f'<div data-rank="{place}"{"" if one is rank else " hidden"}>{inside}</div>'
+    def each(section: Callable[[int, RankAnalysis], str]) -> str:
+        return "\n".join(
+            f'<div data-rank="{place}"{"" if one is rank else " hidden"}>{section(place, one)}</div>'
+            for place, one in enumerate(analysis.ranks)
+        )
 
-    return "\n".join(
-        [
-            _verdict(analysis, rank),
-            _rank_table(analysis, rank),
-            *each(_why(analysis, one) for one in analysis.ranks),
-            _fixes(analysis, rank),
-            _what_if(analysis, rank),
-            *each(
-                _steps(place, one) + _timeline(place, one) + _slow_samples(one) + _workers(one)
-                for place, one in enumerate(analysis.ranks)
-            ),
-        ]
-    )
+    parts = [
+        _verdict(analysis, rank),
+        _rank_table(analysis, rank),
+        each(lambda _, one: _why(analysis, one)),
+        _fixes(analysis, rank),
+        _what_if(analysis, rank),
+        each(lambda place, one: _steps(place, one) + _timeline(place, one) + _slow_samples(one) + _workers(one)),
+    ]
+    return "\n".join(parts)
 
 
 # -- building blocks --------------------------------------------------------------------------------------------------
@@ -263,8 +253,9 @@ def _mean_step(rank: RankAnalysis) -> str:
         for name, group, value in sorted(parts, key=lambda part: order.index(part[1]))
         if value > 0
     )
-    legend = _legend({group: f"{GROUPS[group]} <strong>{ms(groups[group])} ms</strong>" for group in order})
-    return f'<dl class="numbers">{items}</dl><div class="stepbar" aria-hidden="true">{pieces}</div>{legend}'
+    legend = {group: f"{GROUPS[group]} <strong>{ms(groups[group])} ms</strong>" for group in order}
+    bar = f'<div class="stepbar" aria-hidden="true">{pieces}</div>'
+    return f'<dl class="numbers">{items}</dl>{bar}{_legend(legend)}'
 
 
 def _rank_table(analysis: Analysis, rank: RankAnalysis) -> str:
@@ -320,7 +311,6 @@ def _fix(fix: Fix, observed: float) -> str:
 
 def _what_if(analysis: Analysis, rank: RankAnalysis) -> str:
     grid = analysis.grid
-    title = _title("What if", analysis, rank)
     if grid is None or not grid.num_workers or not grid.prefetch_factor:
         return _section("What if", "<p>There are no predictions for this recording.</p>")
     observed = observed_ms(analysis, rank)
@@ -332,7 +322,7 @@ def _what_if(analysis: Analysis, rank: RankAnalysis) -> str:
         f'<span class="n" id="value-{name}">{ms(value)} ms</span>'
         for name, label, value, group in bars
     )
-    return f"""<section id="whatif"><h2>{title}</h2>
+    return f"""<section id="whatif"><h2>{_title("What if", analysis, rank)}</h2>
 <div class="sliders">
 {_slider("workers", "num_workers", grid.num_workers, rank.loader.get("num_workers"))}
 {_slider("prefetch", "prefetch_factor", grid.prefetch_factor, rank.loader.get("prefetch_factor"))}
@@ -356,15 +346,14 @@ def _grid(grid: Grid) -> str:
 <tr><th scope="col">num_workers</th>{head}</tr></thead><tbody>{body}</tbody></table>"""
 
 
-def _slider(name: str, label: str, values: Sequence[int], now: object) -> str:
+def _slider(name: str, label: str, values: Sequence[int], before: object) -> str:
     place, was = 0, ""
-    if isinstance(now, int):
-        place = min(range(len(values)), key=lambda one: abs(values[one] - now))
-        was = f" <small>was {now}</small>"
+    if isinstance(before, int):
+        place = min(range(len(values)), key=lambda one: abs(values[one] - before))
+        was = f" <small>was {before}</small>"
     return (
-        f'<label for="{name}">{label} <output id="{name}-value" for="{name}">{values[place]}</output>{was}</label>'
-        f'<input type="range" id="{name}" min="0" max="{len(values) - 1}" step="1" value="{place}"'
-        f' aria-valuetext="{values[place]}">'
+        f'<label for="{name}">{label} <output id="{name}-value" for="{name}"></output>{was}</label>'
+        f'<input type="range" id="{name}" min="0" max="{len(values) - 1}" step="1" value="{place}">'
     )
 
 
@@ -422,7 +411,8 @@ def _steps(place: int, rank: RankAnalysis) -> str:
 
 def _canvas(kind: str, place: int, words: str, hint: str) -> str:
     """Return what the script draws on, and a line below for what is pointed at."""
-    return f"""<canvas class="{kind}" id="{kind}-{place}" tabindex="0" role="img" aria-label="{_text(words)}"></canvas>
+    keys = ' tabindex="0"' if kind == "strip" else ""
+    return f"""<canvas class="{kind}" id="{kind}-{place}"{keys} role="img" aria-label="{_text(words)}"></canvas>
 <p class="readout" id="{kind}-says-{place}" aria-live="polite">{hint}</p>"""
 
 
@@ -430,37 +420,30 @@ def _timeline(place: int, rank: RankAnalysis) -> str:
     if not rank.steps or not rank.tasks:
         return ""
     words = f"the main thread and {workers_text(rank)}: {plural(len(rank.tasks), 'task')} over time"
-    note = ""
+    hint = "Drag to move; point at a task to see which step took its batch."
     if len(rank.tasks) > _MOST_TASKS:
-        note = f'<p class="dim">The first {_MOST_TASKS} of {len(rank.tasks)} tasks.</p>'
+        hint += f" The first {_MOST_TASKS} of {len(rank.tasks)} tasks are shown."
+    signs = {"earlier": "←", "zoom out": "\u2212", "zoom in": "+", "later": "→", "show all": "all"}
     buttons = "".join(
-        f'<button type="button" data-do="{do}" data-of="{place}" aria-label="{name}" title="{name}">{sign}</button>'
-        for do, name, sign in (
-            ("back", "earlier", "←"),
-            ("out", "zoom out", "\u2212"),
-            ("in", "zoom in", "+"),
-            ("on", "later", "→"),
-            ("all", "show all", "all"),
-        )
+        f'<button type="button" data-of="{place}" aria-label="{name}" title="{name}">{sign}</button>'
+        for name, sign in signs.items()
     )
     colours = {"compute": "compute", "cores": "stall", "storage": "task", "cpu": "task over 1.5 times the median"}
     return _section(
         "Timeline",
         f'<div class="buttons">{buttons}</div>',
         _legend(colours),
-        _canvas("timeline", place, words, "Drag to move; point at a task to see which step took its batch."),
-        note,
+        _canvas("timeline", place, words, hint),
     )
 
 
 def _slow_samples(rank: RankAnalysis) -> str:
     if not rank.slow_samples:
         return ""
-    longest = max(sample.ms for sample in rank.slow_samples)
     rows = [
         [
             _number(ms(sample.ms)),
-            _meter(sample.ms / longest if longest else 0, "cpu"),
+            _meter(sample.ms / (rank.slow_samples[0].ms or 1.0), "cpu"),
             _number("-" if sample.index is None else sample.index),
             f'<td class="file">{"" if sample.file is None else _text(sample.file)}</td>',
             _cell("-" if sample.stage is None else sample.stage),
@@ -500,9 +483,7 @@ def _workers(rank: RankAnalysis) -> str:
 
 
 def _about(analysis: Analysis) -> str:
-    missing = ""
-    if analysis.missing:
-        missing = f"<h3>Not recorded</h3>{_facts(analysis.missing, 'missing')}"
+    missing = f"<h3>Not recorded</h3>{_facts(analysis.missing, 'missing')}" if analysis.missing else ""
     facts = {
         "cores": analysis.cores,
         **analysis.versions,

@@ -1,27 +1,26 @@
-"""Discrete-event simulation of a loader, from the measured workload of its batches.
+"""Discrete-event simulation of a loader, from what its batches take.
 
-In: :class:`~.workload.Workload` and a :class:`LoaderModel`. Out: when the loop waited and what the workers did. Threads
-are generators that request CPU time, blocked time, or to be parked until another thread wakes them. Running threads
-share the cores equally; blocked times overlap. The cost of passing a batch was measured as elapsed time and is
+In: a :class:`~.workload.Workload` and a :class:`LoaderModel`. Out: when the loop waited and what the workers did.
+Threads are generators that request CPU time, blocked time, or to be parked until another thread wakes them. Running
+threads share the cores equally; blocked times overlap. The cost of passing a batch was measured as elapsed time and is
 simulated as blocked time. The same input gives the same output. Pure. All times in ns.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from .overheads import Overheads
-from .workload import BatchWork, Part, Workload
+from ..work import choose_chunk_size, chunk_bounds
+from .workload import BatchWork, Part, Workload, total
 
 CPU, BLOCKED, PARKED = 0, 1, 2
 Request = tuple[int, float]
 """What a thread requests, and for how long: a core, blocked time, or to be parked until it is woken."""
-Program = Generator[Request, None, None]
+Program = Iterator[Request]
 """What a thread does: its requests, one after the other."""
 
 
@@ -110,10 +109,7 @@ Order = Literal["batch", "any", "sample"]
 """``batch``: torch's; a batch is bound to a worker when it is sent, and batches are delivered in order. ``any``: the
 same with ``in_order=False``. ``sample``: fastload's; any idle worker takes the next chunk of samples, in order."""
 
-# How fastload cuts batches into chunks (see plan.py), and what a chunk costs the worker and the main thread.
-_SMALL_CHUNK_NS = 6e6
-_ROOMY_CHUNK_NS = 20e6
-_CHUNKS_PER_WORKER = 4
+# What a chunk of a batch costs the worker and the main thread, with fastload's loader.
 _CHUNK_IN_WORKER_NS = 40e3
 _CHUNK_IN_MAIN_NS = 75e3
 
@@ -170,58 +166,39 @@ class SimulatedRun:
 def simulate(workload: Workload, model: LoaderModel) -> SimulatedRun:
     """Simulate all epochs of a run."""
     result = SimulatedRun()
-    for number, (batches, cut) in enumerate(zip(workload.epochs, workload.cut, strict=True)):
-        starts = number == 0 or not model.persistent
+    for number in range(len(workload.epochs)):
         cores = Cores(model.cores, model.others)
-        ends = not cut and not model.persistent and number < len(workload.epochs) - 1  # nothing waits for the last
-        _Epoch(cores, _Batches(batches, cut, starts, ends), model, workload.overheads, result).run()
+        _Epoch(cores, workload, number, model, result).run()
         result.elapsed_ns += cores.now
         result.cpu_ns += cores.spent
     return result
 
 
-class _QueuedTask(NamedTuple):
-    batch: int
-    parts: Sequence[Part]
-
-
-class _Batches(NamedTuple):
-    """The batches of an epoch."""
-
-    workload: Sequence[BatchWork]
-    cut: bool
-    """The loader had more of them."""
-    starts: bool
-    """Its workers are started."""
-    ends: bool
-    """Its workers are ended."""
+_Task = tuple[int, Sequence[Part]]
+"""Number of the batch, and what the task takes."""
 
 
 class _Epoch:
     """One epoch: what its threads share."""
 
-    def __init__(
-        self,
-        cores: Cores,
-        batches: _Batches,
-        model: LoaderModel,
-        overheads: Overheads,
-        result: SimulatedRun,
-    ) -> None:
+    def __init__(self, cores: Cores, workload: Workload, number: int, model: LoaderModel, result: SimulatedRun) -> None:
         self._cores = cores
-        self._batches, self._cut, self._starts, self._ends = batches
+        self._batches = workload.epochs[number]
+        self._cut = workload.cut[number]
+        is_last = number == len(workload.epochs) - 1
+        self._starts = number == 0 or not model.persistent
+        self._ends = not (self._cut or model.persistent or is_last)  # nothing waits for the end of the last one
         self._model = model
-        self._overheads = overheads
+        self._overheads = workload.overheads
         self._result = result
-        workers = model.workers
         self._shared = model.order == "sample"
-        common: deque[_QueuedTask] = deque()
-        self._queues: list[deque[_QueuedTask]] = [common if self._shared else deque() for _ in range(workers)]
+        common: deque[_Task] = deque()
+        self._queues: list[deque[_Task]] = [common if self._shared else deque() for _ in range(model.workers)]
         self._idle: dict[int, Thread] = {}
-        self._held = [0] * workers
+        self._held = [0] * model.workers
         """Batches that each worker was sent and that were not delivered."""
         self._turn = 0
-        self._handed = 0
+        self._sent = 0
         self._worker_of: dict[int, int] = {}
         self._unmade: dict[int, int] = {}
         """Tasks of each batch that workers have not finished."""
@@ -229,7 +206,7 @@ class _Epoch:
         """Tasks of each batch that the main thread has not taken."""
         self._complete: dict[int, float] = {}
         """When batches that were not delivered could have been taken."""
-        self._came: deque[int] = deque()
+        self._arrived: deque[int] = deque()
         self._parked_main: Thread | None = None
         self._to_pin: deque[int] = deque()
         self._parked_pinning: Thread | None = None
@@ -250,14 +227,13 @@ class _Epoch:
             yield from self._begin()
         for number, batch in enumerate(self._batches):
             begun = cores.now
+            result.overtaken_ns.append(0.0)
             if model.workers:
-                result.overtaken_ns.append(0.0)
                 delivered = yield from self._take(number)
                 del self._complete[delivered]
                 self._held[self._worker_of.pop(delivered)] -= 1
-                yield from self._hand_out()
+                yield from self._send_batch()
             else:
-                result.overtaken_ns.append(0.0)
                 yield from self._fetch(batch)
             ended = cores.now
             result.wait_ns.append(ended - begun)
@@ -286,7 +262,7 @@ class _Epoch:
                 yield BLOCKED, self._overheads.forking_ns
             self._cores.start(self._worker(worker))
         for _ in range(model.prefetch * model.workers):
-            yield from self._hand_out()
+            yield from self._send_batch()
 
     def _fetch(self, batch: BatchWork) -> Program:
         """Make a batch in the main thread."""
@@ -301,7 +277,7 @@ class _Epoch:
         """Take results until the batch that is due is complete; returns its number."""
         receiving = _CHUNK_IN_MAIN_NS if self._shared else self._overheads.receiving_ns
         while self._untaken.get(number, 1):
-            if not self._came:
+            if not self._arrived:
                 self._parked_main = self._cores.current
                 begun = self._cores.now
                 yield PARKED, 0.0
@@ -309,8 +285,8 @@ class _Epoch:
                 later = min((at for one, at in self._complete.items() if one != number), default=ended)
                 self._result.overtaken_ns[-1] += ended - max(begun, later)
                 continue
-            batch = self._came.popleft()
-            self._cores.start(_computing(2 * receiving))
+            batch = self._arrived.popleft()
+            self._cores.start(iter([(CPU, 2 * receiving)]))  # passing a batch needs computing on both sides
             yield BLOCKED, receiving
             self._untaken[batch] -= 1
             if self._model.order == "any":
@@ -320,12 +296,12 @@ class _Epoch:
             yield BLOCKED, self._overheads.receiving_ns
         return number
 
-    def _hand_out(self) -> Program:
+    def _send_batch(self) -> Program:
         """Draw the next batch and send it to a worker."""
-        number = self._handed
+        number = self._sent
         if number >= len(self._batches) and not self._cut:
             return
-        self._handed += 1
+        self._sent += 1
         batch = self._batches[number % len(self._batches)]
         yield BLOCKED, batch.draw_ns
         tasks = self._tasks(number, batch)
@@ -348,17 +324,13 @@ class _Epoch:
                 break
         return worker
 
-    def _tasks(self, number: int, batch: BatchWork) -> list[_QueuedTask]:
+    def _tasks(self, number: int, batch: BatchWork) -> list[_Task]:
         if not self._shared or self._model.whole:
-            return [_QueuedTask(number, _joined(batch.samples, batch.collate, _PARTS_PER_TASK))]
-        size = _chunk_size(len(batch.samples), self._model.workers, self._mean_sample_ns)
-        num_chunks = -(-len(batch.samples) // size)
-        edges = [len(batch.samples) * place // num_chunks for place in range(num_chunks + 1)]
-        share = batch.collate.times(1 / num_chunks)
-        return [
-            _QueuedTask(number, _joined(batch.samples[first:last], share, 2))
-            for first, last in itertools.pairwise(edges)
-        ]
+            return [(number, _joined(batch.samples, batch.collate, _PARTS_PER_TASK))]
+        size = choose_chunk_size(len(batch.samples), self._model.workers, self._mean_sample_ns)
+        chunks = chunk_bounds(len(batch.samples), size)
+        share = batch.collate.times(1 / len(chunks))
+        return [(number, _joined(batch.samples[first:last], share, 2)) for first, last in chunks]
 
     def _compute(self, part: Part) -> Program:
         begun = self._cores.now
@@ -381,22 +353,22 @@ class _Epoch:
                 yield PARKED, 0.0
                 yield BLOCKED, overheads.waking_ns
                 continue
-            task = queue.popleft()
+            number, parts = queue.popleft()
             begun = cores.now
-            for part in task.parts if pace == 1.0 else [part.times(pace) for part in task.parts]:
+            for part in parts if pace == 1.0 else [part.times(pace) for part in parts]:
                 yield from self._compute(part)
                 if blocked := self._blocked(part):
                     yield BLOCKED, blocked
                     result.worker_blocked_ns += blocked
             result.worker_busy_ns += cores.now - begun
-            cores.start(self._send(task.batch, queue[0] if queue else None))
+            cores.start(self._send_result(number, queue[0] if queue else None))
             yield BLOCKED, _CHUNK_IN_WORKER_NS if self._shared else overheads.turning_ns
 
-    def _send(self, batch: int, following: _QueuedTask | None) -> Program:
+    def _send_result(self, batch: int, following: _Task | None) -> Program:
         """Bring a result to the main process, while the worker may run another task."""
         taking = self._overheads.sending_ns
         if following is not None:  # when that is done, nothing else wants the interpreter
-            own = sum(part.cpu + part.blocked for part in following.parts)
+            own = sum(part.cpu + part.blocked for part in following[1])
             taking = max(taking, min(self._overheads.sending_meanwhile_ns, own + taking))
         yield BLOCKED, 0.0 if self._shared else taking
         self._unmade[batch] -= 1
@@ -415,7 +387,7 @@ class _Epoch:
         self._arrive(batch)
 
     def _arrive(self, batch: int) -> None:
-        self._came.append(batch)
+        self._arrived.append(batch)
         if self._parked_main is not None:
             self._cores.wake(self._parked_main)
             self._parked_main = None
@@ -433,26 +405,14 @@ class _Epoch:
             self._arrive(batch)
 
 
-def _computing(ns: float) -> Program:
-    """Keep a core busy: passing a batch needs computing on both sides."""
-    yield CPU, ns
-
-
 def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:
-    """Return the workload of a task: neighbouring samples in at most ``most`` parts, and collation."""
+    """Return what a task takes: neighbouring samples in at most ``most`` parts, and collation."""
     size = max(1, -(-len(samples) // most))
     groups = [samples[place : place + size] for place in range(0, len(samples), size)]
-    parts = [Part(*map(sum, zip(*group, strict=True))) for group in groups]
+    parts = [total(group) for group in groups]
     return [*parts, collate] if any(collate) else parts
 
 
 def _mean_sample_ns(batches: Sequence[BatchWork]) -> float:
     number = sum(len(batch.samples) for batch in batches)
     return sum(part.cpu + part.blocked for batch in batches for part in batch.samples) / max(1, number)
-
-
-def _chunk_size(num_samples: int, workers: int, sample_ns: float) -> int:
-    """Return how many samples fastload would put into a task."""
-    sample_ns = max(sample_ns, 1.0)
-    small = max(1, min(num_samples, int(_SMALL_CHUNK_NS / sample_ns)))
-    return max(small, min(int(_ROOMY_CHUNK_NS / sample_ns), num_samples // (_CHUNKS_PER_WORKER * workers)))

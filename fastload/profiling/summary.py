@@ -6,7 +6,6 @@ Colours are used only on a terminal, through rich. Bars also differ in shape, so
 from __future__ import annotations
 
 import os
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TextIO
@@ -30,7 +29,6 @@ from .formatting import (
     startup_facts,
     state_of,
     times,
-    width,
     worker_facts,
     workers_text,
 )
@@ -60,9 +58,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({"█": "#", "░": ".", "·": ",", "…": "~", "→": ">"} | dict.fromkeys(_EIGHTHS[1:], "#"))
 
 
-def print_summary(analysis: Analysis, file: TextIO | None = None) -> None:
-    """Print the summary to ``file`` (None: standard error); with colours if that is a terminal."""
-    write_lines(sys.stderr if file is None else file, lambda columns: summary(analysis, columns))
+def print_summary(analysis: Analysis, file: TextIO) -> None:
+    """Print the summary to a file; with colours if that is a terminal."""
+    write_lines(file, lambda columns: summary(analysis, columns))
 
 
 def write_lines(file: TextIO, lines: Callable[[int], Iterable[Line]]) -> None:
@@ -150,7 +148,7 @@ def _joined(facts: Iterable[str], room: int) -> Iterator[Line]:
     """Yield lines of facts; a fact that fits on one line is not broken."""
     line = ""
     for fact in facts:
-        if line and width(line) + 3 + width(fact) > room:
+        if line and len(line) + 3 + len(fact) > room:
             yield [(line, "")]
             line = ""
         line = f"{line} · {fact}" if line else fact
@@ -163,17 +161,10 @@ def _facts(facts: Mapping[str, str | None], room: int) -> Iterator[Line]:
 
 
 def _head(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[Line]:
-    name = "fastload profile"
     ranks = [plural(len(analysis.ranks), "rank")] if len(analysis.ranks) > 1 else []
-    facts = [plural(rank.num_steps, "step"), *ranks, plural(analysis.cores, "core"), workers_text(rank)]
     overhead = [] if analysis.overhead is None else [f"overhead at least {percent(analysis.overhead)}"]
-    words = " · ".join(facts)
-    gap = columns - len(name) - 4 - width(words) - sum(map(len, overhead))
-    if gap >= 0:
-        yield [(name, "bold"), (f"  {words}", ""), (" " * (gap + 2) + "".join(overhead), "dim")]
-        return
-    yield [(name, "bold")]
-    yield from _joined([*facts, *overhead], columns)
+    facts = [plural(rank.num_steps, "step"), *ranks, plural(analysis.cores, "core"), workers_text(rank), *overhead]
+    yield from _joined(["fastload profile", *facts], columns)
 
 
 def _verdict(analysis: Analysis, rank: RankAnalysis, room: int) -> Iterator[Line]:
@@ -210,12 +201,10 @@ def _why(rank: RankAnalysis, room: int) -> Iterator[Line]:
     rows = [(state_of(state).name, value, _GROUPS[state_of(state).group]) for state, value in shown]
     if rest := states[len(shown) :]:
         rows.append((f"{len(rest)} more", sum(value for _, value in rest), "bright_black"))
-    named = min(max(width(name) for name, _, _ in rows), max(room // 3, 10))
+    named = min(max(len(name) for name, _, _ in rows), max(room // 3, 10))
     for name, value, style in rows:
-        short = shortened(name, named)
         yield [
-            (short + " " * (named - width(short)), ""),
-            (f"{ms(value):>7} ms {percent(value / total):>6}  ", ""),
+            (f"{shortened(name, named):<{named}}{ms(value):>7} ms {percent(value / total):>6}  ", ""),
             (_bar(value / total, room - named - 19), style),
         ]
     if rank.head_of_line >= 0.005:
@@ -247,8 +236,8 @@ def _slow_sample(sample: SlowSample, room: int) -> Iterator[Line]:
     stage = "" if sample.stage is None else f", mostly {printable(sample.stage)}"
     words = f"{ms(sample.ms):>5} ms  {where}{shortened(stage, 30)}"
     file = "" if sample.file is None else printable(sample.file)
-    beside = room - width(words) - 2
-    if file and beside >= min(width(file), 24):
+    beside = room - len(words) - 2
+    if file and beside >= min(len(file), 24):
         yield [(f"{words}  {shortened(file, beside)}", "")]
         return
     yield [(shortened(words, room), "")]
@@ -275,7 +264,7 @@ def _fixes(analysis: Analysis, rank: RankAnalysis, room: int) -> Iterator[Line]:
 def _fix(fix: Fix, observed: float, room: int) -> Iterator[Line]:
     gain = f"{ms(observed)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {times(fix.speedup)}"
     title = printable(fix.title)
-    gap = room - width(title) - width(gain)
+    gap = room - len(title) - len(gain)
     if gap >= 2:
         yield [(title, "bold"), (" " * gap + gain, "bold green")]
     else:

@@ -1,21 +1,22 @@
 """Predicts what a change would bring, by simulating the run with it.
 
 In: a :class:`~.trace.Rank`. Out: predictions, and the changes that help most, each with the lines to change. First the
-recorded run is simulated; if the result differs, there are no predictions. On a machine that other programs use too, it
-is simulated in two ways, and intervals cover both. Pure.
+simulation is fitted to the recorded run. Two things are not recorded and are found by simulation: with how many threads
+the loop computes, because only one of them is recorded; and how much of the cores other programs use. If the result
+differs from the recording, there are no predictions. Pure.
 
 Settings are a mapping with keys of :data:`~.changes.SETTINGS`; a setting that is not given stays as recorded.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import TraceError
-from .calibration import assess, calibrate
-from .changes import changed_model, changed_workload, has_copies, lines_of, sample_cost
+from .changes import changed_model, changed_workload, has_copies, lines_of, model_of, sample_cost
 from .formatting import plural
 from .overheads import mean
 from .schema import Fix, Grid, Interval, Simulation
@@ -24,7 +25,7 @@ from .stats import ratio_interval
 from .trace import Rank, Trace
 from .trials import TRIED, Cost, chosen
 from .workers import loader_text
-from .workload import measure_workload
+from .workload import Workload, measure_workload, total
 
 _WORTH = 0.03
 """A fix must save so much of a step's time."""
@@ -33,6 +34,23 @@ _AS_GOOD = 0.02
 _MOSTLY_BLOCKED = 0.5
 """Share of samples' time in which they are blocked, from which a prediction for more workers depends on it."""
 _LOOP = "the loop's own computing"
+_SHARED = 0.1
+"""Share of the time that threads wait for cores which others have, from which the machine counts as shared."""
+_TOLERANCE, _SHARED_TOLERANCE = 0.1, 0.25
+"""How closely the recorded run must be reproduced: alone on a machine, and on a shared one."""
+_MOST_THREAD_CPU = 0.25
+"""Share of the time that worker threads may compute, together; more is not simulated."""
+_MOST_WANTED, _CLOSE_ENOUGH = 1_000.0, 0.02
+"""How many threads may want each core, and how precisely that is found."""
+_TITLES = {
+    "engine=fastload": "fastload's loader",
+    "engine=torch": "torch's loader",
+    "persistent_workers=True": "keep workers between epochs",
+    "in_order=False": "deliver batches as they are ready",
+    "uint8=True": "copy uint8 to the device, and convert there",
+    "pin_memory=True": "copy from page-locked memory, while the loop continues",
+}
+"""Settings in words, where these are not the arguments."""
 
 
 class WhatIf:
@@ -43,26 +61,35 @@ class WhatIf:
         warmup: number of first steps that do not count.
 
     Raises:
-        TraceError: the workload of its batches are not known; the message says why.
+        TraceError: what its batches take is not known; the message says why.
     """
 
     def __init__(self, rank: Rank, warmup: int = 0) -> None:
         self._workload = workload = measure_workload(rank, warmup)
-        self._calibration = calibrate(workload)
-        self._known = dict(zip(self._calibration.models, self._calibration.runs, strict=True))
-        """Runs with unchanged workload: fixes and the grid ask for many of them twice."""
-        self._of = loader_text(workload.loader) if len({step.loader for step in rank.steps}) > 1 else None
-        self.simulation = assess(workload, self._calibration, self._step_ns({}))
-
-    @property
-    def loader(self) -> Mapping[str, Any]:
+        self.loader = workload.loader
         """What was recorded of the loader that this is about."""
-        return self._workload.loader
+        model, lost = _fitted_model(workload)
+        self._is_shared = lost >= _SHARED
+        self._models = _shared_models(workload, model) if self._is_shared else [model]
+        """Models that reproduce the run: see :func:`_shared_models`."""
+        self._known: dict[LoaderModel, SimulatedRun] = {}
+        """Runs with an unchanged workload: fixes and the grid ask for many of them twice."""
+        self._of = loader_text(workload.loader) if len({step.loader for step in rank.steps}) > 1 else None
+        reproduced_ns = self._step_ns({})
+        reason = self._doubt(reproduced_ns, lost)
+        self.simulation = Simulation(
+            observed_ms=workload.observed_ns / 1e6,
+            reproduced_ms=reproduced_ns / 1e6,
+            trusted=not reason,
+            reason=reason,
+            shared=lost if self._is_shared else None,
+        )
+        """Whether predictions can be trusted."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """The recorded settings."""
-        model = self._calibration.models[0]
+        model = self._models[0]
         return {
             "num_workers": model.workers,
             "prefetch_factor": model.prefetch,
@@ -75,48 +102,52 @@ class WhatIf:
     def predict(self, settings: Mapping[str, Any]) -> Interval:
         """Return the time of a step with other settings, in ms.
 
+        The interval is that of the steps, of the trials of samples, and the error of the simulation.
+
         Raises:
-            ConfigError: a setting does not exist, has a value that is not supported, or needs what was not recorded.
+            ConfigError: a setting has a value that is not supported, or needs what was not recorded.
             TraceError: the simulation does not reproduce the recorded run.
         """
         self._require_trust()
-        return self._interval(settings)
+        cost = sample_cost(self._workload, settings)
+        runs = [self._steady(run.step_ns) for end in {cost.low, cost.high} for run in self._runs(settings, end)]
+        value = self._step_ns(settings) / 1e6
+        off = self.simulation.observed_ms / self.simulation.reproduced_ms
+        ends = [end / 1e6 for steps_ns in runs for end in ratio_interval(steps_ns, [1] * len(steps_ns))[1:]]
+        return Interval(value=value, low=min(*ends, value * min(off, 1.0)), high=max(*ends, value * max(off, 1.0)))
+
+    def fix(self, settings: Mapping[str, Any]) -> Fix:
+        """Return what certain settings would bring; raises as :meth:`predict`."""
+        step = self.predict(settings)
+        run = self._runs(settings)[-1]
+        model = changed_model(self._models[-1], settings)
+        return Fix(
+            title=self._title(settings),
+            change=lines_of(self.settings, self.loader, settings, self._of),
+            settings=dict(settings),
+            step_ms=step,
+            speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
+            then=self._limit(run, model) + self._assumptions(settings, model, step),
+        )
 
     def fixes(self) -> list[Fix]:
-        """Return the changes that help, the best first.
-
-        Raises:
-            TraceError: the simulation does not reproduce the recorded run.
-        """
+        """Return the changes that help, the best first; raises as :meth:`predict`."""
         self._require_trust()
-        found = [self._fix(title, settings) for title, settings in self._candidates()]
+        found = [self.fix(settings) for settings in self._candidates()]
         helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and self._is_certain(fix.step_ms, fix.settings)]
         return sorted(helping, key=lambda fix: -fix.speedup) or self._spare_workers()
 
-    def fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
-        """Return what certain settings would bring; raises as :meth:`predict`."""
-        self._require_trust()
-        return self._fix(title, settings)
-
     def grid(self) -> Grid:
-        """Return predictions for numbers of workers and batches in flight.
+        """Return predictions for numbers of workers and batches in flight."""
+        before = self.settings
+        workers = sorted({0, *_worker_counts(before["num_workers"], self._workload.cores)})
+        prefetches = sorted({1, 2, 4, 8, before["prefetch_factor"]})
 
-        Raises:
-            TraceError: the simulation does not reproduce the recorded run.
-        """
-        self._require_trust()
-        seen = self.settings
-        workers = sorted({0, *_worker_counts(seen["num_workers"], self._workload.cores)})
-        prefetches = sorted({1, 2, 4, 8, seen["prefetch_factor"]})
-        rows: list[list[float | None]] = []
-        for number in workers:
-            row: list[float | None] = []
-            for prefetch in prefetches:
-                if number or not row:
-                    row.append(self._step_ns({"num_workers": number, "prefetch_factor": prefetch}) / 1e6)
-                else:
-                    row.append(row[0])  # without workers nothing is in flight
-            rows.append(row)
+        def predicted(number: int, prefetch: int) -> float | None:
+            prefetch = prefetch if number else prefetches[0]  # without workers nothing is in flight
+            return self._step_ns({"num_workers": number, "prefetch_factor": prefetch}) / 1e6
+
+        rows = [[predicted(number, prefetch) for prefetch in prefetches] for number in workers]
         return Grid(num_workers=workers, prefetch_factor=prefetches, step_ms=rows)
 
     # -- simulating ---------------------------------------------------------------------------------------------------
@@ -126,15 +157,33 @@ class WhatIf:
             raise TraceError(self.simulation.reason)
 
     def _runs(self, settings: Mapping[str, Any], cost: Cost | None = None) -> list[SimulatedRun]:
-        """Simulate the run with settings, by each of the models; ``cost``: what samples cost."""
+        """Simulate the run with settings, by each of the models; ``cost``: what samples cost, if another is assumed."""
+        cost = sample_cost(self._workload, settings).value if cost is None else cost
         workload = changed_workload(self._workload, settings, cost)
-        models = [changed_model(model, settings) for model in self._calibration.models]
+        models = [changed_model(model, settings) for model in self._models]
         if workload is not self._workload:
             return [simulate(workload, model) for model in models]
         for model in models:
             if model not in self._known:
                 self._known[model] = simulate(workload, model)
         return [self._known[model] for model in models]
+
+    def _doubt(self, reproduced_ns: float, lost: float) -> str:
+        """Return why predictions cannot be trusted; empty if they can."""
+        workload = self._workload
+        if self.loader.get("worker_method") == "thread" and self._models[0].workers:
+            computed = sum(batch.collate.cpu + total(batch.samples).cpu for batch in workload.batches)
+            share = computed / sum(workload.step_ns)
+            if share > _MOST_THREAD_CPU:
+                return f"the workers are threads that compute {share:.0%} of the time and share the GIL; not simulated"
+        off = reproduced_ns / workload.observed_ns - 1.0
+        if abs(off) <= (_SHARED_TOLERANCE if self._is_shared else _TOLERANCE):
+            return ""
+        shared = f", while other programs had the cores {lost:.0%} of the time" if self._is_shared else ""
+        return (
+            f"the simulation does not reproduce the recorded run: {reproduced_ns / 1e6:.3g} ms a step instead of "
+            f"{workload.observed_ns / 1e6:.3g} ms ({off:+.0%}){shared}"
+        )
 
     def _steady(self, values: Sequence[float]) -> list[float]:
         return [value for value, counts in zip(values, self._workload.steady, strict=True) if counts]
@@ -144,42 +193,19 @@ class WhatIf:
         found = [mean(self._steady(run.step_ns)) for run in self._runs(settings)]
         return math.prod(found) ** (1 / len(found))
 
-    def _interval(self, settings: Mapping[str, Any]) -> Interval:
-        """Return the mean with its interval: of the steps, the trials of samples, and the error of the simulation."""
-        cost = sample_cost(self._workload, settings)
-        runs = [self._steady(run.step_ns) for end in {cost.low, cost.high} for run in self._runs(settings, end)]
-        value = self._step_ns(settings) / 1e6
-        off = self.simulation.observed_ms / self.simulation.reproduced_ms
-        ends = [end / 1e6 for steps_ns in runs for end in ratio_interval(steps_ns, [1] * len(steps_ns))[1:]]
-        return Interval(value=value, low=min(*ends, value * min(off, 1.0)), high=max(*ends, value * max(off, 1.0)))
-
     # -- fixes --------------------------------------------------------------------------------------------------------
-
-    def _fix(self, title: str, settings: Mapping[str, Any]) -> Fix:
-        run = self._runs(settings)[-1]
-        model = changed_model(self._calibration.models[-1], settings)
-        step = self._interval(settings)
-        return Fix(
-            title=title,
-            change=lines_of(self.settings, self._workload.loader, settings, self._of),
-            settings=dict(settings),
-            step_ms=step,
-            speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
-            then=self._limit(run, model) + self._assumptions(settings, model, step),
-        )
 
     def _assumptions(self, settings: Mapping[str, Any], model: LoaderModel, step: Interval) -> str:
         """Return what the prediction assumes, in words."""
         found = ""
-        before = self._calibration.models[0]
-        seen = max(1, before.workers)
-        parts = [part for epoch in self._workload.epochs for batch in epoch for part in batch.samples]
-        blocked = sum(part.blocked for part in parts)
-        if model.workers > seen and blocked > _MOSTLY_BLOCKED * sum(part.cpu + part.blocked for part in parts):
-            found += f", if what they wait for (disk, server, lock) serves {model.workers} of them as fast as {seen}"
-        if model.paces and (model.workers, model.order) != (seen, before.order):
+        before = self._models[0]
+        workers = max(1, before.workers)
+        samples = total(part for batch in self._workload.batches for part in batch.samples)
+        if model.workers > workers and samples.blocked > _MOSTLY_BLOCKED * (samples.cpu + samples.blocked):
+            found += f", if what they wait for (disk, server, lock) serves {model.workers} of them as fast as {workers}"
+        if model.paces and (model.workers, model.order) != (workers, before.order):
             found += f", if worker {model.paces[0][0]} itself is slow, not the samples that it got"
-        loops = sum(batch.loop.cpu for epoch in self._workload.epochs for batch in epoch)
+        loops = sum(batch.loop.cpu for batch in self._workload.batches)
         if sample_cost(self._workload, settings).high.loop * loops > _WORTH * sum(self._workload.step_ns):
             found += (
                 "; worker threads and the loop share the GIL: the interval is from a loop that never needs it to one "
@@ -194,44 +220,50 @@ class WhatIf:
 
     def _is_certain(self, step: Interval, settings: Mapping[str, Any]) -> bool:
         """Whether a change helps whatever is not known: how cores are shared, and how long threads wait for the GIL."""
-        is_known = not self._calibration.is_shared and settings.get("worker_method") != "thread"
+        is_known = not self._is_shared and settings.get("worker_method") != "thread"
         return is_known or step.high * (1 + _WORTH) <= self.simulation.observed_ms
 
-    def _candidates(self) -> list[tuple[str, dict[str, Any]]]:
-        seen = self.settings
-        workers, prefetch = seen["num_workers"], seen["prefetch_factor"]
-        found: list[tuple[str, dict[str, Any]]] = []
-        best = self._least("num_workers", _worker_counts(workers, self._workload.cores), {})
-        if best != workers:
-            found.append((f"num_workers {workers} -> {best}", {"num_workers": best}))
+    def _title(self, settings: Mapping[str, Any]) -> str:
+        """Return settings in words."""
+        before = self.settings
+        return ", ".join(
+            f"{name} {before[name]} -> {value}"
+            if name in ("num_workers", "prefetch_factor")
+            else _TITLES.get(f"{name}={value}", f"{name}={value!r}")
+            for name, value in settings.items()
+        )
+
+    def _candidates(self) -> list[dict[str, Any]]:
+        """Return settings that may help."""
+        before = self.settings
+        workers, prefetch = before["num_workers"], before["prefetch_factor"]
+        found: list[dict[str, Any]] = self._with_workers({})
         if workers:
             best = self._least("prefetch_factor", [prefetch, *(n for n in (4, 8, 16) if n > prefetch)], {})
             if best != prefetch:
-                found.append((f"prefetch_factor {prefetch} -> {best}", {"prefetch_factor": best}))
-            if not seen["persistent_workers"] and len(self._workload.epochs) > 1:
-                found.append(("keep workers between epochs", {"persistent_workers": True}))
-            if seen["engine"] == "torch" and seen["in_order"]:
-                found.append(("deliver batches as they are ready", {"in_order": False}))
-        found += self._with_fastload() + self._with_threads()
+                found.append({"prefetch_factor": best})
+            if not before["persistent_workers"] and len(self._workload.epochs) > 1:
+                found.append({"persistent_workers": True})
+            if before["engine"] == "torch" and before["in_order"]:
+                found.append({"in_order": False})
+        engine = {"engine": "fastload"} if before["engine"] == "torch" else {}
+        found += self._with_fastload(engine) + self._with_threads(engine)
         if has_copies(self._workload):
-            found.append(("copy uint8 to the device, and convert there", {"uint8": True}))
-            if workers and not self._calibration.models[0].pin:
-                found.append(("copy from page-locked memory, while the loop continues", {"pin_memory": True}))
+            found.append({"uint8": True})
+            if workers and not self._models[0].pin:
+                found.append({"pin_memory": True})
         return found
 
-    @property
-    def _engine(self) -> tuple[dict[str, Any], list[str]]:
-        """The setting and the words for fastload's loader; empty if it was recorded."""
-        return ({"engine": "fastload"}, ["fastload's loader"]) if self.settings["engine"] == "torch" else ({}, [])
-
-    def _with_fastload(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return settings of fastload's loader for which it is known what samples cost."""
-        found: list[tuple[str, dict[str, Any]]] = []
+    def _with_workers(self, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return settings with another number of workers, if that helps."""
         workers = self.settings["num_workers"]
-        engine, words = self._engine
+        best = self._least("num_workers", _worker_counts(workers, self._workload.cores), settings)
+        return [] if best == workers else [{**settings, "num_workers": best}]
+
+    def _with_fastload(self, engine: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return settings of fastload's loader for which it is known what samples cost."""
+        found = [engine] if engine else []
         before, usual = chosen(self.loader, engine)
-        if engine:
-            found.append((words[0], engine))
         for choice in TRIED:
             changes = {"fuse": choice.fuse, "seeding": choice.seeding}
             changes = {name: value for name, value in changes.items() if value != getattr(usual, name)}
@@ -240,26 +272,19 @@ class WhatIf:
             settings = {**engine, **changes}
             cost, usual_cost = (sample_cost(self._workload, these) for these in (settings, engine))
             if cost.high.cpu * (1 + _WORTH) < usual_cost.value.cpu:
-                named = [f"{name}={value!r}" for name, value in changes.items()]
-                found.append((", ".join(words + named), settings))
-        if not found or self._calibration.is_shared:  # it is unknown what more workers would get
+                found.append(settings)
+        if not found or self._is_shared:  # it is unknown what more workers would get
             return found
-        title, cheapest = min(found, key=lambda one: sample_cost(self._workload, one[1]).value.cpu)
-        best = self._least("num_workers", _worker_counts(workers, self._workload.cores), cheapest)
-        if best != workers:
-            found.append((f"{title} with {plural(best, 'worker')}", {**cheapest, "num_workers": best}))
-        return found if workers else found[-1:]
+        found += self._with_workers(min(found, key=lambda one: sample_cost(self._workload, one).value.cpu))
+        return found if self.settings["num_workers"] else found[-1:]
 
-    def _with_threads(self) -> list[tuple[str, dict[str, Any]]]:
+    def _with_threads(self, engine: dict[str, Any]) -> list[dict[str, Any]]:
         """Return worker threads, if they are expected to be faster than as many processes."""
         workers = self.settings["num_workers"]
-        engine, words = self._engine
         _, usual = chosen(self.loader, engine)
-        if usual.threads:
-            return []
         found = {}
-        for number in self._workload.trials.threads_tried(usual):
-            if number != workers and self._calibration.is_shared:  # it is unknown what they would get
+        for number in [] if usual.threads else self._workload.trials.threads_tried(usual):
+            if number != workers and self._is_shared:  # it is unknown what they would get
                 continue
             processes = {**engine, "num_workers": number}
             step_ns = self._step_ns({**processes, "worker_method": "thread"})
@@ -268,21 +293,19 @@ class WhatIf:
         if not found:
             return []
         best = min(number for number in found if found[number] <= min(found.values()) * (1 + _AS_GOOD))
-        title, settings = ", ".join([*words, "worker_method='thread'"]), {**engine, "worker_method": "thread"}
-        if best == workers:
-            return [(title, settings)]
-        return [(f"{title} with {plural(best, 'worker')}", {**settings, "num_workers": best})]
+        return [{**engine, "worker_method": "thread", **({} if best == workers else {"num_workers": best})}]
 
     def _spare_workers(self) -> list[Fix]:
         """Return how many workers are enough if the loop is the limit."""
         workers = self.settings["num_workers"]
-        if self._limit(self._calibration.runs[-1], self._calibration.models[-1]) != _LOOP:
+        if self._limit(self._runs({})[-1], self._models[-1]) != _LOOP:
             return []
         enough = self._step_ns({}) * (1 + _AS_GOOD / 2)
         for number in (n for n in sorted(_worker_counts(workers, self._workload.cores)) if n < workers):
             if self._step_ns({"num_workers": number}) <= enough:
-                title = f"num_workers {workers} -> {number}: as fast, with {plural(workers - number, 'worker')} less"
-                return [self._fix(title, {"num_workers": number})]
+                fix = self.fix({"num_workers": number})
+                fix.title += f": as fast, with {plural(workers - number, 'worker')} less"
+                return [fix]
         return []
 
     def _least(self, name: str, values: Sequence[int], others: Mapping[str, Any]) -> int:
@@ -318,7 +341,7 @@ def what_if(trace: Trace, rank: Rank) -> tuple[list[Fix], Simulation, Grid | Non
     """
     try:
         whatif = WhatIf(rank, trace.warmup)
-    except TraceError as error:  # the workload are not known
+    except TraceError as error:  # the workload is not known
         observed_ms = mean(step.wait.ns + step.loop_ns for step in rank.steps if step.loop_ns is not None) / 1e6
         return [], Simulation(observed_ms=observed_ms, reproduced_ms=0.0, trusted=False, reason=str(error)), None
     if not whatif.simulation.trusted:
@@ -330,3 +353,53 @@ def _worker_counts(workers: int, cores: int) -> list[int]:
     """Return numbers of workers to try, the recorded one first."""
     found = {1, 2, 3, 4, 6, 8, 12, 16, workers + 1, 2 * workers, cores - 1, cores}
     return [workers, *sorted(n for n in found if 0 < n <= max(16, 2 * cores, 2 * workers) and n != workers)]
+
+
+# -- fitting the simulation to the recorded run -----------------------------------------------------------------------
+
+
+def _fitted_model(workload: Workload) -> tuple[LoaderModel, float]:
+    """Return the model that reproduces the run best.
+
+    And the share of the time that a worker, or the main thread without workers, waited for cores that others had.
+    """
+    loops = sum(batch.loop.cpu for batch in workload.batches)
+    computes = loops > 0.3 * sum(workload.step_ns)
+    found: list[tuple[float, LoaderModel]] = []
+    for threads in sorted({1, workload.cores} if computes else {1}):
+        model = dataclasses.replace(model_of(workload), loop_threads=threads)
+        run = simulate(workload, model)
+        if workload.queued_ns > 0:
+            model = dataclasses.replace(model, foreign=max(0.0, 1.0 - run.queued_ns / workload.queued_ns))
+            run = simulate(workload, model)
+        off = abs(sum(run.step_ns) - sum(workload.step_ns))
+        found.append((off + workload.queued_ns * model.foreign, model))
+    _, model = min(found, key=lambda one: one[0])
+    return model, model.foreign * workload.queued_ns / max(1, model.workers) / sum(workload.step_ns)
+
+
+def _shared_models(workload: Workload, model: LoaderModel) -> list[LoaderModel]:
+    """Return two models of a run on a machine that other programs use too.
+
+    In the first, other programs' threads compete with those of the run: right where the system shares cores among
+    threads. In the second, fewer cores are left: right where it shares them among groups of processes (containers,
+    jobs, sessions). A recording does not show which of the two the system does.
+    """
+    alone = dataclasses.replace(model, foreign=0.0)
+    cores = alone.cores
+    return [
+        _with_load(workload, lambda times: dataclasses.replace(alone, others=cores * (times - 1))),
+        _with_load(workload, lambda times: dataclasses.replace(alone, cores=cores / times)),
+    ]
+
+
+def _with_load(workload: Workload, make: Callable[[float], LoaderModel]) -> LoaderModel:
+    """Return the model whose threads wait for a core as long as was recorded; ``make``: threads per core -> model."""
+    low, high = 1.0, _MOST_WANTED
+    while high > low * (1 + _CLOSE_ENOUGH):
+        middle = math.sqrt(low * high)
+        if simulate(workload, make(middle)).queued_ns < workload.queued_ns:
+            low = middle
+        else:
+            high = middle
+    return make(high)

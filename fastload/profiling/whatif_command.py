@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import os
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, TraceError
-from .command import record_script
+from .command import new_folder, record_script
 from .formatting import ms, no_fix_text, shared_text
 from .hooks.rerun import SETTABLE, VARIABLE
 from .reader import read_trace
@@ -98,13 +97,12 @@ def what_if(options: argparse.Namespace, program: Callable[[list[str]], list[str
         _check_workers(settings, whatif.settings)
         if options.rerun and settings.get("engine", "fastload") != whatif.settings["engine"] == "fastload":
             raise ConfigError(f"--rerun cannot replace fastload's loader by torch's: {_BY_HAND}")
-        title = ", ".join(f"{name}={value}" for name, value in settings.items())
-        fixes = [whatif.fix(title, settings)] if settings else whatif.fixes()
+        fixes = [whatif.fix(settings)] if settings else whatif.fixes()
+        number = options.rank if options.rank is not None else rank.rank
+        observed = _rerun(options, program, number, trace, whatif, settings) if options.rerun else None
     except (TraceError, OSError) as error:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return 1
-    number = options.rank if options.rank is not None else rank.rank
-    observed = _rerun(options, program, number, trace, whatif, settings) if options.rerun else None
     print((_json if options.json else _text)(rank, whatif.simulation, fixes, observed))
     return 0
 
@@ -160,11 +158,10 @@ def _rerun(
         "settings": {name: value for name, value in settings.items() if name in SETTABLE},
         "match": {name: whatif.loader.get(name) for name in ("dataset", "num_workers", "batch_size")},
     }
-
-    variables = {VARIABLE: json.dumps(change)} | (
-        {"FASTLOAD_INSTALL": "1"} if settings.get("engine") == "fastload" else {}
-    )
-    folder = options.out or _free_folder(options.folder)
+    variables = {VARIABLE: json.dumps(change)}
+    if settings.get("engine") == "fastload":
+        variables["FASTLOAD_INSTALL"] = "1"
+    folder = options.out or new_folder(f"{os.path.normpath(options.folder)}-rerun")
     again = argparse.Namespace(
         out=folder,
         level=1,
@@ -190,12 +187,6 @@ def _rerun(
         print(f"fastload whatif: the change did not reach the script's DataLoader: it has {other}", file=sys.stderr)
         return None
     return observed.observed_ns / 1e6
-
-
-def _free_folder(folder: str) -> Path:
-    """Return the path of a new folder beside another one."""
-    stem = f"{os.path.normpath(folder)}-rerun"
-    return next(path for number in itertools.count(1) if not (path := Path(f"{stem}-{number}")).exists())
 
 
 # -- output -----------------------------------------------------------------------------------------------------------

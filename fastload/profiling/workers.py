@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median_low, quantiles
-from typing import Any
 
 from .schema import SlowSample, Workers
 from .trace import Batch, Rank, Sample, Span, Task
@@ -116,29 +115,19 @@ def core_wait_share(rank: Rank, loader: int) -> float:
 
 
 class WorkerTimes:
-    """When one worker was busy, and with what.
+    """When one worker was busy, and with what; ``tasks``: the worker's."""
 
-    Args:
-        tasks: the worker's.
-        first: ids of the tasks that were a worker's first of an epoch.
-    """
-
-    def __init__(self, tasks: list[Task], first: set[int]) -> None:
+    def __init__(self, tasks: list[Task]) -> None:
         self.tasks = sorted(tasks, key=lambda task: (task.begun, task.ended))
         self._ended = list(accumulate((task.ended for task in self.tasks), max))
-        self._first = first
         self._occupied = union(
             Span(task.begun if task.dispatched is None else min(task.dispatched, task.begun), task.ended)
             for task in self.tasks
         )
 
-    def is_first(self, task: Task) -> bool:
-        """Whether it is the worker's first task of an epoch."""
-        return id(task) in self._first
-
-    def after(self, at: int) -> Iterable[Task]:
-        """Yield the tasks that ended after a time."""
-        yield from self.tasks[bisect_right(self._ended, at) :]
+    def after(self, at: int) -> list[Task]:
+        """Return the tasks that ended after a time."""
+        return self.tasks[bisect_right(self._ended, at) :]
 
     def free(self, begun: int, ended: int) -> Iterable[Span]:
         """Yield when it had no task, neither running nor queued, within a time span."""
@@ -190,16 +179,16 @@ def _without_run_queue(task: Task) -> int:
 # -- all workers of a loader ------------------------------------------------------------------------------------------
 
 
-def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Workers:
+def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     """Return the statistics of a loader's workers.
 
     Args:
         rank: of a recording.
         loader: its number.
         within: the time that counts: that of the steady steps. Tasks count with their part of it.
-        python: the script's version of Python, which determines how processes start by default.
     """
     settings = rank.loaders.get(loader, {})
+    kind = worker_kind(settings)
     tasks = tasks_of(rank, loader, within)
     number = settings.get("num_workers") or 0
     worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
@@ -207,35 +196,24 @@ def worker_statistics(rank: Rank, loader: int, within: Span, python: str) -> Wor
     durations = [task.ns / 1e6 for task in tasks]
     cuts = quantiles(durations, n=100, method="inclusive") if len(durations) > 1 else durations * 99
     on_cpu, run_queue, blocked = _shares(tasks)
-    asked = _sum_known(task.read_bytes for task in tasks)
-    from_device = _sum_known(task.device_bytes for task in tasks)
+    asked = [task.read_bytes for task in tasks if task.read_bytes is not None]
+    from_device = [task.device_bytes for task in tasks if task.device_bytes is not None]
     slowest, ratio = _slowest_worker(tasks)
     return Workers(
         number=number,
-        method=_start_method(settings, python),
+        method=kind if kind != "process" else str(settings.get("context")),
         busy=worked / (workers * within.ns) if tasks and within.ns else None,
         task_p50_ms=cuts[49] if cuts else None,
         task_p99_ms=cuts[98] if cuts else None,
         on_cpu=on_cpu,
         run_queue=run_queue,
         blocked=blocked,
-        cache_hit=None if not asked or from_device is None else max(0.0, 1 - from_device / asked),
-        read_mb_per_s=None if asked is None or not within.ns else asked / 1e6 / (within.ns / 1e9),
+        cache_hit=max(0.0, 1 - sum(from_device) / sum(asked)) if any(asked) and from_device else None,
+        read_mb_per_s=sum(asked) / 1e6 / (within.ns / 1e9) if asked and within.ns else None,
         slowest_over_median=ratio,
         slowest=slowest,
         stages_ms=_stages_ms(tasks),
     )
-
-
-def _start_method(settings: Mapping[str, Any], python: str) -> str:
-    kind = worker_kind(settings)
-    if kind != "process":
-        return kind
-    context = str(settings.get("context") or "default")
-    if context != "default":
-        return context
-    version = tuple(int(word) for word in python.split(".")[:2] if word.isdigit())
-    return "forkserver" if version >= (3, 14) else "fork"
 
 
 def _shares(tasks: Sequence[Task]) -> tuple[float | None, float | None, float | None]:
@@ -249,11 +227,6 @@ def _shares(tasks: Sequence[Task]) -> tuple[float | None, float | None, float | 
         return on_cpu, None, None
     run_queue = min(1.0 - on_cpu, sum(task.runnable_ns or 0 for task in known) / total)
     return on_cpu, run_queue, max(0.0, 1.0 - on_cpu - run_queue)
-
-
-def _sum_known(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _samples_in(task: Task) -> int:
@@ -277,37 +250,30 @@ def _slowest_worker(tasks: Sequence[Task]) -> tuple[int | None, float | None]:
 def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:
     """Return the mean time per sample of each stage, of the rest of the sample, and of collation."""
     total: dict[str, int] = defaultdict(int)
-    count = 0
-    for task in tasks:
-        number = _samples_in(task)
-        if not number:
-            continue
-        count += number
-        known = 0
+    counted = [task for task in tasks if _samples_in(task)]
+    for task in counted:
+        stages = [(stage.name, stage.ns * sample.weight) for sample in task.samples for stage in sample.stages]
         if task.collate is not None:
-            total["collate"] += task.collate.ns
-            known += task.collate.ns
-        for sample in task.samples:
-            for stage in sample.stages:
-                total[stage.name] += stage.ns * sample.weight
-                known += stage.ns * sample.weight
-        total["sample"] += max(0, task.ns - known)
-    return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])} if count else {}
+            stages.append(("collate", task.collate.ns))
+        for name, ns in stages:
+            total[name] += ns
+        total["sample"] += max(0, task.ns - sum(ns for _, ns in stages))
+    count = sum(map(_samples_in, counted))
+    return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])}
 
 
 def slow_samples(tasks: Iterable[Task], files: Mapping[int, str]) -> list[SlowSample]:
     """Return the samples that took longest, the slowest first; ``files``: names of files by the samples' index."""
-    single = ((task, sample) for task in tasks for sample in task.samples if sample.index is not None)
-    slowest = heapq.nlargest(_NUM_SLOW, single, key=lambda pair: pair[1].ns)
+    known = [(task.worker, sample) for task in tasks for sample in task.samples if sample.index is not None]
     return [
         SlowSample(
             index=sample.index,
             file=None if sample.index is None else files.get(sample.index),
             ms=sample.ns / 1e6,
-            worker=task.worker,
+            worker=worker,
             stage=_longest_stage(sample),
         )
-        for task, sample in slowest
+        for worker, sample in heapq.nlargest(_NUM_SLOW, known, key=lambda pair: pair[1].ns)
     ]
 
 

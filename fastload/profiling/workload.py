@@ -1,6 +1,6 @@
-"""What a run workload of the machine: for each batch the CPU and blocked time of its samples, and what the loop does.
+"""What a recorded run has to do: for each batch the CPU and blocked time of its samples, and what the loop does.
 
-In: a :class:`~.trace.Rank`. Out: :class:`Workload`, from which :mod:`.simulation` simulates this run or another one.
+In: a :class:`~.trace.Rank`. Out: a :class:`Workload`, from which :mod:`.simulation` simulates this run or another one.
 Time in which a thread was ready to run without a core is kept apart: where the run's own threads had the cores, it is a
 result of the simulation. Pure.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median, median_low
 from typing import Any, NamedTuple
 
@@ -32,20 +33,21 @@ _MOST_UNKNOWN = 0.1
 
 
 class Part(NamedTuple):
-    """The demand of a sample, or of something else that a thread does, in ns."""
+    """What a sample takes, or something else that a thread does, in ns."""
 
-    cpu: float
-    blocked: float
+    cpu: float = 0.0
+    blocked: float = 0.0
     queued: float = 0.0
-    """Ready to run while others had the cores: recorded, not a demand."""
-
-    def plus(self, other: Part) -> Part:
-        """Return both together."""
-        return Part(self.cpu + other.cpu, self.blocked + other.blocked, self.queued + other.queued)
+    """Ready to run while others had the cores: recorded, not needed."""
 
     def times(self, factor: float) -> Part:
         """Return it ``factor`` times."""
         return Part(self.cpu * factor, self.blocked * factor, self.queued * factor)
+
+
+def total(parts: Iterable[Part]) -> Part:
+    """Return what parts take together."""
+    return Part(*map(sum, zip(Part(), *parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,27 +95,31 @@ class Workload:
     are what they would be with other workers."""
 
     @property
+    def batches(self) -> Iterable[BatchWork]:
+        """All batches."""
+        return itertools.chain.from_iterable(self.epochs)
+
+    @property
     def observed_ns(self) -> float:
         """Mean time of a steady step."""
         return mean(ns for ns, counts in zip(self.step_ns, self.steady, strict=True) if counts)
 
 
 def measure_workload(rank: Rank, warmup: int) -> Workload:
-    """Return the workload of a rank.
+    """Return what the batches of a rank take.
 
     Args:
         rank: as recorded.
         warmup: number of first steps that do not count.
 
     Raises:
-        TraceError: they are not known; the message says why.
+        TraceError: it is not known; the message says why.
     """
     all_steps = _steps_of_one_loader(rank)
     steps = all_steps[-_MOST_STEPS:]
     loader = rank.loaders.get(steps[0].loader, {})
     if loader.get("resident"):
         raise TraceError("the loader's data are resident in memory: there are no workers, and nothing is read")
-    epochs = split_epochs(steps)
     worked = [step for step in steps if _is_known(step.batch)]
     if len(worked) < (1 - _MOST_UNKNOWN) * len(steps):
         raise TraceError(f"how batches were made was recorded for only {len(worked)} of {len(steps)} steps")
@@ -121,26 +127,31 @@ def measure_workload(rank: Rank, warmup: int) -> Workload:
     steady = [step.number >= warmup and step.loop_ns is not None for step in steps]
     if not steps[0].first:  # workers were ahead, while the simulation begins without batches
         ahead = int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2)
-        steady[: min(ahead, len(steps) // 2)] = [False] * min(ahead, len(steps) // 2)
+        ahead = min(ahead, len(steps) // 2)
+        steady[:ahead] = [False] * ahead
     if not any(steady):
         raise TraceError(f"all {len(steps)} steps are warm-up; lower --warmup or record more steps")
     step_ns = tuple(_step_ns(step, last=step is rank.steps[-1]) for step in steps)
-    if not any(ns for ns, counts in zip(step_ns, steady, strict=True) if counts):
+    if not any(itertools.compress(step_ns, steady)):
         raise TraceError("the steps took no time")
-    loops = _loops(steps)
     paces = _paces(all_steps)
-    filled = _filled([_batch_work(step, loop, paces) for step, loop in zip(steps, loops, strict=True)])
-    workload = iter(filled)
+    known = [
+        _batch_work(step, loop, paces) if _is_known(step.batch) else None
+        for step, loop in zip(steps, _loops(steps), strict=True)
+    ]
+    usual = next(one for one in known if one is not None)
+    batches = [usual := one or usual for one in known]  # that of a neighbour where none was recorded
+    epochs, left = split_epochs(steps), iter(batches)
     return Workload(
         loader=loader,
-        epochs=tuple(tuple(next(workload) for _ in one) for one in epochs),
-        cut=tuple(_is_cut(one, loader.get("batches")) for one in epochs),
+        epochs=tuple(tuple(itertools.islice(left, len(one))) for one in epochs),
+        cut=tuple(one[-1].ending is None and len(one) < (loader.get("batches") or inf) for one in epochs),
         steady=tuple(steady),
         step_ns=step_ns,
         overheads=measure_overheads(rank, all_steps),
         trials=rank.trials.get(steps[0].loader, Trials()),
         cores=rank.cores,
-        queued_ns=sum(part.queued for one in filled for part in (one.loop, one.collate, *one.samples)),
+        queued_ns=sum(part.queued for one in batches for part in (one.loop, one.collate, *one.samples)),
         paces=tuple(sorted(paces.items())),
     )
 
@@ -190,58 +201,47 @@ def _step_ns(step: Step, *, last: bool) -> float:
     return float(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) + ending)
 
 
-def _is_cut(one: Sequence[Step], num_batches: int | None) -> bool:
-    return one[-1].ending is None and (num_batches is None or len(one) < num_batches)
-
-
 def _is_known(batch: Batch) -> bool:
     return bool(batch.tasks) and all(task.cpu_ns is not None or task.samples for task in batch.tasks)
 
 
 def _loops(steps: Sequence[Step]) -> list[Part]:
-    """Return the loop's demand of each step; for the last step, whose end was not recorded, the median."""
-    found = [_loop(step) for step in steps]
-    known = [part for part in found if part is not None]
-    usual = (
-        Part(median([part.cpu for part in known]), median([part.blocked for part in known])) if known else Part(0, 0)
-    )
+    """Return what the loop takes after each step; for the last step, whose end was not recorded, the median."""
+    found = [None if step.loop_ns is None else _loop(step, step.loop_ns) for step in steps]
+    known = [part for part in found if part is not None] or [Part()]
+    usual = Part(median([part.cpu for part in known]), median([part.blocked for part in known]))
     return [usual if part is None else part for part in found]
 
 
-def _loop(step: Step) -> Part | None:
-    if step.loop_ns is None:
-        return None
+def _loop(step: Step, loop_ns: int) -> Part:
     if step.loop_cpu_ns is None:  # a loop that waits for a device needs no core
-        waits = 0.0 if step.device_busy_ns is None else min(float(step.device_busy_ns), step.loop_ns)
-        return Part(step.loop_ns - waits, waits)
-    cpu = float(min(step.loop_cpu_ns, step.loop_ns))
-    queued = min(float(step.loop_runnable_ns or 0), step.loop_ns - cpu)
-    return Part(cpu, step.loop_ns - cpu - queued, queued)
+        waits = 0.0 if step.device_busy_ns is None else min(float(step.device_busy_ns), loop_ns)
+        return Part(loop_ns - waits, waits)
+    cpu = float(min(step.loop_cpu_ns, loop_ns))
+    queued = min(float(step.loop_runnable_ns or 0), loop_ns - cpu)
+    return Part(cpu, loop_ns - cpu - queued, queued)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork | None:
+def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork:
     batch = step.batch
-    if not _is_known(batch):
-        return None
     samples: list[Part] = []
-    stages: dict[str, Part] = {}
-    collate = Part(0.0, 0.0)
+    collate: list[Part] = []
+    stages: dict[str, list[Part]] = defaultdict(list)
     for task in sorted(batch.tasks, key=lambda task: task.number):
         split, share = _Split(task), 1 / paces.get(task.worker, 1.0)
         if task.collate is not None:
-            collate = collate.plus(split.part(task.collate.ns, task.collate_cpu_ns).times(share))
-        samples.extend(part.times(share) for part in split.samples())
+            collate.append(split.part(task.collate.ns, task.collate_cpu_ns).times(share))
+        samples += (part.times(share) for part in split.samples())
         for sample in task.samples:
             for stage in sample.stages:
-                part = split.part(stage.ns, stage.cpu_ns).times(sample.weight * share)
-                stages[stage.name] = stages.get(stage.name, Part(0.0, 0.0)).plus(part)
+                stages[stage.name].append(split.part(stage.ns, stage.cpu_ns).times(sample.weight * share))
     return BatchWork(
         samples=tuple(samples),
-        collate=collate,
-        stages=stages,
+        collate=total(collate),
+        stages={name: total(parts) for name, parts in stages.items()},
         draw_ns=float(batch.drawn.ns) if batch.drawn is not None else float(batch.sampler_ns or 0),
         pin_ns=float(batch.pinned.ns) if batch.pinned is not None else 0.0,
         loop=loop,
@@ -251,33 +251,31 @@ def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork
 
 
 class _Split:
-    """Divides a task's time into its demand and waiting for a core."""
+    """Divides a task's time into what it takes and waiting for a core."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        measured = [sample for sample in task.samples if sample.cpu_ns is not None]
+        measured = [(sample.cpu_ns, sample.weight) for sample in task.samples if sample.cpu_ns is not None]
         cpu = task.cpu_ns
-        is_known = task.collate is None or task.collate_cpu_ns is not None
-        if cpu is None or (len(measured) == len(task.samples) and measured and is_known):
+        is_collate_known = task.collate is None or task.collate_cpu_ns is not None
+        if cpu is None or (measured and len(measured) == len(task.samples) and is_collate_known):
             # the thread's own clock is finer than the scheduler's
-            cpu = sum(sample.cpu_ns * sample.weight for sample in measured if sample.cpu_ns is not None)
-            cpu += task.collate_cpu_ns or 0
+            cpu = sum(cpu_ns * weight for cpu_ns, weight in measured) + (task.collate_cpu_ns or 0)
         cpu = min(cpu, task.ns)
         off = task.ns - cpu
         self._cpu = cpu / task.ns if task.ns else 0.0
         self._queued = min(1.0, (task.runnable_ns or 0) / off) if off else 0.0
 
     def part(self, ns: float, cpu_ns: float | None) -> Part:
-        """Return the demand of a part of the task."""
+        """Return what a part of the task takes."""
         cpu = ns * self._cpu if cpu_ns is None else min(cpu_ns, ns)
         off = ns - cpu
         return Part(cpu, off * (1.0 - self._queued), off * self._queued)
 
     def samples(self) -> list[Part]:
-        """Return the workload of the task's samples, including what it did besides them."""
+        """Return what the task's samples take, with a share of what it did besides them."""
         task = self._task
-        collated = 0 if task.collate is None else task.collate.ns
-        inside = max(0, task.ns - collated)
+        inside = task.ns if task.collate is None else max(0, task.ns - task.collate.ns)
         if not task.samples:
             number = max(1, task.num_samples)
             return [self.part(inside, None).times(1 / number)] * number
@@ -285,15 +283,10 @@ class _Split:
         # where one in 16 is measured, their sum is an estimate that the whole corrects
         corrected = spent > inside or any(sample.weight > 1 for sample in task.samples)
         scale = inside / spent if spent and corrected else 1.0
+        beside = max(0.0, inside - spent * scale) / sum(sample.weight for sample in task.samples)
+        rest = Part(beside * (1.0 - self._queued), 0.0, beside * self._queued)
         found: list[Part] = []
         for sample in task.samples:
             part = self.part(sample.ns * scale, None if sample.cpu_ns is None else sample.cpu_ns * scale)
-            found.extend([part] * sample.weight)
-        beside = max(0.0, inside - spent * scale) / len(found)
-        return [part.plus(Part(beside * (1.0 - self._queued), 0.0, beside * self._queued)) for part in found]
-
-
-def _filled(found: Sequence[BatchWork | None]) -> list[BatchWork]:
-    """Use the workload of a neighbour where none were recorded."""
-    last = next(demand for demand in found if demand is not None)
-    return [last := last if demand is None else demand for demand in found]
+            found += [total((part, rest))] * sample.weight
+        return found

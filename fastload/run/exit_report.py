@@ -20,21 +20,18 @@ _LISTED = 5
 def start() -> None:
     """Report on all loaders of this process. Call this once."""
     report = ExitReport()
-    observe.loader_observers.append(report)
+    observe.on_iteration.append(report.iterating)
     atexit.register(report.print_lines)
 
 
 class ExitReport:
-    """Observes loaders: see :class:`fastload.observe.LoaderObserver`."""
+    """Notes the loaders that are iterated, and prints what they did."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         # Name, workers and counters of each loader, in the order of first iterations, by the identity of the counters
         # (which are kept, so that no other object gets that identity).
         self._noted: dict[int, tuple[str, str, Any]] = {}
-
-    def constructed(self, loader: Any) -> None:
-        """Do nothing: only loaders that are iterated are reported."""
 
     def iterating(self, loader: Any) -> None:
         """Note what the report needs of a loader."""

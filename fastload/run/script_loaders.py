@@ -1,7 +1,7 @@
 """Acts on a loader of a script in place of the loader's first batch, in the script's own process.
 
 In: the environment variable that ``fastload verify``, ``explain`` and ``tune`` set for a script, and the loaders, which
-announce themselves (:class:`fastload.observe.LoaderObserver`). Out: the result of the verb, in a file; the script ends.
+announce themselves (:mod:`fastload.observe`). Out: the result of the verb, in a file; the script ends.
 Where a script starts several processes, as ranks, only the first one that asks for a batch acts; all of them end.
 """
 
@@ -23,7 +23,9 @@ from .targets import VARIABLE, Result, Target, UsageError, call_action
 
 def start() -> None:
     """Observe the loaders of this process as the environment variable says."""
-    observe.loader_observers.append(ScriptLoaders(**json.loads(os.environ[VARIABLE])))
+    loaders = ScriptLoaders(**json.loads(os.environ[VARIABLE]))
+    observe.on_construction.append(loaders.constructed)
+    observe.on_iteration.append(loaders.iterating)
 
 
 class ScriptLoaders:
@@ -48,18 +50,19 @@ class ScriptLoaders:
         self._iterated: dict[int, Any] = {}
 
     def constructed(self, loader: Any) -> None:
-        """See :class:`fastload.observe.LoaderObserver`."""
+        """Note where the script constructs a loader."""
         self._made.append((weakref.ref(loader), _line_of_user()))
 
     def iterating(self, loader: Any) -> None:
-        """See :class:`fastload.observe.LoaderObserver`. Ends the script at the loader that is meant."""
+        """Act on the loader that is meant, and end the script."""
         if id(loader) in self._iterated:
             return
         self._iterated[id(loader)] = loader
         if len(self._iterated) < self._number:
             return
         # What is done from here on makes loaders of its own.
-        observe.loader_observers.remove(self)
+        observe.on_construction.remove(self.constructed)
+        observe.on_iteration.remove(self.iterating)
         os.environ.pop(VARIABLE, None)
         status = 0
         try:
@@ -69,7 +72,7 @@ class ScriptLoaders:
             traceback.print_exc()
             status = 2
         # The exit status of the command comes from the result: a script may catch SystemExit. It must not train then.
-        observe.loader_observers.append(_EndProcess())
+        observe.on_iteration.append(lambda _: os._exit(0))
         sys.stdout.flush()
         if threading.current_thread() is not threading.main_thread():
             os._exit(status)  # SystemExit would end this thread alone, and other threads may wait for its batches
@@ -93,17 +96,6 @@ class ScriptLoaders:
         with open(unfinished, "w", encoding="utf-8") as file:
             json.dump(result, file)
         os.replace(unfinished, self._result)
-
-
-class _EndProcess:
-    """Ends the process where the script asks for another batch."""
-
-    def constructed(self, loader: Any) -> None:
-        """See :class:`fastload.observe.LoaderObserver`."""
-
-    def iterating(self, loader: Any) -> None:
-        """See :class:`fastload.observe.LoaderObserver`."""
-        os._exit(0)  # the result has been written
 
 
 def _line_of_user() -> str:

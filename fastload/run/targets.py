@@ -16,14 +16,17 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
+
+from ..inject import put_first
 
 VARIABLE = "FASTLOAD_SCRIPT_LOADERS"
 """The environment variable with the options of :mod:`fastload.run.script_loaders`, as JSON."""
@@ -54,15 +57,6 @@ class Result(NamedTuple):
     """The exit status."""
     json: str = ""
     """What ``--json`` writes; empty: nothing."""
-
-
-class Starter(NamedTuple):
-    """How the command line starts scripts."""
-
-    script_of: Callable[[list[str]], list[str]]
-    """Returns the words that start a script."""
-    inject: Callable[[MutableMapping[str, str]], None]
-    """Changes an environment as ``fastload run`` does."""
 
 
 class Verb(NamedTuple):
@@ -103,32 +97,32 @@ def call_action(action: str, target: Target, options: dict[str, Any]) -> Result:
     return result
 
 
-def run_target(verb: Verb, options: Mapping[str, Any], command: list[str], starter: Starter) -> int:
+def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
     """Apply a verb to its target; return the exit status.
 
     Args:
         verb: of the command line.
-        options: of the command line; values that JSON can hold. ``json``: where to write the result. With ``"-"`` a
-            script's standard output goes to standard error, so that it does not mix with the JSON. ``number``: which
-            loader of a script, counted by first iteration.
-        command: the target and its arguments.
-        starter: starts a script.
+        options: of the command line; values that JSON can hold. ``command``: the target and its arguments. ``json``:
+            where to write the result; with ``"-"`` a script's standard output goes to standard error, so that it does
+            not mix with the JSON. ``number``: which loader of a script, counted by first iteration.
 
     Raises:
         UsageError: the target does not exist or is of the wrong kind, its script iterated over no loader, or the JSON
             cannot be written.
     """
+    command: list[str] = options["command"]
     _check_command(verb, command)
     options = {**options, "command": shlex.join(command)}
     json_to, number = options.get("json"), options.get("number", 1)
     if _names_an_object(command[0]):
         result = call_action(verb.action, _object(command[0]), options)
     else:
-        program = starter.script_of(command)
+        program = script_words(command)
         with tempfile.TemporaryDirectory(prefix=f"fastload-{verb.name}-") as folder:
             file = Path(folder) / "result.json"
             environment = dict(os.environ)
-            starter.inject(environment)
+            put_first(environment)
+            environment["FASTLOAD_INSTALL"] = "1"
             wanted = {"verb": verb.name, "action": verb.action, "options": options, "number": number}
             environment[VARIABLE] = json.dumps({**wanted, "result": str(file)})
             output = sys.stderr.fileno() if json_to == "-" else None
@@ -144,6 +138,22 @@ def run_target(verb: Verb, options: Mapping[str, Any], command: list[str], start
     if result.json:
         _write_json(json_to, result.json)
     return result.status
+
+
+def script_words(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
+    """Return the words that start a script or a module.
+
+    Args:
+        command: ``["train.py", ...]`` or ``["-m", "module", ...]``.
+        remedy: what to do if it names a program.
+
+    Raises:
+        UsageError: there is no such script.
+    """
+    if command[0] != "-m" and not os.path.exists(command[0]):
+        words = f"; {remedy.format(command[0])}" if shutil.which(command[0]) else ""
+        raise UsageError(f"no such script: {command[0]}{words}")
+    return [sys.executable, *command]
 
 
 def _wait_for_end(process: subprocess.Popen[bytes], result: Path) -> int:
@@ -262,14 +272,12 @@ def _find_object(word: str) -> Any:
     matched = _OBJECT.fullmatch(word)
     assert matched is not None
     where, name = matched["module"], matched["name"]
-    path = Path(where)
+    path, folder, module_name = Path(where), os.getcwd(), where
     if where.endswith(".py"):
         if not path.is_file():
             raise UsageError(f"no such file: {where}")
         # Imported by its name, not by its path, so that processes started by spawn can import it too.
         folder, module_name = str(path.resolve().parent), path.stem
-    else:
-        folder, module_name = os.getcwd(), where
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -309,5 +317,5 @@ def why_not_spawned(script: str | None) -> str | None:
     return "the script has no `if __name__ == '__main__':`, so a process started by spawn would run it again"
 
 
-__all__ = ["VARIABLE", "Result", "Starter", "Target", "UsageError", "Verb", "add_json_option", "call_action"]
-__all__ += ["positive", "run_target", "signals_passed_on", "why_not_spawned"]
+__all__ = ["VARIABLE", "Result", "Target", "UsageError", "Verb", "add_json_option", "call_action", "positive"]
+__all__ += ["run_target", "script_words", "signals_passed_on", "why_not_spawned"]

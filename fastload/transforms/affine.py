@@ -21,11 +21,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import ConfigError
-from .arguments import Fill, check_fill, check_interpolation, check_range, fill_values
-from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, shape_of, tensor_of
+from .arguments import (
+    Fill,
+    check_interpolation,
+    check_number,
+    check_optional_fill,
+    check_probability,
+    check_range,
+    fill_values,
+)
+from .base import BatchShape, Layout, Params, Transform, shape_of, tensor_of
 from .draws import Stream
-from .gather import matrix_dtype, memory_format_of
-from .steps import narrowed, pick
+from .tensors import eager_on_cpu, matrix_dtype, memory_format_of, narrowed, pick, wide_dtype
 
 _RADIANS = math.pi / 180
 
@@ -49,7 +56,7 @@ class Resampled(Transform):
     def __init__(self, interpolation: Any, fill: Any, center: Any, layout: Layout) -> None:
         super().__init__(layout=layout)
         self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
-        self.fill: Fill | None = None if fill is None else check_fill("fill", fill)
+        self.fill = check_optional_fill(fill)
         if center is not None and (not isinstance(center, (list, tuple)) or len(center) != 2):
             raise ConfigError(f"center must be (x, y), in pixels, got {center=}")
         self.center = None if center is None else tuple(check_number("center", number) for number in center)
@@ -99,7 +106,7 @@ class RandomRotation(Resampled):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(interpolation, fill, center, layout)
-        self.degrees = _check_angles("degrees", degrees)
+        self.degrees = check_range("degrees", degrees, around=0.0)
         if expand:
             raise ConfigError(
                 "expand=True makes each image as large as its angle needs, and images of one batch have one size; "
@@ -153,7 +160,7 @@ class RandomAffine(Resampled):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(interpolation, fill, center, layout)
-        self.degrees = _check_angles("degrees", degrees)
+        self.degrees = check_range("degrees", degrees, around=0.0)
         self.translate = (0.0, 0.0)
         if translate is not None:
             if not isinstance(translate, (list, tuple)) or len(translate) != 2:
@@ -164,8 +171,8 @@ class RandomAffine(Resampled):
         self.shear = ((0.0, 0.0), (0.0, 0.0))
         if shear is not None:
             four = isinstance(shear, (list, tuple)) and len(shear) == 4
-            along_x = _check_angles("shear", shear[:2] if four else shear)
-            self.shear = along_x, _check_angles("shear", shear[2:]) if four else (0.0, 0.0)
+            along_x = check_range("shear", shear[:2] if four else shear, around=0.0)
+            self.shear = along_x, check_range("shear", shear[2:]) if four else (0.0, 0.0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the amounts."""
@@ -219,7 +226,7 @@ def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) 
     num, channels, height, width = images.shape
     memory_format = memory_format_of(images)
     step = num
-    if images.device.type == "cpu" and not torch.compiler.is_compiling():
+    if eager_on_cpu(images):
         # grid_sample gives each thread samples of its own.
         step = max(1, _CHUNK // (height * width * (channels + 3))) * torch.get_num_threads()
     if step >= num:
@@ -233,7 +240,7 @@ def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) 
 
 def _warp_part(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) -> Tensor:
     num, _, height, width = images.shape
-    work = torch.float64 if images.dtype == torch.float64 else torch.float32
+    work = wide_dtype(images.dtype)
     values = None if fill is None else fill_values("fill", fill, images, work)
     grid = _grid(matrix, height, width, work)
     source = images.to(work)
@@ -263,15 +270,3 @@ def _grid(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor
         by_x, by_y, constant = (matrix[:, axis, place].to(dtype)[:, None, None] / half for place in range(3))
         axes.append(x * by_x + y * by_y + constant)
     return torch.stack(axes, dim=-1)
-
-
-def _check_angles(name: str, value: Any) -> tuple[float, float]:
-    if isinstance(value, (list, tuple)):
-        return check_range(name, value)
-    most = check_number(name, value)
-    if most < 0:
-        raise ConfigError(f"{name} must be at least 0 where it is one number, for -{name} to {name}, got {value!r}")
-    return -most, most
-
-
-__all__ = ["RandomAffine", "RandomRotation", "Resampled", "warp"]

@@ -1,10 +1,13 @@
-"""Arguments that several geometric transforms have: the value of pixels from nowhere, ranges, interpolations.
+"""Checks of the transforms' arguments: numbers, ranges, sizes, fill values, interpolations.
 
-In: an argument as torchvision takes it. Out: one form of it, or an error that names rule and value.
+In: an argument as torchvision takes it. Out: its normal form; anything else raises a ConfigError that names the
+argument, the rule and the value.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,21 +15,103 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .base import check_number
 
 Fill: TypeAlias = tuple[float, ...]
 """One number for all channels, or one for each."""
 
-# Pillow's numbers, which torchvision takes as well.
-_BY_NUMBER = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+_INTERPOLATION_OF_PIL = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+
+
+def check_number(name: str, value: object) -> float:
+    """Return a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ConfigError(f"{name} must be a number, got {name}={value!r}")
+    if not math.isfinite(value):
+        raise ConfigError(f"{name} must be finite, got {name}={value!r}")
+    return float(value)
+
+
+def check_positive(name: str, value: object) -> float:
+    """Return a number above 0."""
+    number = check_number(name, value)
+    if number <= 0:
+        raise ConfigError(f"{name} must be above 0, got {name}={value!r}")
+    return number
+
+
+def check_probability(name: str, value: object) -> float:
+    """Return a number in [0, 1]."""
+    number = check_number(name, value)
+    if not 0 <= number <= 1:
+        raise ConfigError(f"{name} must be a probability, in [0, 1], got {name}={value!r}")
+    return number
+
+
+def check_integer(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
+    """Return an integer in [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        bounds = f"in [{low}, {high}]" if high < math.inf else f"of at least {low}"
+        raise ConfigError(f"{name} must be an integer{f' {bounds}' if low > -math.inf else ''}, got {name}={value!r}")
+    return int(value)
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConfigError(f"{name} must be True or False, got {name}={value!r}")
+    return bool(value)
+
+
+def check_size(name: str, value: object) -> tuple[int, int]:
+    """Return (height, width) from an int or a sequence of one or two ints."""
+    pair = [value, value] if isinstance(value, (int, np.integer)) else value
+    if not isinstance(pair, (list, tuple)) or len(pair) not in (1, 2):
+        raise ConfigError(f"{name} must be an int or (height, width), got {name}={value!r}")
+    sides = [pair[0], pair[-1]]
+    if any(isinstance(side, bool) or not isinstance(side, (int, np.integer)) or side < 1 for side in sides):
+        raise ConfigError(f"{name} must be at least 1 pixel high and wide, got {name}={value!r}")
+    return int(sides[0]), int(sides[1])
+
+
+def check_range(
+    name: str,
+    value: Any,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    around: float | None = None,
+) -> tuple[float, float]:
+    """Return (minimum, maximum).
+
+    Args:
+        name: of the argument.
+        value: two numbers.
+        low: the minimum is at least this.
+        high: the maximum is at most this.
+        above: the minimum is more than this.
+        around: one number is allowed too, and means ``around`` minus and plus that number.
+    """
+    if around is not None and not isinstance(value, (list, tuple)):
+        reach = check_number(name, value)
+        if reach < 0:
+            raise ConfigError(f"{name} must be at least 0 if it is one number, got {name}={value!r}")
+        first, last = around - reach, around + reach
+    else:
+        if not isinstance(value, (list, tuple)) or len(value) != 2:
+            one = "" if around is None else "one number or "
+            raise ConfigError(f"{name} must be {one}(minimum, maximum), got {name}={value!r}")
+        first, last = (check_number(f"{name}[{place}]", number) for place, number in enumerate(value))
+    if first > last:
+        raise ConfigError(f"{name} must be (minimum, maximum) in this order, got {name}={value!r}")
+    if first < low or last > high or first <= above:
+        bounds = f"above {above}" if above > -math.inf else f"in [{low}, {high}]"
+        raise ConfigError(f"{name} must be {bounds}, got {name}={value!r}")
+    return first, last
 
 
 def check_fill(name: str, value: Any) -> Fill:
-    """Return a fill value from a number or a sequence of numbers.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Return a fill value from a number or a sequence of numbers."""
     if isinstance(value, (list, tuple)):
         if not value:
             raise ConfigError(f"{name} must be a number, or one for each channel, got {name}={value!r}")
@@ -34,56 +119,39 @@ def check_fill(name: str, value: Any) -> Fill:
     return (check_number(name, value),)
 
 
+def check_optional_fill(value: Any) -> Fill | None:
+    """Return ``fill``, or None for None."""
+    return None if value is None else check_fill("fill", value)
+
+
 def in_float32(fill: Fill) -> Fill:
-    """Return the numbers that remain of a fill value where torchvision makes a float32 tensor of it."""
+    """Return a fill value rounded to float32, as torchvision rounds one that it makes a tensor of."""
     return tuple(float(np.float32(number)) for number in fill)
 
 
-def check_range(
-    name: str, value: Any, *, least: float | None = None, above: float | None = None
-) -> tuple[float, float]:
-    """Return (from, to).
-
-    Args:
-        name: of the argument.
-        value: two numbers.
-        least: the first is at least this.
-        above: the first is more than this.
-
-    Raises:
-        ConfigError: these are not two finite numbers in order, or below the bound.
-    """
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ConfigError(f"{name} must be two numbers, from and to, got {name}={value!r}")
-    low, high = (check_number(f"{name}[{place}]", number) for place, number in enumerate(value))
-    if low > high:
-        raise ConfigError(f"{name} must go from the smaller to the larger, got {name}={value!r}")
-    if (least is not None and low < least) or (above is not None and low <= above):
-        bound = f"at least {least}" if above is None else f"more than {above}"
-        raise ConfigError(f"{name} must be {bound}, got {name}={value!r}")
-    return low, high
-
-
-def check_interpolation(value: Any, allowed: tuple[str, ...]) -> str:
-    """Return the name of an interpolation, from a name, torchvision's enum or Pillow's number.
-
-    Raises:
-        ConfigError: it is not one of those allowed.
-    """
+def check_interpolation(value: Any, allowed: Sequence[str]) -> str:
+    """Return the name of an interpolation from a name, torchvision's enum or Pillow's number."""
     name = getattr(value, "value", value)
-    if not isinstance(value, bool) and isinstance(name, int):
-        name = _BY_NUMBER.get(name, name)
+    if isinstance(name, int) and not isinstance(value, bool):
+        name = _INTERPOLATION_OF_PIL.get(name, name)
     if name not in allowed:
-        known = ", ".join(repr(one) for one in allowed)
-        raise ConfigError(f"interpolation must be one of {known}, got {value!r}")
+        raise ConfigError(f"interpolation must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     return str(name)
 
 
+def check_dtype(value: object, allowed: Sequence[torch.dtype]) -> torch.dtype:
+    """Return a dtype of those allowed."""
+    if not isinstance(value, torch.dtype) or value not in allowed:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in allowed)
+        raise ConfigError(f"dtype must be one of {names}, got dtype={value!r}")
+    return value
+
+
 def fill_numbers(name: str, fill: Fill, channels: int, dtype: torch.dtype) -> list[Any]:
-    """Return a fill value's numbers as images of a dtype hold them: uint8 gets the integer part, as in torchvision.
+    """Return a fill value as images of a dtype hold it; uint8 drops the fraction, as in torchvision.
 
     Raises:
-        ValueError: not as many numbers as the images have channels, or one that uint8 cannot hold.
+        ValueError: the images have another number of channels, or uint8 cannot hold a number.
     """
     if len(fill) not in (1, channels):
         raise ValueError(
@@ -97,17 +165,14 @@ def fill_numbers(name: str, fill: Fill, channels: int, dtype: torch.dtype) -> li
 
 
 def fill_values(name: str, fill: Fill, images: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return [C, 1, 1] or [1, 1, 1], on the images' device. Does not synchronise.
+    """Return a fill value as [C, 1, 1] or [1, 1, 1] on the images' device, without a synchronisation.
 
-    As :func:`fill_numbers` says, of the images' dtype; of another as they are.
-
-    Raises:
-        ValueError: see there.
+    Args:
+        name: of the argument.
+        fill: is checked as :func:`fill_numbers` says.
+        images: [N, C, H, W].
+        dtype: of the result, which then has the numbers as they are; None: the images'.
     """
     numbers = fill_numbers(name, fill, images.shape[1], images.dtype)
-    # A tensor made of a list would be copied from the host, which waits for the device.
-    given = numbers if dtype is None else fill
-    return torch.stack([images.new_full((1, 1), number, dtype=dtype) for number in given])
-
-
-__all__ = ["Fill", "check_fill", "check_interpolation", "check_range", "fill_numbers", "fill_values", "in_float32"]
+    # torch.tensor(list) would be copied from the host, and wait for the device.
+    return torch.stack([images.new_full((1, 1), number, dtype=dtype) for number in (fill if dtype else numbers)])

@@ -11,24 +11,31 @@ see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_geometry
 
 from __future__ import annotations
 
-import functools
 import inspect
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError
 from . import color
 from .affine import warp
-from .arguments import Fill, check_fill, check_interpolation, fill_numbers
-from .auto_geometry import ROTATE, SHEAR_X, matrices_of
-from .base import BatchShape, Layout, Params, Transform, check_flag, check_number, tensor_of
+from .arguments import check_flag, check_integer, check_interpolation, check_optional_fill, check_positive, fill_numbers
+from .auto_operations import (
+    BRIGHTNESS,
+    COLOR,
+    CONTRAST,
+    KINDS,
+    OPERATIONS,
+    SHARPNESS,
+    apply_to_sample,
+    magnitudes_of,
+    matrices_of,
+    signs_of,
+)
+from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Floats, Integers, Stream
-from .parts import change_rows, slices
 from .sample import (
     Drawn,
     SampleTransform,
@@ -39,38 +46,7 @@ from .sample import (
     interpolation_argument,
     torchvision_mode,
 )
-from .steps import eager_on_cpu, narrowed
-
-OPERATIONS = (
-    "Identity",
-    "ShearX",
-    "ShearY",
-    "TranslateX",
-    "TranslateY",
-    "Rotate",
-    "Brightness",
-    "Color",
-    "Contrast",
-    "Sharpness",
-    "Posterize",
-    "Solarize",
-    "AutoContrast",
-    "Equalize",
-)
-"""The operations, as numbered in the parameters."""
-
-_BRIGHTNESS, _COLOR, _CONTRAST, _SHARPNESS, _POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(6, 14)
-
-# Kinds of operations, done by one function each: first and last of their operations.
-_KINDS = {
-    "warp": (SHEAR_X, ROTATE),
-    "blend": (_BRIGHTNESS, _CONTRAST),
-    "sharpness": (_SHARPNESS, _SHARPNESS),
-    "posterize": (_POSTERIZE, _POSTERIZE),
-    "solarize": (_SOLARIZE, _SOLARIZE),
-    "autocontrast": (_AUTOCONTRAST, _AUTOCONTRAST),
-    "equalize": (_EQUALIZE, _EQUALIZE),
-}
+from .tensors import change_rows, eager_on_cpu, narrowed, slices, wide_dtype
 
 
 class Choice(NamedTuple):
@@ -94,13 +70,13 @@ class _Policy(Transform):
     def __init__(self, interpolation: Any, fill: Any, layout: Layout) -> None:
         super().__init__(layout=layout)
         self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
-        self.fill: Fill | None = None if fill is None else check_fill("fill", fill)
+        self.fill = check_optional_fill(fill)
 
     def _step(self, operations: Integers, magnitudes: Floats, shape: BatchShape) -> Params:
         matrices = matrices_of(operations, magnitudes, shape.height, shape.width)
         rows = {
             kind: torch.from_numpy(np.flatnonzero((operations >= first) & (operations <= last)))
-            for kind, (first, last) in _KINDS.items()
+            for kind, (first, last) in KINDS.items()
         }
         step: dict[str, Any] = {
             "operation": tensor_of(operations, torch.int64),
@@ -116,7 +92,7 @@ class _Policy(Transform):
         # 1 + magnitude has more digits than a float32.
         exact = magnitude if images.device.type == "mps" else magnitude.double()
         bound = 255.0 if images.dtype == torch.uint8 else 1.0
-        kinds = torch.where(operation == _CONTRAST, 1, torch.where(operation == _COLOR, 2, 0))
+        kinds = torch.where(operation == CONTRAST, 1, torch.where(operation == COLOR, 2, 0))
         functions: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
             "warp": (self._warp, (step["matrix"],)),
             "blend": (color.blend, (kinds, 1 + exact)),
@@ -128,7 +104,7 @@ class _Policy(Transform):
         }
         for kind, (function, values) in functions.items():
             if torch.compiler.is_compiling():  # numbers of rows change from batch to batch, and would be compiled again
-                first, last = _KINDS[kind]
+                first, last = KINDS[kind]
                 here = ((operation >= first) & (operation <= last)).view(-1, 1, 1, 1)
                 images = torch.where(here, function(images, *values), images)
             else:
@@ -138,11 +114,15 @@ class _Policy(Transform):
     def _warp(self, images: Tensor, matrices: Tensor) -> Tensor:
         return warp(images, matrices, self.interpolation, self.fill)
 
-    def _check_images(self, images: Tensor) -> None:
-        if images.shape[1] not in (1, 3):
-            raise TypeError(f"{type(self).__name__} takes images of 1 or 3 channels, got {images.shape[1]}")
+    def _after(self, images: Tensor, steps: Sequence[Any]) -> Tensor:
+        """Return the images after some steps, in memory of their own."""
+        color.check_channels(images, type(self).__name__)
         if self.fill is not None:  # whether or not a sample of this batch is warped
             fill_numbers("fill", self.fill, images.shape[1], images.dtype)
+        changed = images.clone()
+        for step in steps:
+            changed = self._stepped(changed, step)
+        return changed
 
 
 class _SamplePolicy(_Policy, SampleTransform):
@@ -173,6 +153,13 @@ class _SamplePolicy(_Policy, SampleTransform):
         """Return the magnitudes for images of this size: [number of operations, number of bins]; not to be changed."""
         raise NotImplementedError
 
+    def _steps(self, stream: Stream, shape: BatchShape) -> list[Params]:
+        table = self.magnitudes(shape.height, shape.width)
+        return [
+            self._step(operations, signs * table[operations, bins], shape)
+            for operations, bins, signs in self.choices(stream)
+        ]
+
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
         """Return ``steps``: see :meth:`choices`."""
         return {"steps": self.choices(draws.stream(name))}
@@ -199,7 +186,7 @@ class _SamplePolicy(_Policy, SampleTransform):
             magnitude = sign * float(table[OPERATIONS.index(operation), bin_])
             if operation == "Solarize" and self.version == "v2" and not (tensor and image.is_floating_point()):
                 magnitude *= 255.0
-            image = _operate(self.functional, image, operation, magnitude, mode, fill)
+            image = apply_to_sample(self.functional, image, operation, magnitude, mode, fill)
         return image
 
     def batched(self, before: State) -> list[Transform] | None:
@@ -239,23 +226,18 @@ class RandAugment(_SamplePolicy):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(interpolation, fill, layout)
-        self.num_ops = _check_integer("num_ops", num_ops, 0)
-        self.num_magnitude_bins = _check_integer("num_magnitude_bins", num_magnitude_bins, 2)
-        self.magnitude = _check_integer("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
+        self.num_ops = check_integer("num_ops", num_ops, 0)
+        self.num_magnitude_bins = check_integer("num_magnitude_bins", num_magnitude_bins, 2)
+        self.magnitude = check_integer("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the steps."""
-        table = self.magnitudes(shape.height, shape.width)
-        steps = [
-            self._step(operations, signs * table[operations, bins], shape)
-            for operations, bins, signs in self.choices(stream)
-        ]
-        return {"steps": steps}  # type: ignore[dict-item]  # nested, as params_to takes them
+        return {"steps": self._steps(stream, shape)}  # type: ignore[dict-item]  # nested, as params_to takes them
 
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
         """See :class:`_SamplePolicy`."""
         shift = 150.0 / 331.0 * width, 150.0 / 331.0 * height
-        return _magnitudes(self.num_magnitude_bins, 0.3, shift, 30.0, 0.9, bits=(8, 4), version=version)
+        return magnitudes_of(self.num_magnitude_bins, 0.3, shift, 30.0, 0.9, bits=(8, 4), version=version)
 
     def choices(self, stream: Stream) -> list[Choice]:
         """See :class:`_SamplePolicy`."""
@@ -263,16 +245,12 @@ class RandAugment(_SamplePolicy):
         for _ in range(self.num_ops):
             operations = stream.integers(len(OPERATIONS))
             bins = np.full(len(stream), self.magnitude)
-            choices.append(Choice(operations, bins, _signs(stream, operations)))
+            choices.append(Choice(operations, bins, signs_of(stream, operations)))
         return choices
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the images after all steps."""
-        self._check_images(images)
-        changed = images.clone()
-        for step in params["steps"]:
-            changed = self._stepped(changed, step)
-        return changed
+        return self._after(images, params["steps"])
 
 
 class TrivialAugmentWide(_SamplePolicy):
@@ -302,29 +280,26 @@ class TrivialAugmentWide(_SamplePolicy):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(interpolation, fill, layout)
-        self.num_magnitude_bins = _check_integer("num_magnitude_bins", num_magnitude_bins, 2)
+        self.num_magnitude_bins = check_integer("num_magnitude_bins", num_magnitude_bins, 2)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the step."""
-        table = self.magnitudes(shape.height, shape.width)
-        [(operations, bins, signs)] = self.choices(stream)
-        return self._step(operations, signs * table[operations, bins], shape)
+        return self._steps(stream, shape)[0]
 
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
         """See :class:`_SamplePolicy`."""
         bins = self.num_magnitude_bins
-        return _magnitudes(bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2), version=version)
+        return magnitudes_of(bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2), version=version)
 
     def choices(self, stream: Stream) -> list[Choice]:
         """See :class:`_SamplePolicy`."""
         operations = stream.integers(len(OPERATIONS))
         bins = stream.integers(self.num_magnitude_bins)
-        return [Choice(operations, bins, _signs(stream, operations))]
+        return [Choice(operations, bins, signs_of(stream, operations))]
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the images after the step."""
-        self._check_images(images)
-        return self._stepped(images.clone(), params)
+        return self._after(images, [params])
 
 
 class AugMix(_Policy):
@@ -362,22 +337,20 @@ class AugMix(_Policy):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(interpolation, fill, layout)
-        self.severity = _check_integer("severity", severity, 1, 10)
-        self.mixture_width = _check_integer("mixture_width", mixture_width, 1)
-        self.chain_depth = _check_integer("chain_depth", chain_depth, None)
-        self.alpha = check_number("alpha", alpha)
-        if self.alpha <= 0:
-            raise ConfigError(f"alpha must be above 0, got {alpha=}")
+        self.severity = check_integer("severity", severity, 1, 10)
+        self.mixture_width = check_integer("mixture_width", mixture_width, 1)
+        self.chain_depth = check_integer("chain_depth", chain_depth)
+        self.alpha = check_positive("alpha", alpha)
         self.all_ops = check_flag("all_ops", all_ops)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return weights and chains."""
         kept = stream.beta(self.alpha)[:, None]
         shares = stream.dirichlet(self.alpha, self.mixture_width)
-        table = _magnitudes(10, 0.3, (shape.width / 3.0, shape.height / 3.0), 30.0, 0.9, bits=(4, 0))
+        table = magnitudes_of(10, 0.3, (shape.width / 3.0, shape.height / 3.0), 30.0, 0.9, bits=(4, 0))
         known = np.arange(1, len(OPERATIONS))
         if not self.all_ops:
-            known = known[(known < _BRIGHTNESS) | (known > _SHARPNESS)]
+            known = known[(known < BRIGHTNESS) | (known > SHARPNESS)]
         chains = []
         for _ in range(self.mixture_width):
             drawn = stream.integers(3) + 1
@@ -386,23 +359,19 @@ class AugMix(_Policy):
             for depth in range(3 if self.chain_depth <= 0 else self.chain_depth):
                 operations = np.where(depth < depths, known[stream.integers(len(known))], 0)
                 bins = stream.integers(self.severity)
-                steps.append(self._step(operations, _signs(stream, operations) * table[operations, bins], shape))
+                steps.append(self._step(operations, signs_of(stream, operations) * table[operations, bins], shape))
             chains.append(steps)
         weights = tensor_of(np.concatenate([kept, (1 - kept) * shares], axis=1))
         return {"weights": weights, "chains": chains}  # type: ignore[dict-item]  # nested, as params_to takes them
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the weighted sums."""
-        self._check_images(images)
-        wide = torch.float64 if images.dtype == torch.float64 else torch.float32
+        wide = wide_dtype(images.dtype)
         weights = params["weights"].to(wide).unbind(1)
         mixed = torch.zeros_like(images, dtype=wide)
         _add_weighted(mixed, images, weights[0])
         for steps, weight in zip(params["chains"], weights[1:], strict=True):
-            changed = images.clone()
-            for step in steps:
-                changed = self._stepped(changed, step)
-            _add_weighted(mixed, changed, weight)
+            _add_weighted(mixed, self._after(images, steps), weight)
         return narrowed(mixed, images.dtype)
 
 
@@ -411,77 +380,3 @@ def _add_weighted(mixed: Tensor, images: Tensor, weight: Tensor) -> None:
     parts = slices(images) if eager_on_cpu(images) else [slice(None)]
     for rows in parts:
         mixed[rows].add_(images[rows] * weight[rows].view(-1, 1, 1, 1))
-
-
-def _operate(functional: Any, image: Any, operation: str, magnitude: float, mode: Any, fill: Any) -> Any:
-    """Return torchvision's result of an operation on one image."""
-    if operation.startswith(("Shear", "Translate")):
-        along = operation.endswith("Y")
-        shear, shift, centre = [0.0, 0.0], [0, 0], None
-        if operation.startswith("Shear"):
-            shear[along], centre = math.degrees(math.atan(magnitude)), [0, 0]
-        else:
-            shift[along] = int(magnitude)
-        return functional.affine(image, 0.0, shift, 1.0, shear, mode, fill, centre)
-    match operation:
-        case "Rotate":
-            return functional.rotate(image, magnitude, mode, fill=fill)
-        case "Brightness" | "Contrast" | "Sharpness":
-            return getattr(functional, f"adjust_{operation.lower()}")(image, 1.0 + magnitude)
-        case "Color":
-            return functional.adjust_saturation(image, 1.0 + magnitude)
-        case "Posterize":
-            return functional.posterize(image, int(magnitude))
-        case "Solarize":
-            return functional.solarize(image, magnitude)
-        case "AutoContrast" | "Equalize":
-            return getattr(functional, operation.lower())(image)
-    return image  # Identity
-
-
-@functools.lru_cache(maxsize=64)
-def _magnitudes(
-    num_bins: int,
-    shear: float,
-    translate: tuple[float, float],
-    rotate: float,
-    enhance: float,
-    *,
-    bits: tuple[int, int],
-    version: Version = "v2",
-) -> Floats:
-    """Return the magnitudes of all operations: [number of operations, num_bins], without a sign."""
-    table = np.zeros((len(OPERATIONS), num_bins))
-    highest = (shear, shear, *translate, rotate, enhance, enhance, enhance, enhance)
-    for operation, last in enumerate(highest, start=SHEAR_X):
-        table[operation] = _line(0.0, last, num_bins)
-    most, fewest = bits
-    bins = torch.arange(num_bins, dtype=torch.float32, device="cpu")
-    lost = bins / ((num_bins - 1) / (most - fewest))
-    table[_POSTERIZE] = (most - lost.round() if version == "v1" else (most - lost).round()).numpy()
-    table[_SOLARIZE] = _line(255.0, 0.0, num_bins) if version == "v1" else _line(1.0, 0.0, num_bins)
-    table.flags.writeable = False
-    return table
-
-
-def _line(first: float, last: float, num_bins: int) -> Any:
-    """Return evenly spaced magnitudes, [num_bins], float32, with torch's rounding."""
-    return torch.linspace(first, last, num_bins, dtype=torch.float32, device="cpu").numpy()
-
-
-def _signs(stream: Stream, operations: Integers) -> Floats:
-    """Return 1 or -1, as likely, for the operations that have a sign, and 1 for the others."""
-    signed = (operations >= SHEAR_X) & (operations <= _SHARPNESS)
-    return np.where(stream.chance(0.5) & signed, -1.0, 1.0)
-
-
-def _check_integer(name: str, value: object, low: int | None, high: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ConfigError(f"{name} must be an integer, got {name}={value!r}")
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"at least {low}" if high is None else f"in [{low}, {high}]"
-        raise ConfigError(f"{name} must be {bounds}, got {name}={value!r}")
-    return int(value)
-
-
-__all__ = ["OPERATIONS", "AugMix", "Choice", "RandAugment", "TrivialAugmentWide"]

@@ -5,16 +5,15 @@
     keys of the samples ─> draw ─parameters [N, ...]─┐
                                        images [N, C, H, W] ─> transform ─> images
 
-``draw`` needs the shape of the batch and nothing of the images, so that parameters can be made before the images are
-there, and travel with them. ``transform`` is a function of images and parameters alone: no randomness, and no value of
-a tensor is read on the host. So the CPU is the reference for every other device.
+``draw`` needs the shape of the batch and no pixels, so parameters can be made before the images are there, and travel
+with them. ``transform`` depends on images and parameters alone: it draws nothing, and reads no tensor's value on the
+host. So the CPU is the reference for every other device.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import math
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,7 +22,8 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .draws import Draws, Stream, draws_for
-from .params import Params, check_params, params_to, uncompiled
+from .params import Params as Params
+from .params import check_params, params_to, uncompiled
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 
@@ -91,12 +91,7 @@ class Transform(nn.Module):
         return self.draw(draws.stream(self.purpose), shape)
 
     @uncompiled
-    def drawn(self, images: Tensor, generator: torch.Generator | None, draws: Draws | None) -> Any:
-        """Return parameters for these images; the arguments are those of :meth:`forward`.
-
-        Raises:
-            TypeError, ValueError: these are no draws, or not for so many images.
-        """
+    def _drawn(self, images: Tensor, generator: torch.Generator | None, draws: Draws | None) -> Any:
         name = type(self).__name__
         if generator is not None and not isinstance(generator, torch.Generator):
             raise TypeError(f"{name} takes a torch.Generator as generator, got {type(generator).__name__}")
@@ -110,20 +105,16 @@ class Transform(nn.Module):
         return self.draw_for(draws, draws.shape)
 
     def _check_given(self, images: Tensor, params: Any) -> None:
-        """Check parameters that the caller gave, against those drawn for such images; waits for no device."""
+        """Check parameters that the caller gave, against those drawn for such images, without a synchronisation."""
+        if torch.compiler.is_compiling() or hasattr(images, "fake_mode"):
+            return
         draws = Draws(_ANY_KEY, np.arange(len(images), dtype=np.int64), epochs=(0, _ANY_KEY))
-        check_params(type(self).__name__, params, self.draw_for(draws, shape_of(images, self.layout)), len(images))
-
-    def params_for(self, images: Tensor, generator: torch.Generator | None, draws: Draws | None, params: Any) -> Any:
-        """Return the parameters of a call: those given, which are checked, or else some that are drawn.
-
-        They are not checked where a compiler records the call, nor with images that have no values at all.
-        """
-        if params is None:
-            return self.drawn(images, generator, draws)
-        if not torch.compiler.is_compiling() and not hasattr(images, "fake_mode"):
-            self._check_given(images, params)
-        return params
+        check_params(
+            f"{type(self).__name__} got params",
+            params,
+            self.draw_for(draws, shape_of(images, self.layout)),
+            len(images),
+        )
 
     def forward(
         self,
@@ -156,9 +147,12 @@ class Transform(nn.Module):
         check_images(images, self, self.layout)
         if labels is not None or self.mixes:
             self.check_labels(labels, len(images))
-        params = self.params_for(images, generator, draws, params)
+        if params is None:
+            params = self._drawn(images, generator, draws)
+        else:
+            self._check_given(images, params)
         moved = params_to(params, images.device)
-        results = [self.applied(images, moved)]
+        results = [self._applied(images, moved)]
         if labels is not None:
             if self.mixes and labels.device != images.device:
                 moved = params_to(params, labels.device)
@@ -168,29 +162,22 @@ class Transform(nn.Module):
         return results[0] if len(results) == 1 else tuple(results)
 
     def check_labels(self, labels: object, num_images: int) -> None:
-        """Check the labels of a call.
-
-        Raises:
-            TypeError, ValueError: they are not what the transform takes.
-        """
+        """Raise a TypeError or ValueError for labels that the transform does not take."""
 
     def transform_labels(self, labels: Tensor, params: Any) -> Tensor:
         """Return the labels, mixed as the images are, given the parameters on their device."""
         return labels
 
-    def applied(self, images: Tensor, params: Any) -> Tensor:
-        """Return the transformed images, in either layout, given parameters on their device.
-
-        Not in the caller's ``torch.autocast``: a transform says itself in which dtypes it computes.
-        """
-        with without_autocast(images.device):
+    def _applied(self, images: Tensor, params: Any) -> Tensor:
+        """Return the transformed images, in either layout, given parameters on their device."""
+        with _without_autocast(images.device):
             if self.layout == "NHWC":
                 return self.transform(images.permute(0, 3, 1, 2), params).permute(0, 2, 3, 1)
             return self.transform(images, params)
 
 
-def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which ``torch.autocast``, where the caller has it on, changes no dtype on a device."""
+def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Return a context without the caller's ``torch.autocast``: transforms choose their own dtypes."""
     if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
         return contextlib.nullcontext()
     return torch.autocast(device.type, enabled=False)
@@ -205,12 +192,7 @@ def shape_of(images: Tensor, layout: Layout) -> BatchShape:
 
 
 def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
-    """Check that these are images as :class:`Transform` says.
-
-    Raises:
-        TypeError: no tensor, a sparse one, or of a dtype that images have not.
-        ValueError: not four dimensions, or an empty one.
-    """
+    """Raise a TypeError or ValueError unless these are images as :class:`Transform` says."""
     name = type(owner).__name__
     if not isinstance(images, Tensor):
         raise TypeError(f"{name} transforms a batch of images, a tensor of {layout}, got {type(images).__name__}")
@@ -231,70 +213,3 @@ def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
 def tensor_of(values: Any, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return host parameters as a tensor."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
-
-
-def check_probability(name: str, value: object) -> float:
-    """Return a probability.
-
-    Raises:
-        ConfigError: it is not a number in [0, 1].
-    """
-    number = check_number(name, value)
-    if not 0 <= number <= 1:
-        raise ConfigError(f"{name} must be a probability, in [0, 1], got {name}={value!r}")
-    return number
-
-
-def check_number(name: str, value: object) -> float:
-    """Return a finite number.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ConfigError(f"{name} must be a number, got {name}={value!r}")
-    if not math.isfinite(value):
-        raise ConfigError(f"{name} must be finite, got {name}={value!r}")
-    return float(value)
-
-
-def check_flag(name: str, value: object) -> bool:
-    """Return the value as a bool.
-
-    Raises:
-        ConfigError: it is neither True nor False.
-    """
-    if not isinstance(value, (bool, np.bool_)):
-        raise ConfigError(f"{name} must be True or False, got {name}={value!r}")
-    return bool(value)
-
-
-def check_size(name: str, value: object) -> tuple[int, int]:
-    """Return (height, width) from an int or a pair of ints, as torchvision takes them.
-
-    Raises:
-        ConfigError: it is neither, or below 1.
-    """
-    pair = [value, value] if isinstance(value, (int, np.integer)) else value
-    if not isinstance(pair, (list, tuple)) or len(pair) not in (1, 2):
-        raise ConfigError(f"{name} must be an int or (height, width), got {name}={value!r}")
-    sides = [pair[0], pair[-1]]
-    if any(isinstance(side, bool) or not isinstance(side, (int, np.integer)) or side < 1 for side in sides):
-        raise ConfigError(f"{name} must be at least 1 pixel high and wide, got {name}={value!r}")
-    return int(sides[0]), int(sides[1])
-
-
-__all__ = [
-    "BatchShape",
-    "Layout",
-    "Params",
-    "Transform",
-    "check_flag",
-    "check_images",
-    "check_number",
-    "check_probability",
-    "check_size",
-    "shape_of",
-    "tensor_of",
-    "without_autocast",
-]

@@ -1,7 +1,7 @@
-"""A batched transform on a loader's batches, which may hold more than images.
+"""A batched transform on a loader's batches, which may have more than images.
 
-In: a batch with images somewhere, and the draws of its samples. Out: the same batch with the images transformed, and
-the labels where the transform mixes them.
+In: a batch with images, and the draws of its samples. Out: the same batch with the images transformed, and the labels
+where the transform mixes them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from .base import Transform
-from .draws import Draws, draws_at_hand
+from .draws import Draws, using_draws
 
-# Where images are in batches that are dicts, by the names that datasets and processors give them.
+# Keys of images and labels in dicts, as datasets and processors name them.
 _IMAGES = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 _LABELS = ("label", "labels", "target", "targets", "y")
 
@@ -24,13 +24,13 @@ _LABELS = ("label", "labels", "target", "targets", "y")
 def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
     """Return a function of (batch, draws) that applies a transform to the images of a batch.
 
-    A transform from elsewhere gets the batch as it is, under the caller's ``torch.autocast``; those of ours that
-    it calls draw from the batch's draws.
+    A callable that is no :class:`Transform` gets the whole batch, under the caller's ``torch.autocast``; transforms of
+    fastload's that it calls use the batch's draws.
     """
     if not isinstance(transform, Transform):
 
         def call(batch: Any, draws: Draws | None) -> Any:
-            with draws_at_hand(draws):
+            with using_draws(draws):
                 return transform(batch)
 
         return call
@@ -65,18 +65,18 @@ def in_turn(transforms: Sequence[Callable[[Any, Draws | None], Any]]) -> Callabl
 
 
 def params_of(transform: Callable[[Any], Any] | None, draws: Draws | None) -> Any:
-    """Return the parameters that a transform drew for a batch: what it would draw from the same draws again.
+    """Return the parameters that a transform drew for a batch, by drawing them again.
 
     Raises:
-        ConfigError: the transform is from elsewhere, or there is no such batch.
+        ConfigError: it is no transform of fastload's, or there was no batch yet.
     """
     if not isinstance(transform, Transform):
         raise ConfigError(
-            f"batch_params are those of a batch_transform of fastload.transforms, got {transform!r}; a function of "
-            "your own can call transforms with return_params=True and put the parameters into the batch"
+            f"batch_params needs a batch_transform of fastload.transforms, got {transform!r}; your own function can "
+            "call transforms with return_params=True and add the parameters to the batch"
         )
     if draws is None or draws.shape is None:
-        raise ConfigError("batch_params are those of the batch given out last, and none was given yet")
+        raise ConfigError("batch_params are those of the last batch, and the loader has not returned one yet")
     return transform.draw_for(draws.for_images(draws.shape.num), draws.shape)
 
 
@@ -88,7 +88,7 @@ def images_of(batch: Any) -> Tensor:
 
 
 def _place_of_images(batch: Any) -> Any:
-    """Return where the images of a batch are; None: the batch is them."""
+    """Return the index or key of the images in a batch; None: the batch is the images."""
     if isinstance(batch, Tensor):
         return None
     if isinstance(batch, (list, tuple)) and batch and isinstance(batch[0], Tensor):
@@ -106,7 +106,7 @@ def _place_of_images(batch: Any) -> Any:
 
 
 def _place_of_labels(batch: Any, transform: Transform) -> Any:
-    """Return where the labels of a batch are."""
+    """Return the index or key of the labels in a batch."""
     if isinstance(batch, (list, tuple)) and len(batch) > 1 and isinstance(batch[1], Tensor):
         return 1
     if isinstance(batch, Mapping):
@@ -129,7 +129,7 @@ def _describe(batch: Any) -> str:
 
 
 def _with(batch: Any, changed: dict[Any, Any]) -> Any:
-    """Return a copy of a batch with other things at some places."""
+    """Return a copy of a batch with some entries replaced."""
     if isinstance(batch, Mapping):
         made: Any = copy.copy(batch) if isinstance(batch, MutableMapping) else dict(batch)
         made.update(changed)

@@ -1,34 +1,34 @@
-"""Colour operations on batches, each sample with a factor of its own.
+"""Colour operations and filters on batches, each sample with its own factor.
 
 In: images [N, C, H, W] on any device, uint8 or float in [0, 1], and tensors of N factors. Out: new images of the same
-shape and dtype. Each sample is what ``torchvision.transforms.v2.functional`` makes of it with its factor:
+shape and dtype. Each sample equals the result of ``torchvision.transforms.v2.functional`` with its factor:
 
-* uint8: bit for bit on the CPU, where a function does not say otherwise: every step that is rounded is rounded as
-  there. Compiled, or on another device, a product and a sum may be rounded once or twice, and a result that is cut off
-  to an integer is then at most 1 apart.
+* uint8: bit for bit on the CPU, unless a function says otherwise: every step is rounded as there. Compiled, or on
+  another device, a product and a sum may be rounded once or twice, and truncated results differ by at most 1.
 * float32, float64: within 1e-5 (``adjust_hue`` works in float32, as torchvision's does).
 * float16, bfloat16: computed in float32 and rounded once, where torchvision rounds every step: within 8 units in the
-  last place of 1.0, and where torchvision's own error is amplified (autocontrast of a nearly uniform image) nearer to
-  the exact result than its.
+  last place of 1.0; nearer to the exact result where torchvision's error is amplified (autocontrast of a nearly
+  uniform image).
 
-Factors are not looked at, since that would wait for the device: they must be finite, and in the range that torchvision
-demands. Pure.
+Factors are not checked, since that would wait for the device: they must be finite, and in torchvision's range.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch's own code gives it
 from torch import Tensor
 
-from .parts import check_arguments, in_parts
-from .steps import narrowed, pick
+from .tensors import in_parts, narrowed, pick, wide_dtype
 
 _TINY = torch.finfo(torch.float32).tiny
 
 
 @in_parts
 def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
-    """Adjust brightness, contrast or saturation, another of them for each sample; or several, one after the other.
+    """Adjust brightness, contrast or saturation, as chosen for each sample; or several, one after the other.
 
     Brightness is a product, contrast a blend with the mean of the grey levels, saturation one with the grey levels; a
     factor of 1 leaves the image as it is. Contrast of uint8 images of more than 65,000 pixels: at most 1 apart from
@@ -39,18 +39,18 @@ def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
         kinds: [N], or [N, T] in their order, int64: 0 for brightness, 1 for contrast, 2 for saturation.
         factors: of the same shape, at least 0.
     """
-    _check_channels(images, "blend")
+    check_channels(images, "blend")
     kinds, factors = kinds.view(len(images), -1), factors.view(len(images), -1)
     blended = _widened(images)
     for turn in range(kinds.shape[1]):
         before, kind = blended, kinds[:, turn]
         if turn > 0 and images.dtype == torch.uint8:
-            blended = blended.floor_()  # as the conversion to uint8 would cut them off
+            blended = blended.floor_()  # as the conversion to uint8 would truncate them
         grey = _grey_of(images, blended)
         # Black for brightness: 1 - factor is multiplied by zero, and a sum with zero is exact.
         other = (grey * _column(kind == 2, grey)).add_(_mean_of(grey) * _column(kind == 1, grey))
-        ours = blended is not images and images.shape[1] == 3
-        blended = _mixed(images, blended, other, factors[:, turn], ours=ours)
+        inplace = blended is not images and images.shape[1] == 3
+        blended = _mixed(images, blended, other, factors[:, turn], inplace=inplace)
         if images.shape[1] == 1:  # which have no saturation
             blended = pick((kind == 2).view(-1, 1, 1, 1), before, blended)
     return narrowed(blended, images.dtype)
@@ -64,7 +64,7 @@ def adjust_hue(images: Tensor, factors: Tensor) -> Tensor:
         images: C is 3; with 1 channel they are returned as they are. Floats must not be negative.
         factors: [N], in [-0.5, 0.5], of a whole turn.
     """
-    _check_channels(images, "adjust_hue")
+    check_channels(images, "adjust_hue")
     if images.shape[1] == 1:
         return images
     turn = factors.to(torch.float32).view(-1, 1, 1)
@@ -90,8 +90,8 @@ def _to_hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     saturation = spread / high.clamp_min(_TINY)
     spread = spread.clamp_min_(_TINY)
     red, green, blue = ((high - colour).div_(spread) for colour in (red, green, blue))
-    # How far each is from the leader, who is at zero; the hue is counted from the leader's. A weight of 0 or 1 makes
-    # lerp choose one of the two, without an error.
+    # The distance of each from the largest, which is 0; the hue is relative to the largest. With a weight of 0 or 1
+    # lerp selects one of the two exactly.
     red_leads, green_leads = (colour.clone().eq_(0.0) for colour in (red, green))  # a bool would be slow to convert
     from_blue, from_green = (green + 4.0).sub_(red), (red + 2.0).sub_(blue)
     hue = torch.lerp(torch.lerp(from_blue, from_green, green_leads), blue - green, red_leads)
@@ -133,7 +133,7 @@ def rgb_to_grayscale(images: Tensor, *, num_output_channels: int = 1) -> Tensor:
     Returns:
         [N, num_output_channels, H, W].
     """
-    _check_channels(images, "rgb_to_grayscale")
+    check_channels(images, "rgb_to_grayscale")
     if num_output_channels not in (1, 3):
         raise ValueError(f"num_output_channels must be 1 or 3, got {num_output_channels=}")
     grey = images.clone() if images.shape[1] == 1 else narrowed(_luma(_widened(images)), images.dtype)
@@ -148,7 +148,7 @@ def invert(images: Tensor) -> Tensor:
 
 @in_parts
 def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Invert what is at or above a threshold.
+    """Invert the values at or above a threshold.
 
     Args:
         images: any number of channels.
@@ -172,7 +172,6 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
         images: any number of channels.
         bits: [N], integers in [0, 8].
     """
-    check_arguments("posterize", (images, bits))
     bits = bits.to(torch.int32).view(-1, 1, 1, 1)
     if images.dtype == torch.uint8:  # one step, with nothing in between that parts would keep in the caches
         return images & (255 << (8 - bits)).bitwise_and_(255).to(torch.uint8)
@@ -193,7 +192,7 @@ def autocontrast(images: Tensor) -> Tensor:
     Args:
         images: C is 1 or 3. A uniform channel stays as it is.
     """
-    _check_channels(images, "autocontrast")
+    check_channels(images, "autocontrast")
     wide = _widened(images)
     bound = _bound(images)
     values = _for_extremes(images)
@@ -205,7 +204,7 @@ def autocontrast(images: Tensor) -> Tensor:
 
 @in_parts
 def equalize(images: Tensor) -> Tensor:
-    """Equalise the histogram of each channel, as Pillow does. Floats are brought to 256 levels first."""
+    """Equalise the histogram of each channel, as Pillow does. Floats are quantised to 256 levels first."""
     if images.dtype == torch.uint8:
         levels = images
     else:
@@ -214,7 +213,7 @@ def equalize(images: Tensor) -> Tensor:
     flat = levels.flatten(2).long()
     counts = torch.zeros((num, channels, 256), dtype=torch.int32, device=images.device)
     counts.scatter_add_(2, flat, torch.ones((), dtype=torch.int32, device=images.device).expand_as(flat))
-    # The pixels of the highest level that there is are not counted among those to be spread.
+    # Pixels of the highest level are not counted.
     highest = counts.gather(2, _for_extremes(levels).amax((2, 3)).long()[..., None])
     step = (height * width - highest).div_(255, rounding_mode="floor")
     divisor = step.clamp(min=1)
@@ -233,7 +232,7 @@ def adjust_sharpness(images: Tensor, factors: Tensor) -> Tensor:
         images: C is 1 or 3. Images of less than 3 pixels in height or width are returned as they are.
         factors: [N], at least 0; 0 is smoothed, 1 the image itself.
     """
-    _check_channels(images, "adjust_sharpness")
+    check_channels(images, "adjust_sharpness")
     if min(images.shape[2:]) <= 2:
         return images
     wide = _widened(images, copy=True)
@@ -250,7 +249,73 @@ def adjust_sharpness(images: Tensor, factors: Tensor) -> Tensor:
     return narrowed(wide.clamp_(0, _bound(images)), images.dtype)
 
 
-def _check_channels(images: Tensor, name: str) -> None:
+@in_parts
+def gaussian_blur(images: Tensor, sigmas: Tensor, *, kernel_size: tuple[int, int]) -> Tensor:
+    """Blur as ``torchvision.transforms.v2.functional.gaussian_blur`` does, with reflection at the borders.
+
+    The two directions are done one after the other, where torchvision multiplies their kernels first: uint8 may be 1
+    apart where a mean is within 1e-4 of half an integer, floats are within 1e-5 (float16 and bfloat16 are computed in
+    float32 and rounded once: within 8 units in the last place of 1.0).
+
+    Args:
+        images: any number of channels.
+        sigmas: [N], or [N, 2] for x and y; above 0, in pixels. Not looked at, since that would wait for the device.
+        kernel_size: (x, y), odd, in pixels.
+
+    Raises:
+        ValueError: an even kernel, or one that reaches beyond the reflected image.
+    """
+    size_x, size_y = kernel_size
+    height, width = images.shape[2:]
+    if min(kernel_size) < 1 or size_x % 2 == 0 or size_y % 2 == 0:
+        raise ValueError(f"kernel_size must be odd and positive, got {kernel_size=}")
+    if size_x // 2 >= width or size_y // 2 >= height:
+        raise ValueError(
+            f"a kernel must be narrower than twice the image, got {kernel_size=} for images of {height} x {width}; "
+            "use a smaller kernel_size"
+        )
+    wide = _widened(images)
+    both = sigmas.to(wide.dtype).view(len(images), -1).expand(-1, 2)
+    padded = F.pad(wide, [size_x // 2, size_x // 2, size_y // 2, size_y // 2], mode="reflect")
+    # One channel alone would be convolved by cuDNN, which rounds float32 to TF32 unless that is forbidden.
+    by_convolution = images.device.type == "cuda" and len(images) * images.shape[1] > 1
+    along = _along_by_convolution if by_convolution else _along
+    blurred = along(along(padded, 2, _taps(size_y, both[:, 1])), 3, _taps(size_x, both[:, 0]))
+    return narrowed(blurred.round_() if images.dtype == torch.uint8 else blurred, images.dtype)
+
+
+def _taps(size: int, sigmas: Tensor) -> Tensor:
+    """Return the weights of each sample: [N, size], their sum 1."""
+    # torchvision's: the exponent is (x / sigma) ** 2 for x up to size / (2 * sqrt(2)), which is half of the usual.
+    reach = (size - 1) / (2 * math.sqrt(2))
+    places = torch.linspace(-reach, reach, size, dtype=sigmas.dtype, device=sigmas.device)
+    return (places / sigmas[:, None]).square().neg().softmax(dim=1)
+
+
+def _along(images: Tensor, dim: int, taps: Tensor) -> Tensor:
+    """Return weighted sums along a dimension, shorter by the number of taps less one."""
+    size = taps.shape[1]
+    length = images.shape[dim] - size + 1
+    weights = taps.view(-1, size, 1, 1, 1)
+    total = images.narrow(dim, 0, length) * weights[:, 0]
+    for place in range(1, size):
+        total = total.addcmul_(images.narrow(dim, place, length), weights[:, place])
+    return total
+
+
+def _along_by_convolution(images: Tensor, dim: int, taps: Tensor) -> Tensor:
+    """Return the same by one kernel: a convolution of N * C channels that have nothing to do with each other."""
+    num, channels, height, width = images.shape
+    shape = (num * channels, 1, -1, 1) if dim == 2 else (num * channels, 1, 1, -1)
+    weights = taps.repeat_interleave(channels, dim=0).view(shape)
+    # Contiguous, so that a single channels-last image is not given to cuDNN either.
+    together = images.reshape(1, num * channels, height, width).contiguous()
+    found = F.conv2d(together, weights, groups=num * channels)
+    return found.view(num, channels, *found.shape[2:])
+
+
+def check_channels(images: Tensor, name: str) -> None:
+    """Raise a TypeError unless images have 1 or 3 channels."""
     if images.shape[1] not in (1, 3):
         raise TypeError(f"{name} takes images of 1 or 3 channels, got {images.shape[1]}: shape {tuple(images.shape)}")
 
@@ -260,12 +325,12 @@ def _bound(images: Tensor) -> float:
 
 
 def _widened(images: Tensor, *, copy: bool = False) -> Tensor:
-    """Return the images in the dtype in which is computed: float32, or float64 if they are."""
-    return images.to(torch.float64 if images.dtype == torch.float64 else torch.float32, copy=copy)
+    """Return the images in the dtype to compute in: float64 if they are, else float32."""
+    return images.to(wide_dtype(images.dtype), copy=copy)
 
 
 def _for_extremes(images: Tensor) -> Tensor:
-    """Return the images in a dtype of which a compiler finds the least and the highest value."""
+    """Return the images in a dtype for which compiled amin and amax are right."""
     # Inductor's amin of uint8 on the CPU is 0 in torch 2.13, whatever the values; without it bytes are read faster.
     return images.short() if torch.compiler.is_compiling() and images.dtype == torch.uint8 else images
 
@@ -288,7 +353,7 @@ def _grey_of(images: Tensor, wide: Tensor) -> Tensor:
 
 
 def _mean_of(grey: Tensor) -> Tensor:
-    """Return the mean of [N, 1, H, W], as [N, 1, 1, 1]. Each sample's does not depend on the others or their number."""
+    """Return the mean of [N, 1, H, W], as [N, 1, 1, 1]; independent of the other samples."""
     # Whole numbers are summed without an error: float32 holds the sum of a row, float64 that of all rows.
     rows = grey.sum(3, keepdim=True)
     total = rows if grey.device.type == "mps" else rows.double()  # which knows no float64
@@ -297,22 +362,9 @@ def _mean_of(grey: Tensor) -> Tensor:
     return total.sum(2, keepdim=True).to(grey.dtype) / num
 
 
-def _mixed(images: Tensor, wide: Tensor, other: Tensor, factors: Tensor, *, ours: bool) -> Tensor:
-    """Return factor * wide + (1 - factor) * other, in the range of the images; changes ``wide``, if it is ours."""
+def _mixed(images: Tensor, wide: Tensor, other: Tensor, factors: Tensor, *, inplace: bool) -> Tensor:
+    """Return factor * wide + (1 - factor) * other, clipped to the range of the images."""
     factor = _column(factors, wide)
-    mixed = wide.mul_(factor) if ours else wide * factor
+    mixed = wide.mul_(factor) if inplace else wide * factor
     # One rounding for product and sum, as with a number in place of the tensor.
     return mixed.addcmul_(other, _column(1 - factors, wide)).clamp_(0, _bound(images))
-
-
-__all__ = [
-    "adjust_hue",
-    "adjust_sharpness",
-    "autocontrast",
-    "blend",
-    "equalize",
-    "invert",
-    "posterize",
-    "rgb_to_grayscale",
-    "solarize",
-]

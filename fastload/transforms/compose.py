@@ -1,39 +1,65 @@
-"""``Compose``: transforms one after the other, with as few passes over the images as their neighbours allow."""
+"""``Compose``: transforms one after the other, in as few passes over the images as possible.
+
+::
+
+    [RandomCrop, RandomHorizontalFlip, ToDtype, Normalize, RandomAffine, RandomRotation, ColorJitter]
+     └────────────────────── OnePass ──────────────────┘ └────────── Warped ───────────┘ └─ Stage ─┘
+
+Every member draws what it would draw alone, from the same stream and for the same shape: merging changes no parameter.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .base import BatchShape, Layout, Transform
+from . import fused
+from .affine import Resampled, warp
+from .arguments import Fill
+from .arithmetic import Arithmetic, Operation
+from .base import BatchShape, Layout, Transform, shape_of
+from .crop import Flip, RandomHorizontalFlip
 from .draws import Draws
-from .stages import parts_of, stages_of
+from .gather import MovingTransform, transformed
+from .resize import RandomResizedCrop, Resize
+from .values import Normalize, ToDtype, ValueTransform, arithmetic_of
 
 
 class Compose(Transform):
     """Transforms of batches, one after the other.
 
-    Each member draws what it would draw alone, under its own name, so that adding or leaving out one changes no
-    parameter of another. Neighbours that can be one are: see :func:`fastload.transforms.chain.compose`; and ``ToDtype``
-    from uint8 with ``Normalize`` behind it, which is :class:`ToNormalized` then, with its tolerance. On CUDA, with
-    Triton, crops and flips and what converts or normalises behind them are one launch, and so are resized crops: see
-    :class:`fastload.transforms.stages.OnePass` and :class:`fastload.transforms.stages.OneResize`.
+    Each member draws what it would draw alone, under its own name, so that adding or removing one changes no parameter
+    of another. These neighbours are merged:
+
+    * crops, flips and nearest resizes, if those that fill have the same fill value, with the conversion or
+      normalisation behind them: one launch of a Triton kernel on CUDA, one native call from uint8 on the CPU;
+    * affine transforms with the same interpolation and fill value, and flips: their matrices are multiplied, and the
+      images are resampled once. One after the other they would be resampled several times, each time losing sharpness,
+      and lose what an earlier one moves out of the image: results differ at the borders and by interpolation. Turns
+      by multiples of 90 degrees and flips with the interpolation "nearest" are equal bit for bit;
+    * RandomResizedCrop and a RandomHorizontalFlip behind it. Equal bit for bit on the CPU; elsewhere products of
+      matrices may add in another order, in the last place;
+    * antialiased resizes and the conversion or normalisation behind them: on CUDA one launch of a Triton kernel.
+
+    Pixels that are moved or converted are equal bit for bit, and so are floats that :class:`Normalize` has normalised.
+    ``ToDtype`` from uint8 with ``Normalize`` behind it is :class:`ToNormalized`, with its tolerance.
 
     Args:
-        transforms: at least one; of this package; another Compose counts as what it is made of. Mixing ones
-            (:class:`MixUp` and so on) need labels.
+        transforms: at least one, of this package; another Compose counts as its members. Mixing ones (:class:`MixUp`
+            and so on) need labels.
         layout: None: that of the transforms.
 
-    ``print`` shows what became one. Parameters, as :meth:`forward` returns and takes them: a dict with the name of each
+    ``print`` shows what is merged. Parameters, as :meth:`forward` returns and takes them: a dict with the name of each
     member, numbered where there are several of a kind (``RandomCrop``, ``RandomCrop 2``).
 
     Raises:
-        ConfigError: no list, something in it is none of this package's transforms, or the layouts differ.
+        ConfigError: not a list, a member is not a transform of this package, or the layouts differ.
     """
 
     def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
@@ -82,7 +108,7 @@ class Compose(Transform):
         """Return the transformed images, [N, C, H, W]. Labels are not touched."""
         names = iter(self._names)
         for stage in self._stages:
-            images = stage.transform(images, [params[name] for name in islice(names, len(stage))])
+            images = stage.transform(images, [params[name] for name in islice(names, len(stage.members))])
         return images
 
     def transform_labels(self, labels: Tensor, params: Any) -> Tensor:
@@ -93,11 +119,7 @@ class Compose(Transform):
         return labels
 
     def check_labels(self, labels: object, num_images: int) -> None:
-        """Check that there are labels where a member mixes them.
-
-        Raises:
-            TypeError: there are none.
-        """
+        """Raise a TypeError if a member mixes labels and there are none."""
         if self.mixes and labels is None:
             names = [name for name, member in zip(self._names, self._members(), strict=True) if member.mixes]
             raise TypeError(f"{', '.join(names)} mixes labels as it mixes images: call with (images, labels)")
@@ -108,18 +130,143 @@ class Compose(Transform):
     def extra_repr(self) -> str:
         """Return what is done in one pass."""
         names = iter(self._names)
-        everywhere: list[str] = []
-        together: dict[str, list[str]] = {}
+        anywhere: list[str] = []
+        lines: dict[str, list[str]] = {}
         for stage in self._stages:
-            parts = [list(islice(names, len(part))) for part in parts_of(stage)]
-            everywhere += [" + ".join(part) for part in parts if len(part) > 1]
-            if len(parts) > 1:
-                together.setdefault(stage.where, []).append(" + ".join(chain.from_iterable(parts)))
-        lines = []
-        if everywhere:
-            lines.append(f"in one pass: {'; '.join(everywhere)}")
-        lines += [f"{where}: {'; '.join(chains)}" for where, chains in together.items()]
-        return "\n".join(lines)
+            parts = [" + ".join(islice(names, len(part))) for part in (stage.members[: stage.split], stage.values)]
+            anywhere += [part for part in parts if "+" in part]
+            if all(parts):
+                lines.setdefault(stage.where, []).append(" + ".join(parts))
+        merged = {"in one pass": anywhere, **lines} if anywhere else lines
+        return "\n".join(f"{where}: {'; '.join(chains)}" for where, chains in merged.items())
 
 
-__all__ = ["Compose"]
+class Stage:
+    """Members of a Compose that are done as one; here, a single one that cannot be merged.
+
+    Args:
+        members: in order.
+    """
+
+    where = ""
+    """Where the values are changed in the same pass, for ``print``."""
+
+    def __init__(self, members: Sequence[Any]) -> None:
+        self.members = list(members)
+        self.values = _last_values(members)
+        """The last members, if they change values."""
+        self.split = len(members) - len(self.values)
+        """How many come before them."""
+
+    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
+        """Return the transformed images.
+
+        Args:
+            images: [N, C, H, W].
+            params: of each member, on the device of the images.
+        """
+        [member] = self.members
+        transformed: Tensor = member.transform(images, params[0])
+        return transformed
+
+    def _arithmetic(self, images: Tensor) -> Arithmetic:
+        if not self.values:
+            return Arithmetic(Operation.COPY, images.dtype)
+        return arithmetic_of(self.values, images.dtype, images.shape[1])
+
+
+class OnePass(Stage):
+    """Members that only move pixels, and what changes the values behind them."""
+
+    where = "in one launch with Triton, or one native call from uint8"
+
+    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
+        """See :class:`Stage`."""
+        moving = self.members[: self.split]
+        fill = next(iter(_fills(moving)), None)
+        return transformed(images, moving, params[: self.split], fill, self._arithmetic(images))
+
+
+class Resized(Stage):
+    """A resize that computes values, a flip behind a RandomResizedCrop, and what changes the values behind them."""
+
+    where = "in one launch with Triton"
+
+    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
+        """See :class:`Stage`."""
+        resize, arithmetic = self.members[0], self._arithmetic(images)
+        flip = params[1]["flip"] if self.split > 1 else None
+        if not resize.launches(images):
+            images = resize.resized(images, params[0], flip)
+        elif fused.computes(images, arithmetic):
+            launched: Tensor = resize.launched(images, params[0], flip, arithmetic)
+            return launched
+        else:
+            images = resize.launched(images, params[0], flip, Arithmetic(Operation.COPY, images.dtype))
+        return transformed(images, [], [], None, arithmetic)
+
+
+class Warped(Stage):
+    """Affine transforms and flips: their matrices are multiplied, and the images resampled once."""
+
+    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
+        """See :class:`Stage`."""
+        shape = shape_of(images, "NCHW")
+        composed: Tensor | None = None
+        for member, its_params in zip(self.members, params, strict=True):
+            matrix = member.matrix(its_params, shape, images.device)
+            # Matrices lead from the result to the source, so the last member's is the first that a pixel meets.
+            composed = matrix if composed is None else torch.matmul(composed, matrix)
+        assert composed is not None
+        settings = next(member for member in self.members if isinstance(member, Resampled))
+        return warp(images, composed, settings.interpolation, settings.fill)
+
+
+def stages_of(transforms: Sequence[Transform]) -> list[Stage]:
+    """Return the stages that transforms make, each as long as it can be."""
+    stages: list[Stage] = []
+    members: list[Transform] = []
+    for transform in transforms:
+        if members and _kind([*members, transform]) is None:
+            stages.append((_kind(members) or Stage)(members))
+            members = []
+        members.append(transform)
+    return [*stages, (_kind(members) or Stage)(members)] if members else []
+
+
+def _kind(members: Sequence[Transform]) -> type[Stage] | None:
+    """Return what these can be together, if anything; then every beginning of them can be something, too."""
+    if len({member.layout for member in members}) > 1:
+        return None
+    values = _last_values(members)
+    front = members[: len(members) - len(values)]
+    if len(values) > 2 or (len(values) == 2 and not _normalizes(*values)):
+        return None
+    if all(isinstance(member, MovingTransform) and member.only_moves for member in front):
+        return OnePass if len(_fills(front)) <= 1 else None
+    first, *flips = front
+    if isinstance(first, (Resize, RandomResizedCrop)) and (first.antialias or not values):
+        flipped = isinstance(first, RandomResizedCrop) and [isinstance(one, RandomHorizontalFlip) for one in flips]
+        return Resized if not flips or flipped == [True] else None
+    if values:
+        return None
+    if all(isinstance(member, (Resampled, Flip)) for member in front):
+        settings = {(member.interpolation, member.fill) for member in front if isinstance(member, Resampled)}
+        return Warped if len(settings) == 1 else None
+    return Stage if len(front) == 1 else None
+
+
+def _last_values(members: Sequence[Any]) -> list[ValueTransform]:
+    first = len(members)
+    while first and isinstance(members[first - 1], ValueTransform):
+        first -= 1
+    return list(members[first:])
+
+
+def _normalizes(first: ValueTransform, second: ValueTransform) -> bool:
+    scaled = isinstance(first, ToDtype) and first.scale and first.dtype.is_floating_point
+    return scaled and isinstance(second, Normalize)
+
+
+def _fills(members: Iterable[Any]) -> set[Fill]:
+    return {member.map_fill for member in members if member.map_fill is not None}

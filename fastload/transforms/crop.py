@@ -1,8 +1,4 @@
-"""Crops and flips: each sample its own, the whole batch in one gather.
-
-In: images, or the parameters drawn for them. Out: the same pixels at other places, and the fill value; never a new
-value, so that every result equals torchvision's bit for bit.
-"""
+"""Crops and flips, each sample with its own parameters; every result equals torchvision's bit for bit."""
 
 # N samples, C channels, H and W of the source, h and w of the result.
 
@@ -16,16 +12,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import ConfigError
-from .arguments import check_fill, in_float32
-from .base import BatchShape, Layout, Params, Transform, check_flag, check_probability, check_size, tensor_of
+from ..native.arrays import AxisStep, StepKind
+from .arguments import check_fill, check_flag, check_probability, check_size, in_float32
+from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Stream, to_integers
-from .gather import Moving, matrix_dtype, on_host
-from .recipe import Kind, Step
-from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument, size_argument
+from .gather import MovingTransform
+from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument
+from .tensors import matrix_dtype, on_host
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 
-_STEPS = {"constant": Kind.SHIFT, "edge": Kind.EDGE, "reflect": Kind.REFLECT, "symmetric": Kind.SYMMETRIC}
+_KINDS = {
+    "constant": StepKind.SHIFT,
+    "edge": StepKind.EDGE,
+    "reflect": StepKind.REFLECT,
+    "symmetric": StepKind.SYMMETRIC,
+}
 
 
 class _Padding(NamedTuple):
@@ -35,15 +37,14 @@ class _Padding(NamedTuple):
     bottom: int
 
 
-class RandomCrop(Moving, SampleTransform):
+class RandomCrop(MovingTransform, SampleTransform):
     """Crop each image at its own random place, after padding it.
 
     Args:
         size: height and width of the result, in pixels; an int for both.
-        padding: of an int for all sides, (left and right, top and bottom), or (left, top, right, bottom); none is
-            negative.
+        padding: an int for all sides, (left and right, top and bottom), or (left, top, right, bottom); not negative.
         pad_if_needed: pad images smaller than ``size``, on both sides by what is missing.
-        fill: what constant padding consists of: a number or one for each channel, in the images' units.
+        fill: the value of constant padding: a number, or one for each channel, in the images' units.
         padding_mode: ``"constant"``; ``"edge"``: the last pixel repeated; ``"reflect"``: mirrored without repeating
             it, padding less than the image; ``"symmetric"``: mirrored and repeated, padding not more than the image.
         layout: see :class:`Transform`.
@@ -84,7 +85,7 @@ class RandomCrop(Moving, SampleTransform):
         if padding_mode == "constant" and (any(self.padding) or self.pad_if_needed):
             self.map_fill = self.fill
         self.torchvision_fill = fill
-        """In the type that torchvision's functions take."""
+        """As torchvision's functions take it."""
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the places of the crops."""
@@ -99,13 +100,13 @@ class RandomCrop(Moving, SampleTransform):
         top, left = to_integers(units[:, 0], rows), to_integers(units[:, 1], cols)
         return {"top": tensor_of(top, torch.int64), "left": tensor_of(left, torch.int64)}
 
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """See :class:`Moving`."""
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
+        """See :class:`MovingTransform`."""
         padding = self.padding_of(shape.height, shape.width)
-        kind = _STEPS[self.padding_mode]
+        kind = _KINDS[self.padding_mode]
         return (
-            [Step(kind, params["top"], -padding.top, shape.height)],
-            [Step(kind, params["left"], -padding.left, shape.width)],
+            [AxisStep(kind, params["top"], -padding.top, shape.height)],
+            [AxisStep(kind, params["left"], -padding.left, shape.width)],
         )
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
@@ -113,11 +114,7 @@ class RandomCrop(Moving, SampleTransform):
         return BatchShape(shape.num, shape.channels, *self.size)
 
     def padding_of(self, height: int, width: int) -> _Padding:
-        """Return how far an image of this size is padded.
-
-        Raises:
-            ValueError: the padded image is smaller than the crop.
-        """
+        """Return the padding of an image of this size; a ValueError if it is smaller than the crop even then."""
         left, top, right, bottom = self.padding
         if self.pad_if_needed:
             rows = max(self.size[0] - height - top - bottom, 0)
@@ -138,7 +135,7 @@ class RandomCrop(Moving, SampleTransform):
         left, top, right, bottom = padding = self.padding_of(shape.height, shape.width)
         if max(left, right) > shape.width - most or max(top, bottom) > shape.height - most:
             raise ValueError(
-                f"padding_mode={self.padding_mode!r} has no more pixels to mirror than the image has, got padding "
+                f"padding_mode={self.padding_mode!r} cannot mirror more pixels than the image has, got padding "
                 f"{tuple(padding)} for images of {(shape.height, shape.width)}; 'edge' has no such limit"
             )
 
@@ -146,11 +143,11 @@ class RandomCrop(Moving, SampleTransform):
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomCrop:
         """See :class:`SampleTransform`."""
         padding = given.padding
-        if padding is not None and version == "v2":  # which has brought it into the order left, right, top, bottom
+        if padding is not None and version == "v2":  # its order is left, right, top, bottom
             left, right, top, bottom = padding
             padding = (left, top, right, bottom)
         fill, mode = fill_argument(given.fill, state, version) or 0, given.padding_mode
-        made = cls(size_argument(given.size), padding, bool(given.pad_if_needed), 0, mode)
+        made = cls(given.size, padding, bool(given.pad_if_needed), 0, mode)
         if isinstance(fill, tuple) and len(fill) not in (1, state.channels):
             raise NotRecognised(f"fill for {len(fill)} channels, and the image has {state.channels}")
         if mode == "constant":
@@ -175,7 +172,7 @@ class RandomCrop(Moving, SampleTransform):
             if tuple(functional.get_dimensions(image)[1:]) == self.size:
                 return image
             return functional.crop(image, *params, *self.size)
-        # One after the other: pixels mirrored twice are not those mirrored once.
+        # As v1, in up to three steps: pixels mirrored twice are not those mirrored once.
         if any(self.padding):
             image = functional.pad(image, list(self.padding), fill, mode)
             height, width = functional.get_dimensions(image)[1:]
@@ -193,8 +190,8 @@ class RandomCrop(Moving, SampleTransform):
         return [self] if fits else None
 
 
-class CenterCrop(Moving, SampleTransform):
-    """Crop the centre of each image; where it is smaller, pad with zeros first.
+class CenterCrop(MovingTransform, SampleTransform):
+    """Crop the centre of each image; pad a smaller one with zeros first.
 
     Args:
         size: height and width of the result, in pixels; an int for both.
@@ -209,17 +206,17 @@ class CenterCrop(Moving, SampleTransform):
         super().__init__(layout=layout)
         self.size = check_size("size", size)
 
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """See :class:`Moving`."""
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
+        """See :class:`MovingTransform`."""
         sides = shape.height, shape.width
         rows, cols = (
-            [Step(Kind.STILL, None, start, side)]
+            [AxisStep(StepKind.OFFSET, None, start, side)]
             for start, side in zip(centre_starts(sides, self.size), sides, strict=True)
         )
         return rows, cols
 
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the centres, in memory of their own."""
+    def moved(self, images: Tensor, params: Params) -> Tensor:
+        """See :class:`MovingTransform`."""
         height, width = images.shape[2:]
         top, left = centre_starts((height, width), self.size)
         # Padding by less than nothing crops.
@@ -234,7 +231,7 @@ class CenterCrop(Moving, SampleTransform):
         return BatchShape(shape.num, shape.channels, *self.size)
 
 
-class Flip(Moving, SampleTransform):
+class Flip(MovingTransform, SampleTransform):
     """Either flip, of each image or not; parameters: ``flip``, [N], bool."""
 
     dim: int
@@ -247,9 +244,9 @@ class Flip(Moving, SampleTransform):
         """Return which images are flipped."""
         return {"flip": tensor_of(stream.chance(self.p), torch.bool)}
 
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """See :class:`Moving`."""
-        step = [Step(Kind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
+        """See :class:`MovingTransform`."""
+        step = [AxisStep(StepKind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
         return ([], step) if self.dim else (step, [])
 
     def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
@@ -259,10 +256,10 @@ class Flip(Moving, SampleTransform):
         diagonal[1 - self.dim] = sign
         return torch.diag_embed(torch.stack(diagonal, dim=-1))
 
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the images, flipped or not."""
+    def moved(self, images: Tensor, params: Params) -> Tensor:
+        """See :class:`MovingTransform`."""
         if on_host(images):
-            return super().transform(images, params)
+            return super().moved(images, params)
         return torch.where(params["flip"][:, None, None, None], images.flip(self.dim - 2), images)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
@@ -290,9 +287,9 @@ class RandomHorizontalFlip(Flip):
 class AlternatingFlip(RandomHorizontalFlip):
     """Flip each image left to right in every second epoch: one half of them in even epochs, the others in odd ones.
 
-    An image is seen both ways in any two epochs, where by chance it is seen twice the same way in half of them. Only as
-    the ``batch_transform`` of a :class:`fastload.DataLoader` with an integer ``seed`` and an order of fastload's: there
-    samples are named by their index, and epochs are counted.
+    Each image is seen both ways in any two consecutive epochs; with random flips only half of the images are. Needs a
+    :class:`fastload.DataLoader` with an integer ``seed`` and without a sampler of your own, as its ``batch_transform``:
+    there samples are named by their index, and epochs are counted.
 
     Args:
         layout: see :class:`Transform`.
@@ -300,11 +297,11 @@ class AlternatingFlip(RandomHorizontalFlip):
     Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
 
     Raises:
-        ConfigError: at the call: the samples have no names that hold for more than an epoch.
+        ConfigError: at the call: the samples are not named by their index.
 
     Source:
-        Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024), section 3.6. Which half is first is drawn from
-        the sample's key here.
+        Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024), section 3.6. Here the
+        sample's key decides which half it is in.
     """
 
     def __init__(self, *, layout: Layout = "NCHW") -> None:
@@ -333,7 +330,7 @@ class RandomVerticalFlip(Flip):
 
 
 def centre_starts(sides: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-    """Return where the crop begins, above 0 or, where padding is needed, below; rounded as torchvision does."""
+    """Return where the crop begins, rounded as in torchvision; below 0 where padding is needed."""
     top, left = (
         round((side - length) / 2) if side >= length else -((length - side) // 2)
         for side, length in zip(sides, size, strict=True)
@@ -354,15 +351,3 @@ def _check_padding(padding: Any) -> _Padding:
         )
     sides = [int(side) for side in sides]
     return _Padding(*(sides * (4 // len(sides))))
-
-
-__all__ = [
-    "AlternatingFlip",
-    "CenterCrop",
-    "Flip",
-    "PaddingMode",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomVerticalFlip",
-    "centre_starts",
-]

@@ -6,8 +6,9 @@ host by one vectorised call each. Pure; no device is touched.
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -28,14 +29,14 @@ _MAX_ROUNDS = 64
 
 
 class Draws:
-    """Where the transforms of a batch get their random numbers from.
+    """The random numbers of a batch: its samples, and the key of the epoch.
 
     Args:
-        key: at least 8 bytes, the epoch's.
-        ids: [N], int64: the samples, by their index in the dataset or their position in the epoch.
-        repeats: [N], which occurrence of the sample this is, where a padded epoch repeats some; None: all the first.
-        prefix: of all purposes.
-        epochs: the epoch, and a key that is the same in all epochs; None where ids do not name samples for longer.
+        key: of the epoch, at least 8 bytes.
+        ids: [N], int64: the samples' indices in the dataset, or their positions in the epoch.
+        repeats: [N], int64: which occurrence of its sample each is, where a padded epoch repeats some; None: all 0.
+        prefix: of the names of all streams.
+        epochs: the epoch, and a key that all epochs share; None where ids do not name the same samples in all epochs.
     """
 
     def __init__(
@@ -56,10 +57,7 @@ class Draws:
 
     @classmethod
     def from_generator(cls, generator: torch.Generator | None, num_samples: int) -> Draws:
-        """Return the draws of a batch that has no keys: from a generator of the CPU's, torch's global one if None.
-
-        The generator is asked for 64 bits, whatever the transforms draw.
-        """
+        """Return draws with a key from a CPU generator, or torch's global one; it gives 64 bits, whatever is drawn."""
         bits = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device="cpu", generator=generator).item()
         return cls(int(bits).to_bytes(8, "little", signed=True), np.arange(num_samples, dtype=np.int64))
 
@@ -79,14 +77,14 @@ class Draws:
         return len(self.ids)
 
     def stream(self, purpose: str) -> Stream:
-        """Return the stream of one transform. Streams of different purposes have nothing to do with each other."""
+        """Return the stream of one transform; streams of different purposes are independent."""
         return Stream(self, zlib.crc32((self._prefix + purpose).encode()))
 
     def for_images(self, num_images: int) -> Draws:
-        """Return the draws of a batch's images, where they are not as many as its samples.
+        """Return the draws of a batch's images, which may be more or fewer than its samples.
 
-        Fewer: those of the first samples. More, as of a collate_fn that cuts several out of each sample: the images
-        take turns in the samples, and each has draws of its own.
+        Fewer: those of the first samples. More, for a collate_fn that makes several images of each sample: the images
+        cycle through the samples, and each has its own draws.
         """
         if num_images <= len(self) or not len(self):
             return self if num_images == len(self) else self.of(slice(num_images))
@@ -101,15 +99,11 @@ class Draws:
         return Draws(self.key, self.ids[rows], repeats, self._prefix, self.epochs)
 
     def of_all_epochs(self) -> Draws:
-        """Return draws that a sample has in every epoch: its own, whichever repeat it is.
-
-        Raises:
-            ConfigError: nothing names the samples from one epoch to the next.
-        """
+        """Return draws that a sample has in every epoch; a ConfigError if ids do not name the same samples in all."""
         if self.epochs is None:
             raise ConfigError(
-                "draws that hold for all epochs need samples that are named by their index: those of a "
-                "fastload.DataLoader with an integer seed and an order of fastload's"
+                "draws that hold for all epochs need samples that are named by their index: use a "
+                "fastload.DataLoader with an integer seed and without a sampler of your own"
             )
         return Draws(self.epochs[1], self.ids, None, self._prefix, self.epochs)
 
@@ -118,8 +112,8 @@ _given: ContextVar[list[Draws] | None] = ContextVar("_given", default=None)
 
 
 @contextmanager
-def draws_at_hand(draws: Draws | None) -> Iterator[None]:
-    """Let the transforms that are called in this context draw from these."""
+def using_draws(draws: Draws | None) -> Iterator[None]:
+    """Make transforms that are called in this context without draws use these."""
     token = _given.set(None if draws is None else [draws])
     try:
         yield
@@ -128,7 +122,7 @@ def draws_at_hand(draws: Draws | None) -> Iterator[None]:
 
 
 def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
-    """Return the draws of a call that was given none: those at hand, another stream for each call; or a generator's."""
+    """Return the draws of a call without any: of :func:`using_draws`, new for each call; else of a generator."""
     given = _given.get()
     if given is None or generator is not None:
         return Draws.from_generator(generator, num_images)
@@ -139,7 +133,7 @@ def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
 
 
 class Stream:
-    """Random numbers for one transform: N of each, independent of each other and of all other samples'."""
+    """Random numbers for one transform: for N samples, independent of each other and of all other samples'."""
 
     def __init__(self, draws: Draws, purpose: int) -> None:
         self._draws = draws
@@ -150,17 +144,13 @@ class Stream:
         return len(self._draws)
 
     def of_all_epochs(self) -> tuple[int, Stream]:
-        """Return the epoch, and a stream that gives a sample the same numbers in every epoch.
-
-        Raises:
-            ConfigError: as :meth:`Draws.of_all_epochs`.
-        """
+        """Return the epoch, and a stream with the same numbers in all epochs: see :meth:`Draws.of_all_epochs`."""
         draws = self._draws.of_all_epochs()
         assert draws.epochs is not None
         return draws.epochs[0], Stream(draws, self._purpose)
 
     def words(self, count: int) -> Words:
-        """Return [N, count] uint32, not given out before."""
+        """Return [N, count] new uint32."""
         words = sample_words(
             self._draws.key,
             self._draws.ids,
@@ -181,33 +171,42 @@ class Stream:
             unit = unit * (high - low) + low
         return unit if count is not None else unit[:, 0]
 
+    def log_uniform(self, low: float, high: float, count: int) -> Floats:
+        """Return [N, count] numbers in [low, high), whose logarithms are uniform."""
+        return np.exp(self.uniform(math.log(low), math.log(high), count=count))
+
     def integers(self, bound: int | Integers, count: int | None = None) -> Integers:
         """Return uniform integers in [0, bound): [N], or [N, count]. ``bound`` is a number, or one for each of them."""
         return to_integers(self.uniform(count=count), bound)
 
     def chance(self, probability: float) -> Flags:
-        """Return [N]: whether, with this probability."""
+        """Return [N] flags, each True with this probability."""
         return self.uniform() < probability
 
     def permutation(self, length: int) -> Integers:
-        """Return [N, length]: for each sample an order of 0 to length - 1, all equally likely."""
+        """Return [N, length]: a random order of 0 to length - 1 for each sample."""
         return np.argsort(self.uniform(count=length), axis=1, kind="stable")
 
     def beta(self, alpha: float) -> Floats:
-        """Return [N] numbers of the distribution Beta(alpha, alpha), by rejection.
+        """Return [N] numbers of the distribution Beta(alpha, alpha).
 
         For alpha <= 1 after Jöhnk (1964), else after Cheng's BB (1978).
         """
-        found = np.full(len(self), 0.5)
-        wanted = np.ones(len(self), dtype=bool)
+        candidates = _johnk if alpha <= 1 else _cheng
+        return self._by_rejection((len(self),), 2, 0.5, lambda units: candidates(alpha, units[:, 0], units[:, 1]))
+
+    def _by_rejection(
+        self, shape: tuple[int, ...], count: int, last: float, draw: Callable[[Floats], tuple[Floats, Flags]]
+    ) -> Floats:
+        """Return the first candidates, of a shape, that ``draw`` accepts given [N, count] units; else ``last``."""
+        found, wanted = np.full(shape, last), np.ones(shape, dtype=bool)
         # What is drawn next must not depend on how many rounds the other samples of the batch need.
-        next_block = self._block + _MAX_ROUNDS
+        next_block = self._block + _MAX_ROUNDS * -(-2 * count // 4)
         for _ in range(_MAX_ROUNDS):
-            both = self.uniform(count=2)
-            candidate, accepted = (_johnk if alpha <= 1 else _cheng)(alpha, both[:, 0], both[:, 1])
+            candidates, accepted = draw(self.uniform(count=count))
             taken = wanted & accepted
-            found[taken] = candidate[taken]
-            wanted &= ~accepted
+            found[taken] = candidates[taken]
+            wanted &= ~taken
             if not wanted.any():
                 break
         self._block = next_block
@@ -227,22 +226,16 @@ class Stream:
         # Gamma(alpha) is Gamma(alpha + 1) times U ** (1 / alpha); their algorithm needs an alpha of 1 or more.
         added = np.log1p(-self.uniform(count=count)) / alpha if alpha < 1 else np.zeros((len(self), count))
         d = (alpha + 1 if alpha < 1 else alpha) - 1 / 3
-        found = np.full((len(self), count), np.log(d))
-        wanted = np.ones(found.shape, dtype=bool)
-        next_block = self._block + _MAX_ROUNDS * -(-6 * count // 4)  # as in beta
-        for _ in range(_MAX_ROUNDS):
-            first, second, third = self.uniform(count=3 * count).reshape(len(self), 3, count).swapaxes(0, 1)
+
+        def candidates(units: Floats) -> tuple[Floats, Flags]:
+            first, second, third = units.reshape(len(self), 3, count).swapaxes(0, 1)
             normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
             with np.errstate(divide="ignore", invalid="ignore"):
                 log_v = 3 * np.log(1 + normal / np.sqrt(9 * d))
                 accepted = np.log(third) < normal * normal / 2 + d - d * np.exp(log_v) + d * log_v
-            taken = wanted & accepted & np.isfinite(log_v)
-            found[taken] = np.log(d) + log_v[taken]
-            wanted &= ~taken
-            if not wanted.any():
-                break
-        self._block = next_block
-        return np.asarray(found + added)
+            return np.log(d) + log_v, accepted & np.isfinite(log_v)
+
+        return np.asarray(self._by_rejection((len(self), count), 3 * count, float(np.log(d)), candidates) + added)
 
 
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
@@ -250,6 +243,13 @@ def to_integers(unit: Floats, bound: int | Integers) -> Integers:
     drawn: Integers = (unit * bound).astype(np.int64)
     least: Integers = np.minimum(drawn, bound - 1, out=drawn)  # a product may be rounded up to the bound
     return least
+
+
+def first_fitting(fits: Flags, heights: Floats, widths: Floats) -> tuple[Flags, Floats, Floats]:
+    """Return [N] each: whether one of [N, attempts] heights and widths fits, and the first that does."""
+    first = fits.argmax(axis=1)[:, None]
+    height, width = (np.take_along_axis(lengths, first, axis=1)[:, 0] for lengths in (heights, widths))
+    return np.asarray(fits.any(axis=1)), height, width
 
 
 def _johnk(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
@@ -269,6 +269,3 @@ def _cheng(alpha: float, first: Floats, second: Floats) -> tuple[Floats, Flags]:
         r = (alpha + 1 / scale) * v - np.log(4)
         accepted = r + 2 * alpha * np.log(2 * alpha / (alpha + w)) >= np.log(first * first * second)
         return w / (alpha + w), accepted & np.isfinite(w)
-
-
-__all__ = ["Draws", "Flags", "Floats", "Integers", "Stream", "to_integers"]

@@ -1,7 +1,4 @@
-"""Rectangles of images erased, each sample its own.
-
-In: images, or the boxes drawn for them. Out: images with the boxes' pixels replaced by a value or by noise.
-"""
+"""Rectangles of images replaced by a value or by noise, another one for each sample."""
 
 # N samples, C channels, H and W of the images.
 
@@ -15,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .arguments import Fill, check_fill, check_range, fill_values, in_float32
-from .base import DTYPES, BatchShape, Layout, Params, Transform, check_probability, check_size, tensor_of
-from .draws import Draws, Integers, Stream
-from .gather import check_box, memory_format_of, on_host
-from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument, range_argument
+from .arguments import Fill, check_fill, check_probability, check_range, check_size, fill_values, in_float32
+from .base import DTYPES, BatchShape, Layout, Params, Transform, tensor_of
+from .draws import Draws, Integers, Stream, first_fitting
+from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument
+from .tensors import check_box, memory_format_of, on_host
 
 _ATTEMPTS = 10
 _LOW = 0xFFFFFFFF
@@ -29,7 +26,7 @@ _CHUNK = 2**24
 
 
 class _Erasing(Transform):
-    """What both have in common: boxes, of which those without height erase nothing, and what they are filled with."""
+    """Boxes, of which those without height erase nothing, and what replaces their pixels."""
 
     def __init__(self, p: float, value: Any, layout: Layout) -> None:
         super().__init__(layout=layout)
@@ -51,7 +48,7 @@ class _Erasing(Transform):
         """Return the images with the boxes erased."""
         if self.value is None and not images.is_floating_point():
             raise TypeError(
-                f"{type(self).__name__} with value='random' erases by noise of mean 0 and deviation 1, which is for "
+                f"{type(self).__name__} with value='random' fills in noise of mean 0 and deviation 1, which needs "
                 f"float images, got {images.dtype}; convert and normalise them before"
             )
         values = None if self.value is None else fill_values("value", self.value, images)
@@ -98,9 +95,7 @@ class RandomErasing(_Erasing, SampleTransform):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(p, value, layout)
-        self.scale = check_range("scale", scale, least=0)
-        if self.scale[1] > 1:
-            raise ConfigError(f"scale must be fractions of the image's area, up to 1, got {scale=}")
+        self.scale = check_range("scale", scale, low=0, high=1)
         self.ratio = check_range("ratio", ratio, above=0)
         if inplace:
             raise ConfigError("inplace=True would change images that others may hold; leave it False")
@@ -110,15 +105,11 @@ class RandomErasing(_Erasing, SampleTransform):
         sides = shape.height, shape.width
         erased = stream.chance(self.p)
         area = sides[0] * sides[1] * stream.uniform(*self.scale, count=_ATTEMPTS)
-        ratio = np.exp(stream.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), count=_ATTEMPTS))
+        ratio = stream.log_uniform(*self.ratio, count=_ATTEMPTS)
         heights, widths = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
-        fits = (heights < sides[0]) & (widths < sides[1])
-        first = fits.argmax(axis=1)[:, None]
-        erased &= fits.any(axis=1)
-        height, width = (
-            np.where(erased, np.take_along_axis(lengths, first, axis=1)[:, 0], 0).astype(np.int64)
-            for lengths in (heights, widths)
-        )
+        found, *fitting = first_fitting((heights < sides[0]) & (widths < sides[1]), heights, widths)
+        erased &= found
+        height, width = (np.where(erased, length, 0).astype(np.int64) for length in fitting)
         return self._boxes(
             stream,
             np.where(erased, stream.integers(sides[0] - height + 1), 0),
@@ -139,7 +130,7 @@ class RandomErasing(_Erasing, SampleTransform):
                 raise NotRecognised(f"values for {len(value)} channels, and the image has {state.channels}")
         elif not state.dtype.is_floating_point:
             raise NotRecognised("RandomErasing with noise, of integers")
-        made = cls(float(given.p), range_argument(given.scale), range_argument(given.ratio), value)
+        made = cls(given.p, given.scale, given.ratio, value)
         made.torchvision_value = value
         return made
 
@@ -174,7 +165,7 @@ class RandomErasing(_Erasing, SampleTransform):
 
 
 class Cutout(_Erasing):
-    """Erase a square around a random pixel of each image; what of it lies outside the image erases nothing.
+    """Erase a square around a random pixel of each image, clipped to the image.
 
     Args:
         size: the square's side, in pixels.
@@ -281,6 +272,3 @@ def _hash(bits: Tensor) -> Tensor:
     bits = bits ^ (bits >> 15)
     bits = (bits * 0x735A2D97) & _LOW
     return bits ^ (bits >> 15)
-
-
-__all__ = ["Cutout", "RandomErasing", "normal_noise"]

@@ -1,9 +1,8 @@
 """Crops, resizing, flips, conversion and normalisation in one launch, on CUDA.
 
-In: images, the steps that say where each row and column of the result comes from, or boxes to resize; a fill value, and
-what becomes of a value (:mod:`fastload.transforms.recipe`). Out: the images that torch's operations, one after the
-other, would give. The kernels are written in Triton, which torch's builds for CUDA bring with them; they are imported
-when they are first needed.
+In: images, steps along their rows and columns or boxes to resize, a fill value, and an Arithmetic. Out: the images that
+torch's operations would give, one after the other. The kernels are written in Triton, which comes with torch's builds
+for CUDA; they are imported on first use.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..native.arrays import AxisStep
 from .arguments import Fill, fill_numbers
-from .gather import INTEGERS, memory_format_of
-from .recipe import Arithmetic, Operation, Step
+from .arithmetic import Arithmetic, Operation
 from .resampling import Boxes
+from .tensors import INTEGERS, memory_format_of
 
-# Values of channels are arguments of the kernel, and there is an end to what those may be.
-MOST_CHANNELS = 64
-
-LEVELS = Arithmetic(Operation.COPY, torch.uint8)
-"""Of resized images of uint8: they stay as they are."""
+# The values of channels are arguments of the kernels, whose number is limited.
+_MAX_CHANNELS = 64
+# What the kernels compute with; float64 they only copy. They write floats.
+_COMPUTED = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 
 # Of a tile, and how many tiles a program makes once there are enough programs.
 _ROWS, _COLS = 32, 128
@@ -40,14 +39,11 @@ _ENOUGH = 2048
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.6 at least.
+    """Return whether the kernels run on a device: CUDA, compute capability 8.0 or later, Triton 3.6 or later.
 
-    And with what Triton needs to start a kernel, as ``torch.compile`` does: a C compiler and Python's headers.
-    ``FASTLOAD_TRITON=0`` in the environment says no, at any time. Where it does not run, torch's own operations are
-    used.
-
-    Raises:
-        ValueError: the variable is neither 0 nor 1.
+    Triton also needs a C compiler and Python's headers, as ``torch.compile`` does. ``FASTLOAD_TRITON=0`` in the
+    environment disables the kernels at any time; another value than 0 and 1 raises a ValueError. Where they do not
+    run, torch's own operations are used.
     """
     wish = os.environ.get("FASTLOAD_TRITON", "1")
     if wish not in ("0", "1"):
@@ -75,22 +71,26 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 
 def takes(images: Tensor) -> bool:
-    """Whether these images can be given to :func:`transformed`: nothing but their values is asked for.
-
-    Under ``torch.compile`` they cannot: there torch's operations are merged with what comes before and after.
-    """
+    """Return whether the kernels take these images; not under ``torch.compile``, which fuses torch's operations."""
     return (
         not torch.compiler.is_compiling()
-        and type(images) is Tensor  # others, as FakeTensor, have values of another kind, or none
+        and type(images) is Tensor  # a subclass such as FakeTensor may have no memory
         and not images.requires_grad
         and available(images.device)
     )
 
 
+def computes(images: Tensor, arithmetic: Arithmetic, fill: Fill | None = None) -> bool:
+    """Return whether the kernels can do this to images of this dtype."""
+    if max(len(arithmetic.factors), 0 if fill is None else len(fill)) > _MAX_CHANNELS:
+        return False
+    return arithmetic.operation == Operation.COPY or (images.dtype in _COMPUTED and arithmetic.dtype in _COMPUTED[1:])
+
+
 def transformed(
     images: Tensor,
-    rows: Sequence[Step],
-    cols: Sequence[Step],
+    rows: Sequence[AxisStep],
+    cols: Sequence[AxisStep],
     size: tuple[int, int],
     fill: Fill | None,
     arithmetic: Arithmetic,
@@ -99,22 +99,22 @@ def transformed(
 
     Args:
         images: [N, C, H, W], in any strides.
-        rows: the steps along the rows, in the order in which they are done; [] leaves all where they are.
+        rows: the steps along the rows, in their order; [] moves nothing.
         cols: likewise.
         size: (h, w) of the result.
-        fill: the value where there is nothing, in the images' units, before the arithmetic; None: there is no such.
-        arithmetic: float64 can only be copied.
+        fill: the value of pixels without a source, in the images' units, before the arithmetic; None: there are none.
+        arithmetic: one that :func:`computes` accepts.
 
     Returns:
         [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
 
     Raises:
         ValueError: the fill value does not fit these images, or the steps are for another number of them.
-        Exception: whatever Triton raises, with a note; there is no falling back.
+        Exception: whatever Triton raises, with a note; there is no fallback.
 
     Cost:
-        One launch on the current stream, which reads and writes each pixel once. The first for images of a kind (their
-        dtype, layout, the steps) compiles for a second or so. Does not synchronise.
+        One launch on the current stream, without a synchronisation, which reads and writes each pixel once. The first
+        for a dtype, layout and kinds of steps compiles for about a second.
     """
     num, channels, height, width = images.shape
     memory_format = memory_format_of(images)
@@ -124,34 +124,29 @@ def transformed(
     channels_last = memory_format == torch.channels_last
     block, strips, programs = _tiles(size, *((channels, num) if channels_last else (1, num * channels)))
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
-    along_rows, along_cols = _numbers_of(rows, num), _numbers_of(cols, num)
     kernels = _kernels()
     types = kernels.TYPES
+    dtypes = types[images.dtype], types[arithmetic.via or torch.float32]
+    # row_kinds, col_kinds, filled, (operation, dtype, via), (channels, channels_last), wide, tile_rows, tile_cols
+    config = (
+        _kinds_of(rows),
+        _kinds_of(cols),
+        fill is not None,
+        (int(arithmetic.operation), *dtypes),
+        (channels, channels_last),
+        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        *block,
+    )
     with _explained(), torch.cuda.device_of(images):
         kernels.transformed[(programs,)](
             images.view(integers),
             out.view(integers) if copied else out,
-            *along_rows,
-            *along_cols,
-            images.stride(),
-            height,
-            width,
-            *size,
-            fills,
-            arithmetic.factors,
-            arithmetic.summands,
+            _numbers_of(rows, num),
+            _numbers_of(cols, num),
+            (images.stride(), height, width, *size),
+            (fills, arithmetic.factors, arithmetic.summands),
             strips,
-            row_kinds=_kinds_of(rows),
-            col_kinds=_kinds_of(cols),
-            filled=fill is not None,
-            arithmetic=int(arithmetic.operation),
-            dtype=types[images.dtype],
-            via=types[arithmetic.via],
-            channels=channels,
-            channels_last=channels_last,
-            wide=max(_span(images), channels * size[0] * size[1]) >= 2**31,
-            tile_rows=block[0],
-            tile_cols=block[1],
+            config,
         )
     return out
 
@@ -168,7 +163,7 @@ def resized(
 
     Args:
         images: [N, C, H, W], uint8, in any strides.
-        boxes: within the images; what is not is cut off.
+        boxes: clipped to the images.
         size: (h, w) of the result.
         interpolation: "bilinear" or "bicubic".
         flip: [N], bool: which results are flipped left to right; None: none.
@@ -182,12 +177,11 @@ def resized(
 
     Raises:
         ValueError: the parameters are for another number of images.
-        Exception: whatever Triton raises, with a note; there is no falling back.
+        Exception: whatever Triton raises, with a note; there is no fallback.
 
     Cost:
-        As :func:`transformed`, and no memory but the result's. A number of the result takes, for an image made k times
-        smaller along each side, about 1.2 k (2 k + 1) loads of bytes, most of them from the nearest cache, and 10 k
-        products with the weights of rows.
+        As :func:`transformed`, and no memory but the result's. For images k times as large along each side as the
+        result, a value takes about 1.2 k (2 k + 1) loads of bytes, mostly from the nearest cache, and 10 k products.
     """
     num, channels, height, width = images.shape
     memory_format = memory_format_of(images)
@@ -196,26 +190,24 @@ def resized(
     planes, pixel = (num, channels) if channels_last else (num * channels, 1)
     rows, cols = min(_RESIZED_ROWS, _power_of_two(size[0])), _least_waste(size[1] * pixel)
     programs = planes * -(-size[0] // rows) * -(-size[1] * pixel // cols)
-    kernels = _kernels()
+    # line, cubic, (channels, channels_last), wide, tile_rows, tile_cols
+    config = (
+        arithmetic.operation == Operation.LINE,
+        interpolation == "bicubic",
+        (channels, channels_last),
+        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        rows,
+        cols,
+    )
     with _explained(), torch.cuda.device_of(images):
-        kernels.resized[(programs,)](
+        _kernels().resized[(programs,)](
             images,
             out,
-            *(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes),
+            tuple(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes),
             _plain(flip, num),
-            images.stride(),
-            height,
-            width,
-            *size,
-            arithmetic.factors,
-            arithmetic.summands,
-            line=arithmetic.operation == Operation.LINE,
-            cubic=interpolation == "bicubic",
-            channels=channels,
-            channels_last=channels_last,
-            wide=max(_span(images), channels * size[0] * size[1]) >= 2**31,
-            tile_rows=rows,
-            tile_cols=cols,
+            (images.stride(), height, width, *size),
+            (arithmetic.factors, arithmetic.summands),
+            config,
             num_warps=max(1, cols // 64),
         )
     return out
@@ -227,14 +219,14 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:
         error.add_note(
-            "this came from fastload's Triton kernels for crops, flips, resizing and normalisation; with "
-            "FASTLOAD_TRITON=0 in the environment torch's own operations are used"
+            "raised by fastload's Triton kernels for crops, flips, resizing and normalisation; set FASTLOAD_TRITON=0 "
+            "in the environment to use torch's own operations"
         )
         raise
 
 
 def _span(images: Tensor) -> int:
-    """Return how many numbers lie between the first and the last of a sample."""
+    """Return the distance between the first and the last value of a sample, in values."""
     return sum((side - 1) * stride for side, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
 
 
@@ -245,11 +237,11 @@ def _kernels() -> Any:
 
 
 # A place of the result meets the last step first.
-def _kinds_of(steps: Sequence[Step]) -> tuple[int, ...]:
+def _kinds_of(steps: Sequence[AxisStep]) -> tuple[int, ...]:
     return tuple(int(step.kind) for step in reversed(steps))
 
 
-def _numbers_of(steps: Sequence[Step], num: int) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
+def _numbers_of(steps: Sequence[AxisStep], num: int) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
     values = tuple(_plain(step.values, num) for step in reversed(steps))
     return values, tuple(number for step in reversed(steps) for number in (step.first, step.second))
 
@@ -257,7 +249,7 @@ def _numbers_of(steps: Sequence[Step], num: int) -> tuple[tuple[Tensor | None, .
 def _plain(values: Tensor | None, num: int) -> Tensor | None:
     if values is None:
         return None
-    if len(values) != num:  # the kernel would read what lies behind them
+    if len(values) != num:  # the kernel would read what follows them in memory
         raise ValueError(f"these are parameters for {len(values)} samples, got {num} images")
     values = values.contiguous()
     return values.view(torch.uint8) if values.dtype == torch.bool else values
@@ -269,15 +261,15 @@ def _bits(numbers: tuple[Any, ...], dtype: torch.dtype) -> tuple[int, ...]:
 
 
 def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, int], int, int]:
-    """Return (rows, numbers of a row) of a tile, how many strips of such tiles a program makes, and how many programs.
+    """Return (rows, values of a row) of a tile, the number of such strips in a program, and the number of programs.
 
-    A tile of 32 * 128 leaves each of 128 threads 8 consecutive numbers in 4 rows. Several strips share what is computed
-    for columns; counted in the code for sm_90, uint8 to bfloat16: 19 instructions for a number with one, 11 with eight.
+    In a tile of 32 * 128 each of 128 threads has 8 adjacent values in 4 rows. Several strips share what is computed for
+    columns: in the code for sm_90, uint8 to bfloat16, 19 instructions for a value with one strip, 11 with eight.
 
     Args:
         size: of the result.
-        pixel: how many numbers of a pixel lie together.
-        planes: how many such images there are.
+        pixel: the number of adjacent values of a pixel.
+        planes: the number of such images.
     """
     height, length = size[0], size[1] * pixel
     cols = min(_COLS, max(16, _power_of_two(length)))
@@ -291,12 +283,9 @@ def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, i
 
 
 def _least_waste(length: int) -> int:
-    """Return how many numbers of a row a tile of resized images has: the most of those that leave the fewest over."""
+    """Return the width of a tile of resized images: the widest of those that waste the fewest values."""
     return min(_RESIZED_COLS, key=lambda cols: (max(0, -length % cols - length // 7), -cols))
 
 
 def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
-
-
-__all__ = ["LEVELS", "MOST_CHANNELS", "available", "resized", "takes", "transformed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -11,11 +12,11 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from . import color
-from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, check_size, tensor_of
-from .blur import gaussian_blur
+from .arguments import check_integer, check_number, check_probability, check_range, check_size
+from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Flags, Stream
-from .parts import choose
 from .sample import Drawn, SampleTransform
+from .tensors import choose
 
 Range = float | Sequence[float] | None
 
@@ -81,7 +82,7 @@ class ColorJitter(Transform, SampleTransform):
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
         """Return the changed images."""
-        _check_channels(self, images)
+        color.check_channels(images, "ColorJitter")
         order = params["order"]
         none = torch.ones(len(images), dtype=torch.float32, device=images.device)
         factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)
@@ -115,12 +116,12 @@ class ColorJitter(Transform, SampleTransform):
         for turn in range(order.shape[1]):
             here = (before > turn) == (side == "rows_before")
             rows, values = params[side][turn], (order[:, turn], factors[:, turn])
-            changed = choose(changed, here, rows, color.blend, *values, ours=changed is not images)
+            changed = choose(changed, here, rows, color.blend, *values, inplace=changed is not images)
         return changed
 
 
 class GaussianBlur(Transform):
-    """Blur each sample with a standard deviation of its own: see :func:`fastload.transforms.blur.gaussian_blur`.
+    """Blur each sample with a standard deviation of its own: see :func:`fastload.transforms.color.gaussian_blur`.
 
     Args:
         kernel_size: an odd number of pixels, or (x, y).
@@ -145,12 +146,7 @@ class GaussianBlur(Transform):
         if any(side % 2 == 0 for side in self.kernel_size):
             raise ConfigError(f"kernel_size must be odd, got {kernel_size=}")
         pair = list(sigma) if isinstance(sigma, Sequence) else [sigma]
-        if len(pair) not in (1, 2):
-            raise ConfigError(f"sigma must be a number or (min, max), got {sigma=}")
-        low, high = check_number("sigma", pair[0]), check_number("sigma", pair[-1])
-        if not 0 < low <= high:
-            raise ConfigError(f"sigma must be positive, and (min, max) in this order, got {sigma=}")
-        self.sigma = (low, high)
+        self.sigma = check_range("sigma", pair * 2 if len(pair) == 1 else pair, above=0.0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the standard deviations."""
@@ -158,7 +154,7 @@ class GaussianBlur(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         """Return the blurred images."""
-        return gaussian_blur(images, params["sigma"], kernel_size=self.kernel_size)
+        return color.gaussian_blur(images, params["sigma"], kernel_size=self.kernel_size)
 
 
 class _Sometimes(Transform):
@@ -218,25 +214,19 @@ class RandomGrayscale(_Sometimes, SampleTransform):
 class RandomInvert(_Sometimes):
     """Invert the values of a sample with probability p. Arguments, parameters, errors: as :class:`RandomGrayscale`."""
 
-    def change(self, images: Tensor) -> Tensor:
-        """Return the inverted images."""
-        return color.invert(images)
+    change = staticmethod(color.invert)
 
 
 class RandomEqualize(_Sometimes):
     """Equalise the histograms of a sample with probability p. For the rest, as :class:`RandomGrayscale`."""
 
-    def change(self, images: Tensor) -> Tensor:
-        """Return the equalised images."""
-        return color.equalize(images)
+    change = staticmethod(color.equalize)
 
 
 class RandomAutocontrast(_Sometimes):
     """Stretch a sample's values to the whole range with probability p. For the rest, as :class:`RandomGrayscale`."""
 
-    def change(self, images: Tensor) -> Tensor:
-        """Return the stretched images."""
-        return color.autocontrast(images)
+    change = staticmethod(color.autocontrast)
 
 
 class RandomSolarize(_Sometimes):
@@ -279,9 +269,7 @@ class RandomPosterize(_Sometimes):
 
     def __init__(self, bits: int, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
         super().__init__(p, layout=layout)
-        if isinstance(bits, bool) or not isinstance(bits, (int, np.integer)) or not 0 <= bits <= 8:
-            raise ConfigError(f"bits must be an integer in [0, 8], got {bits=}")
-        self.bits = int(bits)
+        self.bits = check_integer("bits", bits, 0, 8)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the posterised images."""
@@ -316,45 +304,16 @@ def _same(images: Tensor, value: float) -> Tensor:
     return torch.full((len(images),), value, dtype=torch.float32, device=images.device)
 
 
-def _range(
-    name: str, value: Range, *, center: float = 1.0, low: float = 0.0, high: float = float("inf")
-) -> tuple[float, float] | None:
-    """Return (min, max) of a factor; None if it changes nothing."""
+def _range(name: str, value: Range, *, center: float = 1.0, low: float = 0.0, high: float = math.inf) -> Any:
+    """Return (minimum, maximum) of a factor; None if it changes nothing."""
     if value is None:
         return None
-    if isinstance(value, Sequence):
-        if len(value) != 2:
-            raise ConfigError(f"{name} must be a number or (min, max), got {name}={value!r}")
-        first, last = check_number(name, value[0]), check_number(name, value[1])
-    else:
-        reach = check_number(name, value)
-        if reach < 0:
-            raise ConfigError(f"{name} must not be negative if it is one number, got {name}={value!r}")
-        first, last = center - reach, center + reach
-        if center == 1.0:
-            first = max(first, 0.0)
-    if not low <= first <= last <= high:
-        raise ConfigError(f"{name} must be in [{low}, {high}], and (min, max) in this order, got {name}={value!r}")
-    return None if first == last == center else (first, last)
+    limits = check_range(name, value, around=center)
+    if center and not isinstance(value, (list, tuple)):
+        limits = max(limits[0], 0.0), limits[1]
+    check_range(name, limits, low=low, high=high)
+    return None if limits == (center, center) else limits
 
 
 def _rows(chosen: Flags) -> Tensor:
     return torch.from_numpy(np.flatnonzero(chosen))
-
-
-def _check_channels(owner: Transform, images: Tensor) -> None:
-    if images.shape[1] not in (1, 3):
-        raise TypeError(f"{type(owner).__name__} takes images of 1 or 3 channels, got {images.shape[1]}")
-
-
-__all__ = [
-    "ColorJitter",
-    "GaussianBlur",
-    "RandomAdjustSharpness",
-    "RandomAutocontrast",
-    "RandomEqualize",
-    "RandomGrayscale",
-    "RandomInvert",
-    "RandomPosterize",
-    "RandomSolarize",
-]

@@ -1,7 +1,7 @@
-"""MixUp and CutMix: the samples of a pair are mixed with each other, and their labels as the samples are.
+"""MixUp and CutMix: the two samples of a pair are mixed with each other, and their labels likewise.
 
-Partners are the slots 2j and 2j + 1 of the batch, so that no partner is on another rank as long as the ranks' parts are
-even. A pair has one weight (and one box), drawn with the key of its first sample; an odd last sample stays as it is.
+Pairs are the positions 2j and 2j + 1 of the batch, so partners are on one rank as long as the ranks' parts are even. A
+pair has one weight (and one box), drawn with the key of its first sample; an odd last sample is not changed.
 torchvision mixes each sample with the one before it, and draws one weight for the batch; the formulas are the same.
 """
 
@@ -13,35 +13,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError
-from .base import BatchShape, Layout, Params, Transform, check_number, check_probability, tensor_of
+from .arguments import check_integer, check_positive, check_probability
+from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Floats, Integers, Stream
-from .gather import INTEGERS, on_host
-from .parts import check_arguments, in_parts
-from .steps import narrowed, pick
+from .tensors import INTEGERS, in_parts, narrowed, on_host, pick, wide_dtype
 
 
 class Mix(Transform):
     """What MixUp and CutMix share: labels, and pairs.
 
-    Images are mixed in their dtype if it is float32 or float64, the lower ones in float32; uint8, which torchvision's
-    MixUp refuses, likewise, and rounded to the nearest. Labels are [N], integers: the classes; or [N, num_classes],
-    floats: probabilities of them. The result has labels [N, num_classes], float32 or the dtype given. A class not below
-    ``num_classes`` is an IndexError or RuntimeError of torch's.
+    float32 and float64 are mixed as they are, lower dtypes in float32, and so is uint8, which torchvision's MixUp does
+    not take; it is rounded to the nearest. Labels are classes, [N], integers, or their probabilities,
+    [N, num_classes], floats. The result has probabilities, float32 or the dtype given. A class that is not below
+    ``num_classes`` raises torch's IndexError or RuntimeError.
 
-    If you transform only the images, with :meth:`transform`, you must also apply :meth:`transform_labels` to the
-    labels with the same parameters.
+    If you use :meth:`transform` for the images alone, use :meth:`transform_labels` with the same parameters too.
     """
 
     mixes = True
 
     def __init__(self, num_classes: int | None, layout: Layout) -> None:
         super().__init__(layout=layout)
-        if num_classes is not None and (
-            isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)) or num_classes < 1
-        ):
-            raise ConfigError(f"num_classes must be an integer above 0, got {num_classes=}")
-        self.num_classes = None if num_classes is None else int(num_classes)
+        self.num_classes = None if num_classes is None else check_integer("num_classes", num_classes, 1)
 
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
         """See :class:`Transform`."""
@@ -91,7 +84,7 @@ class MixUp(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
         super().__init__(num_classes, layout)
-        self.alpha = _check_alpha("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the weights."""
@@ -124,7 +117,7 @@ class CutMix(Mix):
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
         super().__init__(num_classes, layout)
-        self.alpha = _check_alpha("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the boxes, and what they leave."""
@@ -163,8 +156,8 @@ class MixUpOrCutMix(Mix):
         layout: Layout = "NCHW",
     ) -> None:
         super().__init__(num_classes, layout)
-        self.mixup_alpha = _check_alpha("mixup_alpha", mixup_alpha)
-        self.cutmix_alpha = _check_alpha("cutmix_alpha", cutmix_alpha)
+        self.mixup_alpha = check_positive("mixup_alpha", mixup_alpha)
+        self.cutmix_alpha = check_positive("cutmix_alpha", cutmix_alpha)
         self.cutmix_p = check_probability("cutmix_p", cutmix_p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
@@ -210,7 +203,7 @@ def _boxes(stream: Stream, kept: Floats, shape: BatchShape) -> tuple[Integers, F
 
 @in_parts
 def _weighted(images: Tensor, weights: Tensor) -> Tensor:
-    wide = torch.float64 if images.dtype == torch.float64 else torch.float32
+    wide = wide_dtype(images.dtype)
     own = weights.to(wide).view(-1, 1, 1, 1)
     partners = images.index_select(0, _partners(images))  # parts are of whole pairs
     mixed = (partners.to(wide) * (1 - own)).add_(images.to(wide) * own)
@@ -218,14 +211,13 @@ def _weighted(images: Tensor, weights: Tensor) -> Tensor:
 
 
 def _pasted(images: Tensor, boxes: Tensor) -> Tensor:
-    # Others, as FakeTensor, have no values to loop over.
+    # Subclasses such as FakeTensor have no values to loop over.
     if on_host(images) and type(images) is Tensor:
         return _pasted_one_by_one(images, boxes)
     return _pasted_at_once(images, boxes)
 
 
 def _pasted_one_by_one(images: Tensor, boxes: Tensor) -> Tensor:
-    check_arguments("CutMix", (images, boxes))
     found = images.clone()
     integers = INTEGERS[images.element_size()]
     source, target = images.view(integers).numpy(), found.view(integers).numpy()
@@ -243,13 +235,3 @@ def _pasted_at_once(images: Tensor, boxes: Tensor) -> Tensor:
     y = torch.arange(images.shape[2], device=images.device)[:, None]
     inside = ((x >= left) & (x < right)) & ((y >= top) & (y < bottom))
     return pick(inside, images.index_select(0, _partners(images)), images)
-
-
-def _check_alpha(name: str, value: float) -> float:
-    number = check_number(name, value)
-    if number <= 0:
-        raise ConfigError(f"{name} must be above 0, got {name}={value!r}")
-    return number
-
-
-__all__ = ["CutMix", "Mix", "MixUp", "MixUpOrCutMix"]

@@ -44,28 +44,28 @@ def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def params_to(params: Any, device: torch.device) -> Any:
-    """Return parameters, nested as they may be, on a device. Does not wait for it.
+    """Return parameters, nested as they may be, on a device, without a synchronisation.
 
-    To CUDA all that is on the host goes in one copy. ``torch.compile`` does not look into that: it compiles what comes
-    before and what comes after; with ``fullgraph=True`` give parameters that are on the device.
+    To CUDA all that is on the host goes in one copy. ``torch.compile`` breaks the graph there; with ``fullgraph=True``
+    give parameters that are on the device.
     """
-    if device.type != "cuda":
-        return _mapped(params, lambda leaf: leaf.to(device, non_blocking=True))
-    waiting = [leaf for leaf in leaves_of(params) if leaf.device.type == "cpu"]
-    if not waiting:
-        return _mapped(params, lambda leaf: leaf.to(device, non_blocking=True))
-    moved = iter(_in_one_copy(waiting, device))
-    return _mapped(
-        params, lambda leaf: next(moved) if leaf.device.type == "cpu" else leaf.to(device, non_blocking=True)
-    )
+    to_cuda = device.type == "cuda"
+    waiting = [leaf for leaf in leaves_of(params) if to_cuda and leaf.device.type == "cpu"]
+    moved = iter(_in_one_copy(waiting, device) if waiting else ())
+
+    def on_device(leaf: Tensor) -> Tensor:
+        return next(moved) if to_cuda and leaf.device.type == "cpu" else leaf.to(device, non_blocking=True)
+
+    return _mapped(params, on_device)
 
 
 @uncompiled
 def _in_one_copy(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     # From memory that is not page-locked, the copy would be finished before this returns.
-    buffer = _page_locked(places_of(tensors)[-1])
-    pack(tensors, buffer)
-    return unpack(_sent(buffer, device), tensors)
+    buffer = _page_locked(offsets_of(tensors)[-1])
+    for tensor, target in zip(tensors, views_of(buffer, tensors), strict=True):
+        target.copy_(tensor)
+    return views_of(_sent(buffer, device), tensors)
 
 
 def _page_locked(size: int) -> Tensor:
@@ -76,65 +76,57 @@ def _sent(buffer: Tensor, device: torch.device) -> Tensor:
     return buffer.to(device, non_blocking=True)
 
 
-def places_of(tensors: Sequence[Tensor]) -> list[int]:
-    """Return at which byte of a buffer each tensor begins, aligned, and how long the buffer is."""
-    places = [0]
+def offsets_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Return the aligned offset of each tensor in a buffer, in bytes, and the size of the buffer."""
+    offsets = [0]
     for tensor in tensors:
-        places.append(places[-1] + -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT)
-    return places
+        offsets.append(offsets[-1] + -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT)
+    return offsets
 
 
-def pack(tensors: Sequence[Tensor], buffer: Tensor) -> None:
-    """Write tensors into a buffer of bytes, each at its place."""
-    for tensor, target in zip(tensors, unpack(buffer, tensors), strict=True):
-        target.copy_(tensor)
-
-
-def unpack(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts of a buffer of bytes as tensors of the dtypes and shapes of others: contiguous views."""
+def views_of(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parts of a buffer of bytes as contiguous views, with the dtypes and shapes of other tensors."""
     return [
-        buffer[place : place + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for place, tensor in zip(places_of(like), like, strict=False)  # the last place is the end
+        buffer[offset : offset + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for offset, tensor in zip(offsets_of(like), like, strict=False)  # the last offset is the end
     ]
 
 
-def check_params(owner: str, given: Any, wanted: Any, num: int) -> None:
-    """Check parameters that the caller gives: names, nesting, kinds of dtypes and shapes. Does not synchronise.
+def check_params(place: str, given: Any, wanted: Any, num: int, rows: bool = False) -> None:
+    """Check parameters that the caller gives: names, nesting, kinds of dtypes and shapes; without a synchronisation.
 
-    Of those on the CPU also that floats are finite, and that indices of samples, under a name that begins with "rows",
-    are of samples that there are. How many such indices there are depends on the draws, and is not compared.
+    On the CPU also that floats are finite, and that indices of samples, under a name that begins with "rows", are in
+    the batch. How many such indices there are depends on the draws, and is not compared.
 
     Args:
-        owner: the transform's name, for the error.
+        place: of these parameters, for the error.
         given: the parameters.
         wanted: what the transform draws for as many images; the values do not matter.
         num: of images.
+        rows: these are indices of samples.
 
     Raises:
         TypeError: another nesting, or tensors of another kind of dtype.
         ValueError: other names, shapes, or values as said above.
     """
-    _check(f"{owner} got params", given, wanted, num, False)
+    parts, theirs = _parts(wanted), _parts(given)
+    if parts is None:
+        if isinstance(wanted, Tensor):
+            _check_tensor(place, given, wanted, num, rows)
+        return
+    takes = f"a {'list' if isinstance(wanted, (list, tuple)) else 'dict'} with {_names(parts)}"
+    if theirs is None:
+        raise TypeError(f"{place} of {type(given).__name__}, and takes {takes}: {_REMEDY}")
+    if theirs.keys() != parts.keys():
+        raise ValueError(f"{place} with {_names(theirs)}, and takes {takes}: {_REMEDY}")
+    for name, value in parts.items():
+        check_params(f"{place}[{name!r}]", theirs[name], value, num, rows or str(name).startswith("rows"))
 
 
-def _check(place: str, given: Any, wanted: Any, num: int, rows: bool) -> None:
-    """Check a part of a nest; ``rows``: of indices of samples."""
-    if isinstance(wanted, Mapping):
-        if not isinstance(given, Mapping):
-            raise TypeError(f"{place} of {type(given).__name__}, and takes a dict of {_names(wanted)}: {_REMEDY}")
-        if given.keys() != wanted.keys():
-            raise ValueError(f"{place} with {_names(given)}, and takes {_names(wanted)}: {_REMEDY}")
-        for name, value in wanted.items():
-            _check(f"{place}[{name!r}]", given[name], value, num, rows or str(name).startswith("rows"))
-    elif isinstance(wanted, (list, tuple)):
-        if not isinstance(given, (list, tuple)):
-            raise TypeError(f"{place} of {type(given).__name__}, and takes a list of {len(wanted)}: {_REMEDY}")
-        if len(given) != len(wanted):
-            raise ValueError(f"{place} of {len(given)} parts, and takes a list of {len(wanted)}: {_REMEDY}")
-        for number, (one, other) in enumerate(zip(given, wanted, strict=True)):
-            _check(f"{place}[{number}]", one, other, num, rows)
-    elif isinstance(wanted, Tensor):
-        _check_tensor(place, given, wanted, num, rows)
+def _parts(nest: Any) -> Mapping[Any, Any] | None:
+    if isinstance(nest, (list, tuple)):
+        return dict(enumerate(nest))
+    return nest if isinstance(nest, Mapping) else None
 
 
 def _check_tensor(place: str, given: Any, wanted: Tensor, num: int, rows: bool) -> None:
@@ -159,11 +151,11 @@ def _check_tensor(place: str, given: Any, wanted: Tensor, num: int, rows: bool) 
         raise ValueError(f"{place} of samples {given.min()} to {given.max()}, and there are 0 to {num - 1}")
 
 
-_REMEDY = "give what return_params=True gave for as many images"
+_REMEDY = "use what return_params=True returned for as many images"
 
 
 def _names(params: Mapping[Any, Any]) -> str:
-    return ", ".join(repr(name) for name in params) or "nothing in it"
+    return ", ".join(map(repr, params)) or "nothing in it"
 
 
 def _mapped(params: Any, function: Callable[[Tensor], Tensor]) -> Any:
@@ -186,6 +178,3 @@ def leaves_of(params: Any) -> Iterator[Tensor]:
     elif isinstance(params, (list, tuple)):
         for value in params:
             yield from leaves_of(value)
-
-
-__all__ = ["Params", "check_params", "leaves_of", "pack", "params_to", "places_of", "unpack"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..device.prefetch import check_count
 from ..errors import ConfigError
+from .arguments import check_integer
 from .base import Transform
 from .batches import images_of, on_batches
 from .values import Normalize, ToNormalized
@@ -46,59 +47,38 @@ def preview(
         raise ConfigError(
             f"preview shows what a batch_transform of fastload.transforms does, and this loader has {transform!r}"
         )
-    num_samples, num_versions = check_count("num_samples", num_samples), check_count("num_versions", num_versions)
+    check_integer("num_versions", num_versions, 1)
+    num_samples = check_integer("num_samples", num_samples, 1)
     batch, draws_of_version = loader._batch_on_host()
     apply = on_batches(transform)
-    columns = [_shown(images_of(batch)[:num_samples], transform, before=True)]
+    normalize = [one for one in transform.modules() if isinstance(one, (Normalize, ToNormalized))][-1:]
+    columns = [_shown(images_of(batch)[:num_samples], transform, [])]
     for version in range(num_versions):
-        made = apply(batch, draws_of_version(version))
-        columns.append(_shown(images_of(made)[:num_samples], transform, before=False))
-    height, width = columns[0].shape[2:]
-    rows = torch.full(
-        (len(columns[0]) * (height + _GAP) + _GAP, len(columns) * (width + _GAP) + _GAP, 3),
-        _WHITE,
-        dtype=torch.uint8,
-        device="cpu",
-    )
-    for column, images in enumerate(columns):
-        for row, image in enumerate(_sized(images, height, width)):
-            top, left = row * (height + _GAP) + _GAP, column * (width + _GAP) + _GAP
-            rows[top : top + height, left : left + width] = image.permute(1, 2, 0)
+        changed = apply(batch, draws_of_version(version))
+        columns.append(_shown(images_of(changed)[:num_samples], transform, normalize))
+    size = columns[0].shape[2:]
+    tiles = torch.stack([_sized(images, size) for images in columns], dim=1).flatten(0, 1)
     from PIL import Image
+    from torchvision.utils import make_grid
 
+    grid = make_grid(tiles, nrow=len(columns), padding=_GAP, pad_value=_WHITE)
     written = Path(path)
-    Image.fromarray(rows.numpy()).save(written, format="PNG")
+    Image.fromarray(grid.permute(1, 2, 0).numpy()).save(written, format="PNG")
     return written
 
 
-def _shown(images: Tensor, transform: Transform, *, before: bool) -> Tensor:
-    """Return [N, 3, H, W], uint8."""
-    if transform.layout == "NHWC":
-        images = images.permute(0, 3, 1, 2)
-    images = images.detach().cpu()
-    if not before:
-        images = _denormalized(images, transform)
+def _shown(images: Tensor, transform: Transform, undone: Sequence[Normalize | ToNormalized]) -> Tensor:
+    """Return [N, 3, H, W], uint8, of images to which the transforms in ``undone`` were applied."""
+    images = (images.permute(0, 3, 1, 2) if transform.layout == "NHWC" else images).detach().cpu()
+    for normalize in undone:
+        std, mean = (torch.tensor(values, device="cpu").view(1, -1, 1, 1) for values in (normalize.std, normalize.mean))
+        images = images.float() * std.float() + mean.float()
     if images.is_floating_point():
         images = images.float().clamp(0, 1).mul(255).round().to(torch.uint8)
     return images[:, :1].expand(-1, 3, -1, -1) if images.shape[1] != 3 else images
 
 
-def _denormalized(images: Tensor, transform: Transform) -> Tensor:
-    for member in reversed(list(transform.modules())):
-        if isinstance(member, (Normalize, ToNormalized)):
-            std, mean = (
-                torch.tensor(values, dtype=torch.float32, device="cpu").view(1, -1, 1, 1)
-                for values in (member.std, member.mean)
-            )
-            images = images.float() * std + mean
-            break
-    return images
-
-
-def _sized(images: Tensor, height: int, width: int) -> Tensor:
-    if images.shape[2:] == (height, width):
+def _sized(images: Tensor, size: Sequence[int]) -> Tensor:
+    if images.shape[2:] == size:
         return images
-    return functional.interpolate(images.float(), (height, width), mode="nearest").to(torch.uint8)
-
-
-__all__ = ["preview"]
+    return functional.interpolate(images.float(), tuple(size), mode="nearest").to(torch.uint8)

@@ -7,21 +7,21 @@ In: images, or the parameters drawn for them. Out: images of one size. How value
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import ConfigError
+from ..native.arrays import AxisStep, StepKind
 from . import fused
-from .arguments import check_interpolation, check_range
-from .base import BatchShape, Layout, Params, Transform, check_flag, check_size, shape_of, tensor_of
-from .draws import Draws, Floats, Integers, Stream, to_integers
-from .gather import Moving, on_host
-from .recipe import Arithmetic, Kind, Step
+from .arguments import check_flag, check_interpolation, check_range, check_size
+from .arithmetic import Arithmetic, Operation
+from .base import BatchShape, Layout, Params, Transform, shape_of, tensor_of
+from .draws import Draws, Integers, Stream, first_fitting, to_integers
+from .gather import MovingTransform
 from .resampling import Boxes, nearest_places, resample, resize_boxes, resize_natively, whole_box
 from .sample import (
     Drawn,
@@ -30,18 +30,17 @@ from .sample import (
     State,
     Version,
     interpolation_argument,
-    range_argument,
-    size_argument,
     torchvision_mode,
 )
+from .tensors import on_host
 
 _NEAREST = ("nearest", "nearest-exact")
 _BATCHED = (*_NEAREST, "bilinear", "bicubic")
 _ATTEMPTS = 10
 
 
-class _Resizing(Moving, SampleTransform):
-    """What both have in common: boxes, and an interpolation. They only move pixels if it is to the nearest."""
+class _Resizing(MovingTransform, SampleTransform):
+    """Boxes of the images, resized to one size. With a nearest interpolation this only moves pixels."""
 
     role = "resize"
     size: Any
@@ -56,35 +55,49 @@ class _Resizing(Moving, SampleTransform):
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
         raise NotImplementedError
 
+    def transform(self, images: Tensor, params: Params) -> Tensor:
+        """Return the resized images."""
+        if self.only_moves:
+            return super().transform(images, params)
+        if self.launches(images):
+            return self.launched(images, params, None, Arithmetic(Operation.COPY, images.dtype))
+        return self.resized(images, params, None)
+
     def launches(self, images: Tensor) -> bool:
-        """Whether these images are resized by :func:`fused.resized`."""
+        """Return whether a Triton kernel resizes these images."""
         return self.antialias and images.dtype == torch.uint8 and fused.takes(images)
 
-    def launched(
-        self, images: Tensor, params: Params, flip: Tensor | None = None, arithmetic: Arithmetic = fused.LEVELS
-    ) -> Tensor:
-        """Return the resized images, some flipped left to right, and their levels changed, in one launch."""
+    def launched(self, images: Tensor, params: Params, flip: Tensor | None, arithmetic: Arithmetic) -> Tensor:
+        """Return the resized images, some flipped left to right, with their values changed, in one launch."""
         shape = shape_of(images, "NCHW")
         boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
         return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic)
 
-    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[Step], list[Step]]:
-        """See :class:`Moving`; for an interpolation to the nearest."""
+    def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
+        """Return the resized images, by torch's operations; not for a nearest interpolation.
+
+        Args:
+            images: [N, C, H, W].
+            params: as drawn.
+            flip: [N], bool: which results are flipped left to right; None: none.
+        """
+        shape = shape_of(images, "NCHW")
+        boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
+        resize = resize_boxes if on_host(images) else resample
+        return resize(images, boxes, size, self.interpolation, self.antialias, flip)
+
+    def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
+        """See :class:`MovingTransform`; for a nearest interpolation."""
         boxes, after = self._boxes(params, shape, device), self.shape_after(shape)
         exact = self.interpolation == "nearest-exact"
         rows, cols = (
-            [Step(Kind.MAP, _nearest(start, length, size, exact, shape.num), size, size)]
+            [AxisStep(StepKind.MAP, _nearest(start, length, size, exact, shape.num), size, size)]
             for start, length, size in (
                 (boxes.top, boxes.height, after.height),
                 (boxes.left, boxes.width, after.width),
             )
         )
         return rows, cols
-
-    def with_interpolation(self, name: str) -> Self:
-        """Return this, for samples, with an interpolation that only PIL images have."""
-        self.interpolation = name
-        return self
 
     def resize_sample(self, image: Any, max_size: int | None = None) -> Any:
         """Return an image resized by torchvision's function."""
@@ -101,9 +114,9 @@ class _Resizing(Moving, SampleTransform):
         """See :class:`SampleTransform`."""
         if before.kind == "PIL" or self.interpolation not in _BATCHED:
             return None
-        # Of bytes, values beyond the range are cut off between the two passes, as v2 does, and not v1.
-        cut_off = self.version == "v1" and self.interpolation == "bicubic" and before.dtype == torch.uint8
-        return None if cut_off else [self]
+        # v1 does not clip bicubic values of uint8 between the two passes.
+        clipped = self.version == "v1" and self.interpolation == "bicubic" and before.dtype == torch.uint8
+        return None if clipped else [self]
 
 
 class Resize(_Resizing):
@@ -150,18 +163,13 @@ class Resize(_Resizing):
                 f"max_size must be more than size, and size one number, for the shorter side, got {size=}, {max_size=}"
             )
 
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the resized images."""
-        if self.only_moves:
-            return super().transform(images, params)
-        shape = shape_of(images, "NCHW")
-        size = self.shape_after(shape)[2:]
-        if self.launches(images):
-            return self.launched(images, params)
-        if on_host(images):
-            resized = resize_natively(images, size, self.interpolation, self.antialias)
-            return resized.clone() if resized is images else resized
-        return resample(images, self._boxes(params, shape, images.device), size, self.interpolation, self.antialias)
+    def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
+        """See the base class."""
+        if flip is not None or not on_host(images):
+            return super().resized(images, params, flip)
+        size = self.shape_after(shape_of(images, "NCHW"))[2:]
+        resized = resize_natively(images, size, self.interpolation, self.antialias)
+        return resized.clone() if resized is images else resized
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
         """Return the shape of the resized images."""
@@ -192,7 +200,8 @@ class Resize(_Resizing):
         name = interpolation_argument(given.interpolation, state)
         made = cls(size, name if name in _BATCHED else "bilinear", given.max_size, bool(given.antialias))
         made.size_after(100, 100)  # raises if torchvision would
-        return made.with_interpolation(name)
+        made.interpolation = name
+        return made
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
@@ -201,19 +210,6 @@ class Resize(_Resizing):
 
 def _nearest(start: Tensor, length: Tensor, size: int, exact: bool, num: int) -> Tensor:
     return (start[:, None] + nearest_places(length, size, exact)).expand(num, -1).contiguous()
-
-
-class Attempts(NamedTuple):
-    """What a :class:`RandomResizedCrop` draws for N samples before the sizes of their images are known."""
-
-    share: Floats
-    """[N, 10]: areas, in proportion to the image's."""
-    ratio: Floats
-    """[N, 10]: widths in proportion to the heights."""
-    down: Floats
-    """[N], in [0, 1): how far down the part is, of where it can be."""
-    across: Floats
-    """[N], in [0, 1): likewise, to the right."""
 
 
 class RandomResizedCrop(_Resizing):
@@ -250,79 +246,38 @@ class RandomResizedCrop(_Resizing):
     ) -> None:
         super().__init__(interpolation, antialias, layout)
         self.size = check_size("size", size)
-        self.scale = check_range("scale", scale, least=0)
+        self.scale = check_range("scale", scale, low=0)
         self.ratio = check_range("ratio", ratio, above=0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         """Return the parts."""
-        parts = self.parts(self.attempts(stream), shape.height, shape.width)
+        parts = self._parts(stream, shape.height, shape.width)
         return {name: tensor_of(values, torch.int64) for name, values in parts.items()}
 
-    def attempts(self, stream: Stream) -> Attempts:
-        """Return what is drawn before the images' sizes are known."""
-        return Attempts(
-            stream.uniform(*self.scale, count=_ATTEMPTS),
-            np.exp(stream.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), count=_ATTEMPTS)),
-            stream.uniform(),
-            stream.uniform(),
+    def _parts(self, stream: Stream, height: int | Integers, width: int | Integers) -> dict[str, Integers]:
+        """Return the parts of images of one height and width in pixels, or of [N] heights and widths."""
+        share = stream.uniform(*self.scale, count=_ATTEMPTS)
+        ratio = stream.log_uniform(*self.ratio, count=_ATTEMPTS)
+        units = stream.uniform(), stream.uniform()
+        image = np.asarray(height), np.asarray(width)
+        area = image[0][..., None] * image[1][..., None] * share
+        lengths = np.rint(np.sqrt(area / ratio)), np.rint(np.sqrt(area * ratio))
+        fits = np.logical_and(
+            *((each > 0) & (each <= side[..., None]) for each, side in zip(lengths, image, strict=True))
         )
-
-    def parts(self, attempts: Attempts, height: int | Integers, width: int | Integers) -> dict[str, Integers]:
-        """Return the parts that attempts are in images of these sizes: as :meth:`draw` gives them, but as arrays.
-
-        Args:
-            attempts: of N samples.
-            height: of the images, in pixels: one number, or [N].
-            width: likewise.
-        """
-        sides = np.asarray(height)[..., None], np.asarray(width)[..., None]
-        area = sides[0] * sides[1] * attempts.share
-        heights, widths = np.rint(np.sqrt(area / attempts.ratio)), np.rint(np.sqrt(area * attempts.ratio))
-        fits = (heights > 0) & (heights <= sides[0]) & (widths > 0) & (widths <= sides[1])
-        first = fits.argmax(axis=1)[:, None]
-        found = fits.any(axis=1)
-        parts = {}
-        for name, start, side, lengths, length, unit in zip(
-            ("height", "width"),
-            ("top", "left"),
-            (np.asarray(height), np.asarray(width)),
-            (heights, widths),
-            self._largest(np.asarray(height), np.asarray(width)),
-            (attempts.down, attempts.across),
-            strict=True,
-        ):
-            chosen = np.where(found, np.take_along_axis(lengths, first, axis=1)[:, 0], length).astype(np.int64)
-            parts[start] = np.where(found, to_integers(unit, side - chosen + 1), (side - length) // 2).astype(np.int64)
-            parts[name] = chosen
-        return parts
+        found, *fitting = first_fitting(fits, *lengths)
+        starts, sides = [], []
+        for side, first, largest, unit in zip(image, fitting, self._largest(*image), units, strict=True):
+            length = np.where(found, first, largest).astype(np.int64)
+            sides.append(length)
+            starts.append(np.where(found, to_integers(unit, side - length + 1), (side - largest) // 2).astype(np.int64))
+        return dict(zip(("top", "left", "height", "width"), (*starts, *sides), strict=True))
 
     def _largest(self, height: Integers, width: Integers) -> tuple[Integers, Integers]:
         """Return the height and width of the largest part with a ratio within the bounds."""
         ratio, (low, high) = width / height, self.ratio
         lowest, widest = (np.maximum(np.rint(side), 1).astype(np.int64) for side in (width / low, height * high))
         return np.where(ratio < low, lowest, height), np.where(ratio > high, widest, width)
-
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the parts, resized."""
-        return super().transform(images, params) if self.only_moves else self.resized(images, params)
-
-    def resized(
-        self, images: Tensor, params: Params, flip: Tensor | None = None, *, host: bool | None = None
-    ) -> Tensor:
-        """Return the parts, resized, and some flipped left to right on the way; not for the nearest.
-
-        Args:
-            images: [N, C, H, W].
-            params: see :meth:`draw`.
-            flip: [N], bool: which; None: none.
-            host: resize sample by sample on the CPU; None: where that is possible.
-        """
-        if host is None and self.launches(images):
-            return self.launched(images, params, flip)
-        boxes = self._boxes(params, shape_of(images, "NCHW"), images.device)
-        each = on_host(images) if host is None else host
-        way = resize_boxes if each else resample
-        return way(images, boxes, self.size, self.interpolation, self.antialias, flip)
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
         """Return the shape of the result."""
@@ -334,20 +289,17 @@ class RandomResizedCrop(_Resizing):
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomResizedCrop:
         """See :class:`SampleTransform`."""
-        size, scale, ratio = size_argument(given.size), range_argument(given.scale), range_argument(given.ratio)
         name = interpolation_argument(given.interpolation, state)
-        made = cls(size, scale, ratio, name if name in _BATCHED else "bilinear", bool(given.antialias))
-        return made.with_interpolation(name)
+        batched = name if name in _BATCHED else "bilinear"
+        made = cls(given.size, given.scale, given.ratio, batched, bool(given.antialias))
+        made.interpolation = name
+        return made
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
         """See :class:`SampleTransform`."""
-        parts = self.parts(self.attempts(draws.stream(name)), sizes.height, sizes.width)
-        return {side: parts[side] for side in ("top", "left", "height", "width")}
+        return self._parts(draws.stream(name), sizes.height, sizes.width)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         """See :class:`SampleTransform`."""
         mode = torchvision_mode(self.interpolation)
         return self.functional.resized_crop(image, *params, list(self.size), mode, **self._options(image))
-
-
-__all__ = ["Attempts", "RandomResizedCrop", "Resize"]

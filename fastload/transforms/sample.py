@@ -1,4 +1,4 @@
-"""The second form of a transform: torchvision's own, applied to one image at a time. Fusion works with it.
+"""The second form of a transform, for fusion: torchvision's own functions on one image at a time.
 
 A batched transform that fusion also recognises inherits from :class:`SampleTransform` too, and has the name of its
 torchvision counterpart. To add one, write a module with such a class and name it in ``transforms/__init__.py``:
@@ -39,7 +39,6 @@ changes each value by itself, or replaces a rectangle."""
 # What Pillow resizes with; of tensors torchvision resizes with fewer.
 _PIL_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
 _TENSOR_INTERPOLATIONS = _PIL_INTERPOLATIONS[:4]
-_PILLOW_NUMBERS = {1: "lanczos", 4: "box", 5: "hamming"}
 
 
 class NotRecognised(Exception):
@@ -144,9 +143,8 @@ class SampleTransform:
         drawn: Drawn = {}
         for rows, (height, width) in sizes.groups():
             some = draws.of(rows)
-            for key, values in _arrays(
-                draw(some.stream(name), BatchShape(len(some), sizes.channels, height, width))
-            ).items():
+            params = draw(some.stream(name), BatchShape(len(some), sizes.channels, height, width))
+            for key, values in _arrays(params).items():
                 drawn.setdefault(key, np.empty((len(draws), *values.shape[1:]), dtype=values.dtype))[rows] = values
         return drawn
 
@@ -188,7 +186,7 @@ class SampleTransform:
 
 
 class Unchanged(SampleTransform):
-    """A transform of torchvision's that returns what it gets, for images of this state."""
+    """A transform of torchvision's that changes nothing in images of this state."""
 
     role = "value"
 
@@ -246,9 +244,6 @@ class Sizes(NamedTuple):
 
     def groups(self) -> list[tuple[Any, tuple[int, int]]]:
         """Return which samples have which size."""
-        common = self.common()
-        if common is not None:
-            return [(slice(None), common)]
         pairs, which = np.unique(np.stack(self[:2], axis=1), axis=0, return_inverse=True)
         which = which.reshape(-1)
         return [(np.flatnonzero(which == place), (int(h), int(w))) for place, (h, w) in enumerate(pairs)]
@@ -275,20 +270,8 @@ def _functional(version: Version) -> ModuleType:
 
 
 def torchvision_mode(interpolation: str) -> Any:
-    """Return torchvision's ``InterpolationMode`` of this name."""
+    """Return torchvision's ``InterpolationMode`` of a name."""
     return _functional("v1").InterpolationMode(interpolation)
-
-
-def size_argument(size: Any) -> tuple[int, int]:
-    """Return torchvision's ``size`` of a crop as (height, width)."""
-    sides = [size] if isinstance(size, int) else list(size)
-    return int(sides[0]), int(sides[-1])
-
-
-def range_argument(pair: Any) -> tuple[float, float]:
-    """Return torchvision's (low, high) as floats."""
-    low, high = pair
-    return float(low), float(high)
 
 
 def numbers_argument(given: Any) -> tuple[float, ...]:
@@ -325,7 +308,6 @@ def fill_argument(fill: Any, state: State, version: Version) -> Any:
 
 def interpolation_argument(given: Any, state: State) -> str:
     """Return the name of torchvision's ``interpolation``."""
-    given = _PILLOW_NUMBERS.get(given, given) if isinstance(given, int) else given
     return check_interpolation(given, _PIL_INTERPOLATIONS if state.kind == "PIL" else _TENSOR_INTERPOLATIONS)
 
 

@@ -78,7 +78,7 @@ class FusedLoader:
 
     def __init__(self, loader: SampleLoader, fused: Fused, watch: Watch | None) -> None:
         self._loader = loader
-        self._fused: Fused = fused if watch is None else watch.fused(fused)
+        self._fused: Fused = fused if watch is None else watch.batched(fused)
 
     def follows(self, epoch: int) -> bool:
         """See :meth:`Fused.follows`."""

@@ -99,7 +99,7 @@ class SampleLoader:
         if self._subset is None:
             self.dataset = self._source
         if self.getitems is not None:
-            self.getitems = watch.many(self.getitems)
+            self.getitems = watch.batched(self.getitems)
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one.

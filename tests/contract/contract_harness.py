@@ -75,10 +75,12 @@ def with_workers(*settings: Workers) -> pytest.MarkDecorator:
 
     To be the uppermost of several ``parametrize``: so the settings of one case follow each other. Where there are two
     worker processes, one and three are slow tests; and two that end with the epoch, where there are two that are kept.
+    So it is with threads, whose reference is what torch gave with as many processes.
     """
     chosen = [setting for setting in settings if not (setting.threads and SUBJECT_IS_TORCH)]
     more = {ONE, THREE} if {TWO, TWO_PERSISTENT} & set(chosen) else set()
     more |= {TWO} if TWO_PERSISTENT in chosen else set()
+    more |= {TWO_THREADS, THREE_THREADS} if {TWO_PERSISTENT, TWO_PERSISTENT_THREADS} <= set(chosen) else set()
     cases = [pytest.param(one, marks=pytest.mark.slow) if one in more else one for one in chosen]
     return pytest.mark.parametrize("workers", cases, ids=str)
 
@@ -86,7 +88,7 @@ def with_workers(*settings: Workers) -> pytest.MarkDecorator:
 # Starting a process takes some 30 ms of processor time beside torch: a case with many variants has few settings.
 everywhere = with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS)
 """Every way of loading: for cases without variants."""
-several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 """Processes that live for an epoch and longer, and threads."""
 each_kind = with_workers(INLINE, TWO, TWO_THREADS)
 """One setting for each kind of worker: for cases of one epoch with many variants."""

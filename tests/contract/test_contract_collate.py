@@ -16,6 +16,7 @@ from contract_harness import (
     SUBJECT_IS_TORCH,
     TWO,
     TWO_PERSISTENT,
+    TWO_PERSISTENT_THREADS,
     TWO_THREADS,
     Case,
     Raised,
@@ -68,6 +69,11 @@ ROWS, WHOLE, OTHERS = ([name for name in COLLATED if _HOW[name] == how] for how 
 # Four times in a row a loader learns another layout, before it gives layouts up.
 COLLATED_TOGETHER = [ROWS[start : start + 5] for start in range(0, len(ROWS), 5)]
 COLLATED_TOGETHER += [WHOLE[start : start + 15] for start in range(0, len(WHOLE), 15)]
+# In threads torch's two answers, as in its workers and as without them, are equally right; and so is the second in
+# processes, where the first is an accident of collating into shared memory.
+TWO_ANSWERS = [name for name in OTHERS if name in (DEPENDS_ON_WORKERS | FAILS_IN_TORCHS_WORKERS) - MIXED_DTYPES]
+ONE_ANSWER = [name for name in OTHERS if name not in {*TWO_ANSWERS, *MIXED_DTYPES}]
+ONE_ANSWER_TOGETHER = [ONE_ANSWER[start : start + 3] for start in range(0, len(ONE_ANSWER), 3)]
 
 
 @pytest.mark.parametrize("name", COLLATED)
@@ -87,26 +93,38 @@ def test_default_collation_in_workers(names, workers):
 
 
 @with_workers(TWO, TWO_THREADS)
-@pytest.mark.parametrize("name", OTHERS)
-def test_default_collation_in_workers_of_samples_that_change_or_cannot_be_collated(name, workers):
+@pytest.mark.parametrize("names", ONE_ANSWER_TOGETHER, ids=lambda names: names[0])
+def test_default_collation_in_workers_of_samples_that_change_or_cannot_be_collated(names, workers):
+    def case(load):
+        dataset = SamplesOfManyKinds(names, per_kind=6)
+        return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=2)
+
+    assert_same_as_torch(case, workers)
+
+
+@with_workers(TWO, TWO_THREADS)
+@pytest.mark.parametrize("name", TWO_ANSWERS)
+def test_default_collation_in_workers_where_torch_has_two_answers(name, workers):
     def case(load):
         return epochs(load(SamplesOfKind(name), batch_size=3))
 
-    if name in MIXED_DTYPES:
-        # The dtype must not depend on the number of workers, and that of torch's main process loses no value.
-        assert_same_as_torch(case, workers, reference=INLINE)
-        return
-    # In threads torch's two answers, as in its workers and as without them, are equally right; and so is the second
-    # in processes, where the first is an accident of collating into shared memory.
-    if (workers.threads and name in DEPENDS_ON_WORKERS) or name in FAILS_IN_TORCHS_WORKERS:
-        assert_same_as_torch(case, workers, or_reference=INLINE, view=without_messages)
-    else:
-        assert_same_as_torch(case, workers)
+    two = workers.threads or name in FAILS_IN_TORCHS_WORKERS
+    assert_same_as_torch(case, workers, or_reference=INLINE if two else None, view=without_messages if two else None)
+
+
+@with_workers(TWO, TWO_THREADS)
+@pytest.mark.parametrize("name", [name for name in OTHERS if name in MIXED_DTYPES])
+def test_default_collation_of_mixed_dtypes_does_not_depend_on_the_number_of_workers(name, workers):
+    def case(load):
+        return epochs(load(SamplesOfKind(name), batch_size=3))
+
+    # And the dtype is that of torch's main process, which loses no value.
+    assert_same_as_torch(case, workers, reference=INLINE)
 
 
 RAW = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_RAW | CHANGED_BY_TORCH_WHEN_RAW]
-GROUPS = [RAW[start : start + 12] for start in range(0, len(RAW), 12)]
-"""What is not collated has no layout that could settle: twelve kinds go through one loader."""
+GROUPS = [RAW[start : start + 50] for start in range(0, len(RAW), 50)]
+"""What is not collated has no layout that could settle: many kinds go through one loader."""
 
 
 def _assert_same_objects(case: Case, workers: Workers) -> None:
@@ -187,7 +205,7 @@ ORDINARY = [
 """Kinds whose collation is the same everywhere."""
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 @pytest.mark.parametrize("per_kind", [3, 4])
 def test_kinds_that_change_within_an_epoch(per_kind, workers):
     # In batches of three: with three of a kind every batch is uniform, with four most batches are mixed.
@@ -241,7 +259,7 @@ class _Resized(Dataset):
         return torch.arange(3 * side * side, dtype=torch.uint8).reshape(3, side, side) + index, f"image {index}"
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_progressive_resizing(workers):
     def case(load):
         sides = [8] * 12 + [16] * 12 + [24] * 12 + [8] * 4
@@ -250,7 +268,7 @@ def test_progressive_resizing(workers):
     assert_same_as_torch(case, workers)
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_shapes_that_change_at_random_batches(workers):
     def case(load):
         sides = torch.randint(4, 9, (20,), generator=generator(5)).repeat_interleave(3).tolist()
@@ -287,7 +305,7 @@ class _ChangingByEpoch(Dataset):
         return torch.full((size,), index, dtype=torch.float32 if size < 4 else torch.float64)
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_samples_that_change_from_epoch_to_epoch(workers):
     def case(load):
         dataset = _ChangingByEpoch()
@@ -561,7 +579,7 @@ def _deque(batch: Any) -> Any:
 
 def _device_and_strides(batch: Any) -> Any:
     images = torch.stack([sample[0] for sample in batch])
-    return images.t(), images[:, ::2], images.expand(2, *images.shape), images[0, 0]
+    return images.transpose(0, 1), images[:, ::2], images.expand(2, *images.shape), images[0, 0]
 
 
 def _long_list(batch: Any) -> Any:
@@ -613,15 +631,20 @@ COLLATE_FUNCTIONS = {
 }
 
 
-@with_workers(INLINE, TWO, TWO_THREADS)
-@pytest.mark.parametrize("name", COLLATE_FUNCTIONS)
-def test_a_collate_function_may_return_anything(name, workers):
-    def case(load):
-        dataset = SamplesOfKind("tuple_of_two")
-        return epochs(load(dataset, batch_size=3, collate_fn=COLLATE_FUNCTIONS[name]))
+def _collate_by_each_function(batch: Any) -> Any:
+    """Call the function whose turn it is: three batches of each."""
+    name = list(COLLATE_FUNCTIONS)[int(batch[0][1]) // 9]
+    return COLLATE_FUNCTIONS[name](batch)
 
-    # In threads nothing is pickled, so strides and flags are those of the main process.
-    assert_same_as_torch(case, workers, or_reference=INLINE if workers.threads else None)
+
+@each_kind
+def test_a_collate_function_may_return_anything(workers):
+    def case(load):
+        dataset = SamplesOfKind("tuple_of_two", 9 * len(COLLATE_FUNCTIONS))
+        loader = load(dataset, batch_size=3, collate_fn=_collate_by_each_function)
+        return _by_kind(list(COLLATE_FUNCTIONS), consume(iter(loader)), per_kind=3)
+
+    _assert_same_objects(case, workers)
 
 
 @each_kind

@@ -483,7 +483,7 @@ def test_the_length_of_a_loader_and_of_its_iterator(name, workers):
             return [*seen, "fails"]
         return [*seen, outcome(len, iterator), outcome(len, loader)]
 
-    assert_same_as_torch(case, workers)
+    assert_same_as_torch(case, workers, reference=INLINE)
 
 
 def test_a_length_follows_a_dataset_that_grows():

@@ -173,7 +173,9 @@ def test_a_dataset_gives_the_same_batches(name, workers):
     if "gradient" in name:
         assert_same_as_torch(case, workers, or_reference=INLINE if workers.threads else None, view=without_messages)
     else:
-        assert_same_as_torch(case, workers)
+        # torch's errors, and what a batched dataset is asked for, are others with workers.
+        differs = "batched" in name or "out of range" in name
+        assert_same_as_torch(case, workers, reference=None if differs else INLINE)
 
 
 @each_kind

@@ -22,6 +22,7 @@ from contract_harness import (
     THREE_THREADS,
     TWO,
     TWO_PERSISTENT,
+    TWO_PERSISTENT_THREADS,
     TWO_THREADS,
     assert_same_as_torch,
     consume,
@@ -157,7 +158,7 @@ def test_a_workers_seed_is_the_loaders_base_seed_and_the_workers_number(workers)
     assert_same_as_torch(case, workers)
 
 
-@with_workers(INLINE, TWO, THREE, TWO_PERSISTENT, TWO_THREADS, THREE_THREADS)
+@with_workers(INLINE, TWO, THREE, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS, THREE_THREADS)
 def test_the_init_function_is_called_once_for_every_worker_with_its_number(workers):
     def case(load):
         calls = torch.zeros(4, dtype=torch.int64).share_memory_()

@@ -29,6 +29,7 @@ from contract_harness import (
     THREE,
     TWO,
     TWO_PERSISTENT,
+    TWO_PERSISTENT_THREADS,
     TWO_THREADS,
     Ended,
     Raised,
@@ -294,7 +295,7 @@ def test_an_error_of_the_sampler_is_raised_in_its_place(batch_size, at, recovers
     assert_same_as_torch(case, workers if not SUBJECT_IS_TORCH else INLINE, reference=INLINE)
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_after_an_error_of_the_sampler_the_next_epoch_is_whole(workers):
     def case(load):
         sampler = FailingSampler(10, [3], recovers=False)
@@ -370,7 +371,7 @@ def test_the_worker_init_function_is_not_called_without_workers():
 # Streams.
 
 
-@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_THREADS)
+@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_PERSISTENT_THREADS)
 @pytest.mark.parametrize("recovers", [False, True], ids=["generator", "recovering"])
 @pytest.mark.parametrize("batch_size", [None, 1, 3])
 def test_an_error_of_a_stream_stands_in_its_place(batch_size, recovers, workers):

@@ -22,6 +22,7 @@ from contract_harness import (
     THREE_THREADS,
     TWO,
     TWO_PERSISTENT,
+    TWO_PERSISTENT_THREADS,
     TWO_THREADS,
     assert_same_as_torch,
     consume,
@@ -36,11 +37,11 @@ from contract_harness import (
 from contract_samples import SAMPLES
 from torch.utils.data import IterableDataset
 
-varied = with_workers(INLINE, TWO_PERSISTENT, THREE, THREE_THREADS)
+varied = with_workers(INLINE, TWO_PERSISTENT, THREE, THREE_THREADS, TWO_PERSISTENT_THREADS)
 """Two and three workers, with their own number of shards."""
 
 
-@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_THREADS)
+@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_PERSISTENT_THREADS)
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 3, 20])
 def test_a_sharded_stream_comes_in_turn(batch_size, drop_last, workers):
@@ -142,7 +143,7 @@ def test_samples_of_many_kinds_from_a_stream(arguments, workers):
     assert_same_as_torch(case, workers)
 
 
-@with_workers(TWO, TWO_PERSISTENT, TWO_THREADS)
+@with_workers(TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
 def test_order_in_a_stream_is_kept_when_one_worker_is_much_slower(workers):
     class Slow(IterableDataset):
         """Worker 0 computes long for each value."""
@@ -160,7 +161,7 @@ def test_order_in_a_stream_is_kept_when_one_worker_is_much_slower(workers):
     assert_same_as_torch(case, workers)
 
 
-@with_workers(ONE, TWO_PERSISTENT, THREE, TWO_THREADS)
+@with_workers(ONE, TWO_PERSISTENT, THREE, TWO_PERSISTENT_THREADS)
 @pytest.mark.parametrize("prefetch_factor", [1, 4])
 def test_the_prefetch_factor_changes_nothing_for_a_stream(prefetch_factor, workers):
     def case(load):

@@ -13,6 +13,7 @@ from contract_harness import (
     THREE,
     TWO,
     TWO_PERSISTENT,
+    TWO_PERSISTENT_THREADS,
     TWO_THREADS,
     Raised,
     assert_same_as_torch,
@@ -175,7 +176,7 @@ def test_an_iterator_made_and_never_used(workers):
 # Without order.
 
 
-@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_THREADS)
+@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_PERSISTENT_THREADS)
 @pytest.mark.parametrize("batch_size", [None, 1, 3])
 def test_without_order_every_batch_comes_once(batch_size, workers):
     def case(load):

@@ -111,9 +111,17 @@ def three_epochs(order: str, way: str, **resident: Any) -> list[Any]:
         loader.close()
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "way", "order"),
+    [
+        (place, way, order)
+        for place in PLACES
+        for way in WAYS
+        for order in ORDERS
+        # Where the data lie is no concern of the workers that read them: each way of loading with one place and order.
+        if way == "inline" or place == "host" or order == "seeded"
+    ],
+)
 def test_batches_are_those_without_it(place, way, order):
     found = three_epochs(order, way, **PLACES[place])
     # With a seed, workers change no batch.
@@ -705,7 +713,7 @@ def test_the_parameters_of_each_batch_can_be_had_back():
         for way in WAYS.values():
             options = {"shuffle": True, "seed": 4, "batch_transform": transform, "resident": resident, **way}
             loader = DataLoader(dataset, 5, **options)
-            with pytest.raises(ConfigError, match="none was given yet"):
+            with pytest.raises(ConfigError, match="has not returned one yet"):
                 _ = loader.batch_params
             for images, labels in loader:
                 params = loader.batch_params

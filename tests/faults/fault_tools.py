@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,14 @@ SPAWN_PIPES = Kind(name="spawn-pipes", method="spawn", transport="pipes")
 
 def of_kinds(*kinds: Kind) -> pytest.MarkDecorator:
     """Run a test, which takes ``kind``, once for each; the fixture of that name chooses the transport."""
-    # Spawned workers import torch: seconds each.
-    cases = [pytest.param(kind, marks=pytest.mark.slow) if kind.method == "spawn" else kind for kind in kinds]
+    cases = [pytest.param(kind, marks=_marks(kind, kinds)) for kind in kinds]
     return pytest.mark.parametrize("kind", cases, ids=[kind.name for kind in kinds], indirect=True)
+
+
+def _marks(kind: Kind, kinds: Sequence[Kind]) -> Sequence[pytest.MarkDecorator]:
+    # Spawned workers import torch: seconds each. Pipes, which Linux does not use, are slow tests beside packets.
+    is_slow = kind.method == "spawn" or (kind is PIPES and PACKETS in kinds)
+    return [pytest.mark.slow] if is_slow else []
 
 
 forked = of_kinds(PACKETS, PIPES)
@@ -81,7 +86,8 @@ def persistent_or_not(*kinds: Kind) -> pytest.MarkDecorator:
     """Run a test, which takes ``kind`` and ``persistent``: both ways for the first kind, in turn for the others."""
     both = [(kinds[0], False), *((kind, place % 2 == 0) for place, kind in enumerate(kinds))]
     names = [f"{kind.name}-{persistent}" for kind, persistent in both]
-    return pytest.mark.parametrize(("kind", "persistent"), both, ids=names, indirect=["kind"])
+    cases = [pytest.param(kind, persistent, marks=_marks(kind, kinds)) for kind, persistent in both]
+    return pytest.mark.parametrize(("kind", "persistent"), cases, ids=names, indirect=["kind"])
 
 
 def draws(count: int) -> pytest.MarkDecorator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import signal
@@ -35,6 +36,7 @@ from fault_tools import (
     numbers,
     of_kinds,
     outcomes,
+    persistent_or_not,
     time_to_error,
     with_workers,
 )
@@ -110,27 +112,28 @@ def test_out_of_order_an_exception_takes_its_own_batch_only(kind: Kind, draw: Dr
 
 
 @with_workers
-@pytest.mark.parametrize("name", ERRORS)
-def test_whatever_is_raised_the_user_sees_its_class_or_a_runtime_error_and_its_text(kind: Kind, name: str) -> None:
-    make, seen, word = ERRORS[name]
-    draw = Draw(name)
-    failing = draw.randrange(20)
+def test_whatever_is_raised_the_user_sees_its_class_or_a_runtime_error_and_its_text(kind: Kind) -> None:
+    """A sample of every other batch fails, each in its own way."""
+    draw = Draw("whatever is raised")
+    failing = {name: 8 * place + draw.randrange(4) for place, name in enumerate(ERRORS)}
     draw.show(failing=failing)
-    loader = loader_of(Numbers(20, faults={failing: lambda: raise_(make)}), batch_size=4, **kind.options())
-    found = outcomes(iter(loader))
-    assert_outcomes(found, batches_of(20, 4), {failing}, Exception)
-    error = found[failing // 4]
-    text = str(error.args[0])
-    if name == "local class" and kind.method == "thread":
-        seen = Exception  # the class itself: nothing has to be pickled
-    assert isinstance(error, seen), f"{type(error)}: {text[:2000]}"
-    assert word in text
-    assert "Caught " in text
-    assert "Original " in text  # "Original Traceback", or "Original KeyError: ..." where that is the cause
-    if name == "local class":
-        assert "DefinedInAFunction" in text
-    if name == "huge message":
-        assert len(text) > HUGE
+    faults = {index: functools.partial(raise_, ERRORS[name][0]) for name, index in failing.items()}
+    length = 8 * len(ERRORS)
+    found = outcomes(iter(loader_of(Numbers(length, faults=faults), batch_size=4, **kind.options())))
+    assert_outcomes(found, batches_of(length, 4), set(faults), Exception)
+    for name, (_, seen, word) in ERRORS.items():
+        error = found[failing[name] // 4]
+        text = str(error.args[0])
+        if name == "local class" and kind.method == "thread":
+            seen = Exception  # the class itself: nothing has to be pickled
+        assert isinstance(error, seen), f"{name}: {type(error)}: {text[:2000]}"
+        assert word in text, name
+        assert "Caught " in text, name
+        assert "Original " in text, name  # "Original Traceback", or "Original KeyError: ..." where that is the cause
+        if name == "local class":
+            assert "DefinedInAFunction" in text
+        if name == "huge message":
+            assert len(text) > HUGE
 
 
 @everywhere
@@ -280,11 +283,10 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-@of_kinds(PACKETS, PIPES)
+@persistent_or_not(PACKETS, PIPES)
 @pytest.mark.parametrize(
     ("leave", "code"), [(leave_by_exit, 7), (leave_at_once, 7), (leave_at_once_with_success, 0), (interrupt, 0)]
 )
-@pytest.mark.parametrize("persistent", [False, True])
 def test_a_worker_that_ends_itself_is_an_error_that_names_its_exit_code(
     kind: Kind, leave: Callable[[], None], code: int, persistent: bool
 ) -> None:

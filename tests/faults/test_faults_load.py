@@ -58,15 +58,15 @@ class Counted(Numbers):
 def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afterwards(kind: Kind, draw: Draw) -> None:
     """Workers stop when the window is full, and thousands of results wait in a queue of some hundreds."""
     options = kind.options(draw.randint(1, 3)) | {"prefetch_factor": 8, "batch_size": 200, "chunk_size": 1}
-    dataset = Counted(5000)
+    dataset = Counted(3000)
     loader = loader_of(dataset, **options)
     iterator = iter(loader)
-    expected = batches_of(5000, 200)
+    expected = batches_of(3000, 200)
     found = []
     while True:
         made = dataset.wait_still()
         assert made <= 200 * (len(found) + 8 * options["num_workers"])
-        for _ in range(draw.randint(1, 20)):
+        for _ in range(draw.randint(1, 10)):
             batch = next(iterator, None)
             if batch is None:
                 assert found == expected
@@ -75,9 +75,8 @@ def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afte
 
 
 @with_workers
-@pytest.mark.parametrize("chunk_size", [1, None])
-def test_a_batch_of_more_chunks_than_any_buffer_holds_is_right(kind: Kind, chunk_size: int | None) -> None:
-    loader = loader_of(Numbers(2000, "dict"), batch_size=1000, chunk_size=chunk_size, **kind.options(3))
+def test_a_batch_of_more_chunks_than_any_buffer_holds_is_right(kind: Kind) -> None:
+    loader = loader_of(Numbers(2000, "dict"), batch_size=1000, chunk_size=1, **kind.options(3))
     for _ in range(2):
         assert outcomes(iter(loader)) == batches_of(2000, 1000)
 
@@ -118,7 +117,7 @@ def test_tasks_larger_than_any_buffer_arrive(kind: Kind, draw: Draw) -> None:
 
 
 class Large(Dataset):
-    """Samples of 10 megabytes."""
+    """Samples of 3 megabytes."""
 
     def __init__(self, length: int, form: str) -> None:
         self.length, self.form = length, form
@@ -128,24 +127,24 @@ class Large(Dataset):
 
     def __getitem__(self, index: int) -> Any:
         if self.form == "bytes":
-            return bytes([index]) * 10_000_000
-        length = 10_000_000 + (index if self.form == "ragged" else 0)
+            return bytes([index]) * 3_000_000
+        length = 3_000_000 + (index if self.form == "ragged" else 0)
         return torch.full((length,), index, dtype=torch.uint8)
 
 
 @with_workers
 @pytest.mark.parametrize("form", ["tensor", "ragged", "bytes"])
-@pytest.mark.parametrize("batch_size", [1, 10])
+@pytest.mark.parametrize("batch_size", [1, 4])
 def test_results_larger_than_any_buffer_arrive(kind: Kind, form: str, batch_size: int) -> None:
     collate = {"collate_fn": list} if form == "ragged" else {}
-    loader = loader_of(Large(20, form), batch_size=batch_size, prefetch_factor=1, **kind.options(), **collate)
-    for batch, expected in zip(loader, batches_of(20, batch_size), strict=True):
+    loader = loader_of(Large(10, form), batch_size=batch_size, prefetch_factor=1, **kind.options(), **collate)
+    for batch, expected in zip(loader, batches_of(10, batch_size), strict=True):
         assert len(batch) == len(expected)
         for sample, index in zip(batch, expected, strict=True):
             if form == "bytes":
-                assert sample == bytes([index]) * 10_000_000
+                assert sample == bytes([index]) * 3_000_000
             else:
-                assert len(sample) == 10_000_000 + (index if form == "ragged" else 0)
+                assert len(sample) == 3_000_000 + (index if form == "ragged" else 0)
                 assert int(sample.min()) == int(sample.max()) == index
 
 
@@ -153,7 +152,7 @@ class Many(Dataset):
     """Samples of 300 tensors."""
 
     def __len__(self) -> int:
-        return 120
+        return 40
 
     def __getitem__(self, index: int) -> Any:
         return {f"field {field}": torch.full((field % 5 + 1,), index * 1000 + field) for field in range(300)}
@@ -163,8 +162,8 @@ class Many(Dataset):
 @pytest.mark.parametrize("collate", ["default", "custom"])
 def test_batches_of_three_hundred_tensors_are_right(kind: Kind, collate: str) -> None:
     custom = {} if collate == "default" else {"collate_fn": list}
-    kept = list(loader_of(Many(), batch_size=40, prefetch_factor=4, **kind.options(), **custom))
-    for batch, expected in zip(kept, batches_of(120, 40), strict=True):
+    kept = list(loader_of(Many(), batch_size=10, prefetch_factor=4, **kind.options(), **custom))
+    for batch, expected in zip(kept, batches_of(40, 10), strict=True):
         if collate == "custom":
             batch = torch.utils.data.default_collate(batch)
         for field in range(300):

@@ -18,6 +18,7 @@ from torchvision import transforms as v1
 
 from fastload import native
 from fastload.native import arrays
+from fastload.native.arrays import AxisStep, StepKind
 from fastload.transforms import (
     CenterCrop,
     Compose,
@@ -31,7 +32,6 @@ from fastload.transforms import (
     ToNormalized,
 )
 from fastload.transforms.base import BatchShape
-from fastload.transforms.recipe import Kind, Step
 
 DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 LEVELS = range(len(native.LEVELS))
@@ -175,7 +175,7 @@ def test_rows_of_any_length_end_where_they_should(level, channels, source, targe
         for dtype, its_table in ((torch.uint8, None), (torch.float32, table)):
             # All memory that there is: a byte too far is another's.
             _, out = room(tuple(images.shape), dtype, target)
-            arrays.transformed(images, [], [Step(Kind.FLIP, flip, 0, width)], out, table=its_table, level=level)
+            arrays.transformed(images, [], [AxisStep(StepKind.FLIP, flip, 0, width)], out, table=its_table, level=level)
             if its_table is not None:
                 expected = torch.stack([its_table[c][expected[:, c].long()] for c in range(channels)], dim=1)
             assert torch.equal(bits(out), bits(expected))
@@ -243,8 +243,8 @@ def test_a_table_of_torchvisions_steps_gives_what_torchvision_gives_for_each_ima
     out = torch.empty(20, 3, 32, 32)
     arrays.transformed(
         torch.from_numpy(images).permute(0, 3, 1, 2),
-        [Step(Kind.SHIFT, top, -4, 32)],
-        [Step(Kind.SHIFT, left, -4, 32), Step(Kind.FLIP, flip, 0, 32)],
+        [AxisStep(StepKind.SHIFT, top, -4, 32)],
+        [AxisStep(StepKind.SHIFT, left, -4, 32), AxisStep(StepKind.FLIP, flip, 0, 32)],
         out,
         fill=[0],
         table=table,
@@ -272,7 +272,7 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
     table = table_of(3, dtype, 1)
     places, starts, flips = torch.randint(50, (num,)), torch.randint(9, (2, num)), torch.rand(2, num) < 0.5
     sides = [
-        [Step(Kind.SHIFT, start, -4, 32), Step(Kind.FLIP, flip, 0, 32)]
+        [AxisStep(StepKind.SHIFT, start, -4, 32), AxisStep(StepKind.FLIP, flip, 0, 32)]
         for start, flip in zip(starts, flips, strict=True)
     ]
     results = [torch.zeros(num * 3072 + 1, dtype=dtype)[first : first + num * 3072].view(num, 3, 32, 32) for _ in "abc"]
@@ -280,16 +280,16 @@ def test_batches_too_large_for_the_cache_are_the_same(dtype, first):
         arrays.transformed(
             images, *sides, out, indices=places, fill=[7], table=table, level=level * (len(native.LEVELS) - 1)
         )
-    repeated = arrays.Repeated(images, (32, 32), [7], table)
-    repeated.write(places.numpy(), *sides, results[2])
+    writer = arrays.BatchWriter(images, (32, 32), [7], table)
+    writer.write(results[2], *sides, places)
     assert torch.equal(bits(results[0]), bits(results[1]))
     assert torch.equal(bits(results[0]), bits(results[2]))
-    with pytest.raises(IndexError, match="places must be in"):
-        repeated.write(places.numpy() - 50, *sides, results[2])
-    with pytest.raises(TypeError, match="places must be contiguous"):
-        repeated.write(places.numpy()[::2], *sides, results[2])
-    with pytest.raises(TypeError, match="out must be contiguous"):
-        repeated.write(places.numpy(), *sides, results[2].double())
+    with pytest.raises(IndexError, match="indices must be in"):
+        writer.write(results[2], *sides, places - 50)
+    with pytest.raises(TypeError, match="indices must be contiguous"):
+        writer.write(results[2], *sides, places[::2])
+    with pytest.raises(TypeError, match="out must be"):
+        writer.write(results[2].double(), *sides, places)
 
 
 def call(**changes: Any) -> Tensor:
@@ -313,31 +313,56 @@ def ints(*numbers: int) -> Tensor:
         ({"indices": ints(0, -1, 3, 0)}, IndexError, r"indices must be in \[0, 4\), got -1"),
         ({"indices": ints(0, 1)}, TypeError, r"indices must be contiguous, torch.int64, .* of shape \(4,\)"),
         ({"indices": ints(0, 1, 2, 3).int()}, TypeError, "indices must be contiguous"),
-        ({"images": torch.zeros(5, 3, 8, 9, dtype=torch.uint8)}, ValueError, "as many images as samples, got 5 and 4"),
+        ({"images": torch.zeros(5, 3, 8, 9, dtype=torch.uint8)}, ValueError, "as many samples as images, got 4 and 5"),
         ({"images": torch.zeros(4, 3, 8, 9)}, TypeError, "images must be .* uint8, on the CPU, got torch.float32"),
-        ({"out": torch.zeros(4, 2, 8, 9, dtype=torch.uint8)}, TypeError, r"out must be \[N, 3, h, w\]"),
-        ({"out": torch.zeros(4, 3, 8, 9)}, TypeError, "without a table values stay uint8"),
-        ({"out": torch.zeros(4, 3, 8, 18, dtype=torch.uint8)[..., ::2]}, ValueError, "must lie side by side"),
-        ({"table": torch.zeros(3, 256)}, TypeError, "table must be contiguous, torch.uint8"),
+        (
+            {"out": torch.zeros(4, 2, 8, 9, dtype=torch.uint8)},
+            TypeError,
+            r"out must be torch.uint8 of shape \[N, 3, 8, 9\]",
+        ),
+        ({"out": torch.zeros(4, 3, 8, 9)}, TypeError, "out must be torch.uint8 .* need a table"),
+        ({"out": torch.zeros(4, 3, 8, 18, dtype=torch.uint8)[..., ::2]}, ValueError, "must be adjacent"),
+        ({"table": torch.zeros(3, 256)}, TypeError, "out must be torch.float32"),
+        ({"table": torch.zeros(3, 255)}, TypeError, "table must be contiguous, torch.float32"),
         ({"fill": [1, 2]}, ValueError, r"fill must be one number in \[0, 255\], or one for each of 3"),
         ({"fill": [256]}, ValueError, "fill must be one number"),
-        ({"level": 3}, ValueError, "level must be a place in"),
-        ({"rows": [Step(Kind.SHIFT, ints(0, 1, 0, 0), 0, 8)]}, IndexError, "of sample 1 is none .* no fill value"),
+        ({"level": 3}, ValueError, "level must be a position in"),
         (
-            {"rows": [Step(Kind.SHIFT, ints(0, 0), 0, 8)]},
+            {"rows": [AxisStep(StepKind.SHIFT, ints(0, 1, 0, 0), 0, 8)]},
+            ValueError,
+            "of sample 1 from outside .* no fill value",
+        ),
+        (
+            {"rows": [AxisStep(StepKind.SHIFT, ints(0, 0), 0, 8)]},
             ValueError,
             r"a step of rows must be integers of shape \(4,\)",
         ),
-        ({"rows": [Step(Kind.SHIFT, None, 0, 8)]}, TypeError, "of rows of the kind SHIFT must have values"),
-        ({"rows": [Step(Kind.STILL, None, 0, 0)]}, ValueError, "the side of a step of rows must be in"),
-        ({"rows": [Step(Kind.STILL, None, 0, 9)], "out": torch.zeros(4, 3, 9, 9, dtype=torch.uint8)}, IndexError, "0"),
-        ({"cols": [Step(Kind.FLIP, ints(1, 0, 0, 0), 0, 8)], "fill": [0]}, IndexError, "of sample 0 is none"),
-        ({"cols": [Step(Kind.REFLECT, ints(0, 0, 17, 0), 0, 9)], "fill": [0]}, IndexError, "of sample 2 is none"),
-        ({"cols": [Step(Kind.SYMMETRIC, ints(0, -10, 0, 0), 0, 9)]}, IndexError, "of sample 1 is none"),
-        ({"cols": [Step(Kind.MAP, torch.full((4, 9), 9), 9, 9)]}, IndexError, "of sample 0 is none"),
-        ({"cols": [Step(Kind.MAP, torch.full((4, 9), 2**40), 9, 9)]}, IndexError, "of sample 0 is none"),
-        ({"cols": [Step(Kind.MAP, torch.zeros(4, 8), 8, 9)]}, ValueError, r"integers of shape \(4, 9\)"),
-        ({"cols": [Step(Kind.MAP, torch.zeros(4, 8, dtype=torch.int64), 8, 8)]}, IndexError, "of sample 0 is none"),
+        ({"rows": [AxisStep(StepKind.SHIFT, None, 0, 8)]}, TypeError, "of rows of the kind SHIFT must have values"),
+        ({"rows": [AxisStep(StepKind.OFFSET, None, 0, 0)]}, ValueError, "the side of a step of rows must be in"),
+        (
+            {"rows": [AxisStep(StepKind.OFFSET, None, 0, 9)], "out": torch.zeros(4, 3, 9, 9, dtype=torch.uint8)},
+            ValueError,
+            "of sample 0 from",
+        ),
+        (
+            {"cols": [AxisStep(StepKind.FLIP, ints(1, 0, 0, 0), 0, 8)], "fill": [0]},
+            ValueError,
+            "of sample 0 from outside",
+        ),
+        (
+            {"cols": [AxisStep(StepKind.REFLECT, ints(0, 0, 17, 0), 0, 9)], "fill": [0]},
+            ValueError,
+            "of sample 2 from outside",
+        ),
+        ({"cols": [AxisStep(StepKind.SYMMETRIC, ints(0, -10, 0, 0), 0, 9)]}, ValueError, "of sample 1 from outside"),
+        ({"cols": [AxisStep(StepKind.MAP, torch.full((4, 9), 9), 9, 9)]}, ValueError, "of sample 0 from outside"),
+        ({"cols": [AxisStep(StepKind.MAP, torch.full((4, 9), 2**40), 9, 9)]}, ValueError, "of sample 0 from outside"),
+        ({"cols": [AxisStep(StepKind.MAP, torch.zeros(4, 8), 8, 9)]}, ValueError, r"integers of shape \(4, 9\)"),
+        (
+            {"cols": [AxisStep(StepKind.MAP, torch.zeros(4, 8, dtype=torch.int64), 8, 8)]},
+            ValueError,
+            "of sample 0 from outside",
+        ),
     ],
 )
 def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
@@ -346,7 +371,9 @@ def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
 
 
 @given(
-    kind=st.sampled_from([Kind.SHIFT, Kind.EDGE, Kind.REFLECT, Kind.SYMMETRIC, Kind.MAP, Kind.FLIP]),
+    kind=st.sampled_from(
+        [StepKind.SHIFT, StepKind.EDGE, StepKind.REFLECT, StepKind.SYMMETRIC, StepKind.MAP, StepKind.FLIP]
+    ),
     value=st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-30, 30)),
     first=st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-30, 30)),
     second=st.one_of(st.integers(1, 2**30 - 1), st.integers(1, 30)),
@@ -355,13 +382,13 @@ def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):
 def test_numbers_that_nobody_drew_give_an_error_or_places_of_the_image(kind, value, first, second, fill):
     images = torch.arange(1, 4 * 9 + 1, dtype=torch.uint8).view(1, 1, 4, 9)
     values = torch.tensor([value])
-    if kind == Kind.MAP:
+    if kind == StepKind.MAP:
         second = second % 30 + 1
         values = values.expand(1, second).contiguous()
     out = torch.zeros(1, 1, 4, 9, dtype=torch.uint8)
     try:
-        arrays.transformed(images, [], [Step(kind, values, first, second)], out, fill=fill)
-    except IndexError:
+        arrays.transformed(images, [], [AxisStep(kind, values, first, second)], out, fill=fill)
+    except ValueError:
         return
     assert set(out.flatten().tolist()) <= set(range(1, 37)) | set(fill or [])
 
@@ -369,7 +396,7 @@ def test_numbers_that_nobody_drew_give_an_error_or_places_of_the_image(kind, val
 def test_room_for_large_batches_is_like_any_other():
     for memory_format in (torch.contiguous_format, torch.channels_last):
         out = arrays.empty((3, 3, 1024, 1024), torch.float32, memory_format)
-        assert out.nbytes > arrays._FRESH
+        assert out.nbytes > arrays._LARGE
         assert out.is_contiguous(memory_format=memory_format)
         assert out.fill_(2).sum() == 2 * out.numel()
 

@@ -1,4 +1,4 @@
-"""Scripts that are run under ``fastload profile``, in processes of their own."""
+"""Scripts that are recorded, in processes of their own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 import textwrap
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
+import fastload
 from fastload.profiling.reader import read_trace
 from fastload.profiling.trace import Trace
 
@@ -57,6 +61,24 @@ def profile(folder: Path, *words: object, options: tuple[object, ...] = ("--full
         [str(word) for word in command], capture_output=True, text=True, cwd=folder, timeout=240, **settings
     )
     return Profiled(done.returncode, done.stdout, done.stderr, out)
+
+
+def record_in_fork(folder: Path, script: str, **options: Any) -> None:
+    """Execute a script in a child of this process, within ``fastload.profile``: nothing has to be imported anew."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            torch.set_num_threads(1)
+            with fastload.profile(folder=folder, **options):
+                exec(compile(script, "train.py", "exec"), {"__name__": "__main__"})
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "see what it printed"
 
 
 def plain(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from fastload import DataLoader, cli, transforms
 from fastload.profiling import changes
-from fastload.profiling.changes import OFFERED, lines_of
+from fastload.profiling.changes import lines_of
 
 BEFORE = {"num_workers": 2, "prefetch_factor": 2, "in_order": True, "engine": "torch", "persistent_workers": False}
 FOLDER = "torchvision.datasets.folder.ImageFolder"
@@ -65,7 +65,7 @@ def test_arguments_and_transforms_that_are_named_exist() -> None:
     arguments = inspect.signature(DataLoader).parameters
     assert {"resident", "batch_transform", "fuse", "device"} <= set(arguments)
     counterparts = {"ToTensor": "ToDtype", "ConvertImageDtype": "ToDtype"}
-    for name in OFFERED:
+    for name in [*transforms.__all__, *counterparts]:
         assert counterparts.get(name, name) in transforms.__all__
         (line,) = [line for line in lines({"on_device": [name]}) if "T." in line and line.startswith("+    ")]
         assert line == f"+    T.{counterparts.get(name, name)}(...)"

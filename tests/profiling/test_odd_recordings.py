@@ -123,7 +123,7 @@ def test_a_validation_within_a_pass_is_a_part_of_its_loop():
     whatif = WhatIf(rank, 8)
     assert whatif.simulation.trusted, whatif.simulation.reason
     assert whatif.simulation.observed_ms == pytest.approx(30.0 + (100 - 2 * 30) / 25, rel=0.05)
-    fix = whatif.fix("two", {"num_workers": 2})
+    fix = whatif.fix({"num_workers": 2})
     assert fix.step_ms.value == pytest.approx(15.0 + (100 - 4 * 15) / 25, rel=0.1)
     assert fix.change.splitlines()[-1] == "+DataLoader(..., num_workers=2)  # of Train with 400 samples"
 

@@ -149,7 +149,7 @@ def test_what_makes_two_runs_unlike_is_noted_and_lines_keep_to_their_columns() -
         "read", cores=8, ranks=[rank("compute", number=0), one], exit_status=3, versions={"torch": "2.6.0"}
     )
     comparison = compare(analysis("read", ranks=[rank("read", number=1)]), after)
-    assert comparison.only_after == ["rank 0"]
+    assert comparison.notes[0] == "only the second has rank 0"
     for columns in (72, 80, 100):
         lines = said(comparison, columns)
         assert max(map(len, lines)) <= columns

@@ -125,7 +125,7 @@ def test_what_others_have_put_over_a_hook_stays(tmp_path: Path) -> None:
     f, g = owner.f, owner.g
     places = Patches(Recorder(str(tmp_path)))
     for name in ("f", "g"):
-        assert places.replace(owner, name, lambda function: lambda: function() + 10, name)
+        places.replace(owner, name, lambda function: lambda: function() + 10, name)
     assert (owner.f(), owner.g(), places.names) == (11, 12, ["owner.f", "owner.g"])
     owner.g = others = lambda: 3
     places.restore()

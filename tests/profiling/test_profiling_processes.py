@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import plain, profile, write
+from profiled import DATASET, plain, profile, record_in_fork, write
 
-from fastload.profiling.trace import Step
+from fastload.profiling.reader import read_trace
+from fastload.profiling.trace import Step, Trace
 
 pytestmark = pytest.mark.slow
 
@@ -47,20 +48,9 @@ def indices_of(step: Step) -> list[int | None]:
             ],
         ),
         ("pass", [{"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "spawn"}]),
-        (
-            OURS,
-            [
-                {"num_workers": 0},
-                {"num_workers": 2},
-                {"num_workers": 2, "persistent_workers": True},
-                {"num_workers": 2, "persistent_workers": True, "seed": 3},
-                {"num_workers": 2, "chunk_size": "batch"},
-            ],
-        ),
-        (OURS, [{"num_workers": 2, "worker_method": "thread"}]),
         (OURS, [{"num_workers": 1, "multiprocessing_context": "spawn"}]),
     ],
-    ids=["torch", "torch, spawn", "ours", "ours, threads", "ours, spawn"],
+    ids=["torch", "torch, spawn", "ours, spawn"],
 )
 def test_every_batch_is_told_with_its_tasks_and_samples(
     tmp_path: Path, importing: str, loaders: list[dict[str, Any]]
@@ -68,7 +58,29 @@ def test_every_batch_is_told_with_its_tasks_and_samples(
     write(tmp_path, LOOP.format(importing=importing, arguments=loaders))
     done = profile(tmp_path, "train.py")
     assert (done.status, done.output) == (0, "trained\n"), done.errors
-    trace = done.trace
+    _check_trace(done.trace, loaders)
+
+
+@pytest.mark.parametrize(
+    "loaders",
+    [
+        [
+            {"num_workers": 0},
+            {"num_workers": 2},
+            {"num_workers": 2, "persistent_workers": True},
+            {"num_workers": 2, "persistent_workers": True, "seed": 3},
+            {"num_workers": 2, "chunk_size": "batch"},
+        ],
+        [{"num_workers": 2, "worker_method": "thread"}],
+    ],
+    ids=["processes", "threads"],
+)
+def test_every_batch_of_ours_is_told_with_its_tasks_and_samples(tmp_path: Path, loaders: list[dict[str, Any]]) -> None:
+    record_in_fork(tmp_path, DATASET + LOOP.format(importing=OURS, arguments=loaders))
+    _check_trace(read_trace(str(tmp_path)), loaders)
+
+
+def _check_trace(trace: Trace, loaders: list[dict[str, Any]]) -> None:
     assert trace.missing == {}
     (rank,) = trace.ranks
     assert len(rank.steps) == 12 * len(loaders)

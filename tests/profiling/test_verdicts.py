@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from profiled import record_in_fork
 
 from fastload.cli import main
 from fastload.profiling import whatif_command
@@ -310,19 +309,9 @@ CASES = [
 
 def recorded(folder: Path, body: str, workers: int) -> Analysis:
     """Record a script of which ``WORKERS`` stands for the number of workers; return what the recording comes to."""
-    script = folder / "train.py"
     body = textwrap.indent(body.replace("WORKERS", f"num_workers={workers}"), "    ")
-    script.write_text(f"{KIT}\n\nif __name__ == '__main__':\n{body}\n", encoding="utf-8")
-    command = ["-m", "fastload.cli", "profile", "--warmup", "5", "--out", str(folder / "out"), str(script)]
-    done = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return analyze(read_trace(str(folder / "out")))
+    record_in_fork(folder, f"{KIT}\n\nif __name__ == '__main__':\n{body}\n", warmup=5)
+    return analyze(read_trace(str(folder)))
 
 
 def told(rank: RankAnalysis) -> str:

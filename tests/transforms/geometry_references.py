@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fastload.transforms.base import DTYPES, BatchShape
 from fastload.transforms.draws import Draws
+from fastload.transforms.gather import _gather, map_of, steps_of
 
 KEY = bytes(range(16))
 MEMORY = ("contiguous", "channels_last", "strided", "transposed")
@@ -67,6 +68,19 @@ def drawn(transform: Any, num: int, height: int, width: int, channels: int = 3) 
     """Return the parameters of many samples, always the same."""
     params = transform.draw_for(keyed(num), BatchShape(num, channels, height, width))
     return {name: values.numpy() for name, values in params.items()}
+
+
+def resized_by(way: Any, transform: Any, images: Tensor, params: Any, flip: Tensor | None = None) -> Tensor:
+    """Return what a transform resizes by ``resize_boxes``, as on the CPU, or ``resample``, as elsewhere."""
+    shape = BatchShape(*images.shape)
+    boxes, size = transform._boxes(params, shape, images.device), transform.shape_after(shape)[2:]
+    return way(images, boxes, size, transform.interpolation, transform.antialias, flip)
+
+
+def gathered(transform: Any, images: Tensor, params: Any) -> Tensor:
+    """Return what a transform that only moves pixels does, by a gather, as elsewhere than on the CPU."""
+    rows, cols, after = steps_of([transform], [params], BatchShape(*images.shape), images.device)
+    return _gather(images, map_of(rows, cols, after, images.device), transform.map_fill)
 
 
 def check_independence(transform: Any, images: Tensor) -> None:

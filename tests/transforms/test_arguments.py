@@ -33,12 +33,12 @@ def test_fill_values_fit_the_images():
 
 
 def test_ranges_are_two_numbers_in_order():
-    assert check_range("scale", [0, 1], least=0) == (0.0, 1.0)
+    assert check_range("scale", [0, 1], low=0) == (0.0, 1.0)
     assert check_range("ratio", (2, 2), above=0) == (2.0, 2.0)
     for bad in (1.0, (1,), (1, 2, 3), (2, 1), (float("nan"), 1), ("0", 1), (-0.1, 1)):
         with pytest.raises(ConfigError, match="scale"):
-            check_range("scale", bad, least=0)
-    with pytest.raises(ConfigError, match="more than 0"):
+            check_range("scale", bad, low=0)
+    with pytest.raises(ConfigError, match="above 0"):
         check_range("ratio", (0, 1), above=0)
 
 

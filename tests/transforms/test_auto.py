@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torchvision.transforms import InterpolationMode
 
 from fastload import ConfigError
-from fastload.transforms import auto, parts
+from fastload.transforms import auto, tensors
 from fastload.transforms.affine import warp
 from fastload.transforms.auto import OPERATIONS, AugMix, RandAugment, TrivialAugmentWide
 from fastload.transforms.base import BatchShape
@@ -118,9 +118,9 @@ def test_every_magnitude_of_every_geometric_operation_is_torchvisions(size, inte
     cases = [
         (operation, sign * magnitude)
         for table in (
-            auto._magnitudes(16, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2)),
-            auto._magnitudes(10, 0.3, (width / 3.0, height / 3.0), 30.0, 0.9, bits=(4, 0)),
-            auto._magnitudes(7, 0.5, (5.5, 7.25), 180.0, 0.9, bits=(4, 0)),
+            auto.magnitudes_of(16, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2)),
+            auto.magnitudes_of(10, 0.3, (width / 3.0, height / 3.0), 30.0, 0.9, bits=(4, 0)),
+            auto.magnitudes_of(7, 0.5, (5.5, 7.25), 180.0, 0.9, bits=(4, 0)),
         )
         for operation in range(1, 6)
         for magnitude in table[operation]
@@ -217,7 +217,7 @@ def test_a_sample_does_not_depend_on_the_others(make, dtype, monkeypatch):
     assert together.dtype == dtype
     rows = [31, 2, 3, 19]
     assert torch.equal(transform(images[rows], draws=Draws(KEY, ids[rows])), together[rows])
-    monkeypatch.setattr(parts, "PART_SIZE", 1000)  # parts of two samples
+    monkeypatch.setattr(tensors, "PART_SIZE", 1000)  # parts of two samples
     assert torch.equal(transform(images, draws=Draws(KEY, ids)), together)
     transform.layout = "NHWC"
     assert torch.equal(transform(images.permute(0, 2, 3, 1), draws=Draws(KEY, ids)), together.permute(0, 2, 3, 1))
@@ -243,18 +243,18 @@ def test_what_torchvision_calls_the_modes_is_understood():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandAugment(-1), "num_ops must be at least 0"),
+        (lambda: RandAugment(-1), "num_ops must be an integer of at least 0"),
         (lambda: RandAugment(2.0), "num_ops must be an integer"),
-        (lambda: RandAugment(2, 31), r"magnitude must be in \[0, 30\]"),
-        (lambda: RandAugment(2, 0, 1), "num_magnitude_bins must be at least 2"),
-        (lambda: TrivialAugmentWide(1), "num_magnitude_bins must be at least 2"),
+        (lambda: RandAugment(2, 31), r"magnitude must be an integer in \[0, 30\]"),
+        (lambda: RandAugment(2, 0, 1), "num_magnitude_bins must be an integer of at least 2"),
+        (lambda: TrivialAugmentWide(1), "num_magnitude_bins must be an integer of at least 2"),
         (lambda: RandAugment(interpolation="bicubic"), "interpolation must be one of 'nearest', 'bilinear'"),
         (lambda: RandAugment(fill="black"), "fill must be a number"),
         (lambda: RandAugment(fill=[]), "fill must be a number, or one for each channel"),
         (lambda: RandAugment(fill=(0, math.nan)), r"fill\[1\] must be finite"),
-        (lambda: AugMix(0), r"severity must be in \[1, 10\]"),
-        (lambda: AugMix(11), r"severity must be in \[1, 10\]"),
-        (lambda: AugMix(mixture_width=0), "mixture_width must be at least 1"),
+        (lambda: AugMix(0), r"severity must be an integer in \[1, 10\]"),
+        (lambda: AugMix(11), r"severity must be an integer in \[1, 10\]"),
+        (lambda: AugMix(mixture_width=0), "mixture_width must be an integer of at least 1"),
         (lambda: AugMix(chain_depth=1.5), "chain_depth must be an integer"),
         (lambda: AugMix(all_ops="no"), "all_ops must be True or False"),
         (lambda: AugMix(alpha=0), "alpha must be above 0"),

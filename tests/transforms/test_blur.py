@@ -9,8 +9,8 @@ from color_references import DTYPES, assert_near, batches, lain_out, random_imag
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.transforms import blur, parts
-from fastload.transforms.blur import gaussian_blur
+from fastload.transforms import color, tensors
+from fastload.transforms.color import gaussian_blur
 
 sides = st.sampled_from([1, 3, 5, 9])
 
@@ -40,7 +40,7 @@ def test_the_way_of_a_gpu_gives_the_same(size):
     images = random_images((3, 2, 12, 15), torch.float64, 0)
     taps = torch.rand(3, 5, dtype=torch.float64)
     for dim in (2, 3):
-        torch.testing.assert_close(blur._along_by_convolution(images, dim, taps), blur._along(images, dim, taps))
+        torch.testing.assert_close(color._along_by_convolution(images, dim, taps), color._along(images, dim, taps))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -52,7 +52,7 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(dtype, monkeyp
         assert torch.equal(gaussian_blur(lain_out(images, layout), sigmas, kernel_size=(5, 5)), together)
     alone = gaussian_blur(images[3:4], sigmas[3:4], kernel_size=(5, 5))
     assert torch.equal(alone[0], together[3])
-    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of two samples
+    monkeypatch.setattr(tensors, "PART_SIZE", 4000)  # parts of two samples
     assert torch.equal(gaussian_blur(images, sigmas, kernel_size=(5, 5)), together)
 
 

@@ -10,33 +10,25 @@ from hypothesis import strategies as st
 
 from fastload.transforms.affine import RandomAffine, RandomRotation
 from fastload.transforms.base import BatchShape, Transform, shape_of
-from fastload.transforms.chain import FlippedResizedCrop, Gathered, Stage, Warped, compose
+from fastload.transforms.compose import Compose, OnePass, Resized, Stage, Warped, stages_of
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.erasing import Cutout
 from fastload.transforms.resize import RandomResizedCrop, Resize
 
 
-def numbered(transforms):
-    """Give each its own stream, as ``Compose`` does."""
-    for place, transform in enumerate(transforms):
-        transform.purpose = f"{type(transform).__name__}.{place}"
-    return transforms
-
-
 def one_after_the_other(images, transforms, draws):
+    """Return the images after each transform alone, with the parameters of its name in a Compose."""
     params = []
-    for transform in transforms:
+    for name, transform in zip(Compose(transforms)._names, transforms, strict=True):
+        transform.purpose = name
         images, its_params = transform(images, draws=draws, return_params=True)
         params.append(its_params)
     return images, params
 
 
 def by_stages(images, transforms, draws):
-    params = []
-    for stage in compose(transforms):
-        images, its_params = stage(images, draws=draws, return_params=True)
-        params += its_params
-    return images, params
+    images, params = Compose(transforms)(images, draws=draws, return_params=True)
+    return images, list(params.values())
 
 
 def check_params(found, expected):
@@ -57,16 +49,16 @@ MOVING = st.one_of(
 )
 
 
-@given(images=batches(sides=(3, 9)), transforms=st.lists(MOVING, min_size=2, max_size=5).map(numbered))
+@given(images=batches(sides=(3, 9)), transforms=st.lists(MOVING, min_size=2, max_size=5))
 def test_moving_pixels_once_is_moving_them_one_after_the_other(images, transforms):
-    [stage] = compose(transforms)
-    assert type(stage) is Gathered
+    [stage] = stages_of(transforms)
+    assert type(stage) is OnePass
     draws = keyed(len(images))
     expected, expected_params = one_after_the_other(images, transforms, draws)
     found, params = by_stages(images, transforms, draws)
     assert torch.equal(found, expected)
     check_params(params, expected_params)
-    assert found.shape == stage.shape_after(shape_of(images, "NCHW"))
+    assert found.shape == Compose(transforms).shape_after(shape_of(images, "NCHW"))
 
 
 ANY = st.one_of(
@@ -77,14 +69,14 @@ ANY = st.one_of(
 )
 
 
-@given(images=batches(sides=(3, 9)), transforms=st.lists(ANY, min_size=1, max_size=6).map(numbered))
+@given(images=batches(sides=(3, 9)), transforms=st.lists(ANY, min_size=1, max_size=6))
 def test_all_that_is_not_affine_is_equal_bit_for_bit(images, transforms):
     draws = keyed(len(images))
     expected, expected_params = one_after_the_other(images, transforms, draws)
     found, params = by_stages(images, transforms, draws)
     assert torch.equal(found, expected)
     check_params(params, expected_params)
-    assert [member for stage in compose(transforms) for member in stage] == transforms
+    assert [member for stage in stages_of(transforms) for member in stage.members] == transforms
 
 
 TURNS = st.one_of(
@@ -97,11 +89,11 @@ TURNS = st.one_of(
 @given(
     side=st.integers(1, 12),
     dtype=st.sampled_from([torch.uint8, torch.float32, torch.bfloat16]),
-    transforms=st.lists(TURNS, min_size=2, max_size=5).map(numbered),
+    transforms=st.lists(TURNS, min_size=2, max_size=5),
 )
 def test_flips_and_quarter_turns_at_once_are_the_same_one_after_the_other(side, dtype, transforms):
     images = made_images(side, (4, 3, side, side), dtype)
-    assert len(compose(transforms)) == 1
+    assert len(stages_of(transforms)) == 1
     draws = keyed(4)
     expected, expected_params = one_after_the_other(images, transforms, draws)
     found, params = by_stages(images, transforms, draws)
@@ -123,11 +115,11 @@ def test_affine_transforms_are_resampled_once(interpolation, images, order, fill
         RandomHorizontalFlip(),
         RandomVerticalFlip(),
     ]
-    transforms = numbered([members[place] for place in order])
-    [stage] = compose(transforms)
+    transforms = [members[place] for place in order]
+    [stage] = stages_of(transforms)
     assert type(stage) is Warped
     shape = shape_of(images, "NCHW")
-    found, params = stage(images, draws=keyed(len(images)), return_params=True)
+    found, params = by_stages(images, transforms, keyed(len(images)))
     matrix = torch.eye(3, dtype=torch.float64).expand(len(images), 3, 3)
     for transform, its_params in zip(transforms, params, strict=True):
         matrix = matrix @ transform.matrix(its_params, shape, images.device)
@@ -139,7 +131,7 @@ def test_affine_transforms_are_resampled_once(interpolation, images, order, fill
 
 
 def kinds(transforms):
-    return [(type(stage), len(stage)) for stage in compose(transforms)]
+    return [(type(stage), len(stage.members)) for stage in stages_of(transforms)]
 
 
 def test_neighbours_are_merged_where_they_can_be():
@@ -147,25 +139,25 @@ def test_neighbours_are_merged_where_they_can_be():
     crop, affine, rotation = RandomCrop(4, 2), RandomAffine(10), RandomRotation(10)
     resized, resize = RandomResizedCrop(4), Resize(4)
     assert kinds([]) == []
-    assert kinds([crop]) == [(Stage, 1)]
-    assert kinds([crop, flip]) == [(Gathered, 2)]
+    assert kinds([crop]) == [(OnePass, 1)]
+    assert kinds([crop, flip]) == [(OnePass, 2)]
     assert kinds([flip, other_flip, affine, flip, rotation]) == [(Warped, 5)]
-    assert kinds([crop, flip, affine, flip, crop]) == [(Gathered, 2), (Warped, 2), (Stage, 1)]
-    assert kinds([resized, flip]) == [(FlippedResizedCrop, 2)]
-    assert kinds([resized, flip, other_flip, crop]) == [(FlippedResizedCrop, 2), (Gathered, 2)]
-    assert kinds([resized, other_flip]) == [(Stage, 1), (Stage, 1)]
-    assert kinds([resize, flip]) == [(Stage, 1), (Stage, 1)]
-    assert kinds([Resize(4, "nearest"), flip]) == [(Gathered, 2)]
-    assert kinds([crop, Transform(), crop, flip]) == [(Stage, 1), (Stage, 1), (Gathered, 2)]
+    assert kinds([crop, flip, affine, flip, crop]) == [(OnePass, 2), (Warped, 2), (OnePass, 1)]
+    assert kinds([resized, flip]) == [(Resized, 2)]
+    assert kinds([resized, flip, other_flip, crop]) == [(Resized, 2), (OnePass, 2)]
+    assert kinds([resized, other_flip]) == [(Resized, 1), (OnePass, 1)]
+    assert kinds([resize, flip]) == [(Resized, 1), (OnePass, 1)]
+    assert kinds([Resize(4, "nearest"), flip]) == [(OnePass, 2)]
+    assert kinds([crop, Transform(), crop, flip]) == [(OnePass, 1), (Stage, 1), (OnePass, 2)]
 
 
 def test_neighbours_of_other_fill_values_interpolations_or_layouts_are_not_merged():
-    assert kinds([RandomCrop(4, 2, fill=1), RandomCrop(4, 2)]) == [(Stage, 1), (Stage, 1)]
-    assert kinds([RandomCrop(4, fill=1), RandomCrop(4, 2)]) == [(Gathered, 2)]
-    assert kinds([RandomRotation(4, fill=1), RandomRotation(4)]) == [(Stage, 1), (Stage, 1)]
-    assert kinds([RandomRotation(4, fill=None), RandomRotation(4)]) == [(Stage, 1), (Stage, 1)]
-    assert kinds([RandomRotation(4), RandomRotation(4, "bilinear")]) == [(Stage, 1), (Stage, 1)]
-    assert kinds([RandomHorizontalFlip(), RandomVerticalFlip(layout="NHWC")]) == [(Stage, 1), (Stage, 1)]
+    assert kinds([RandomCrop(4, 2, fill=1), RandomCrop(4, 2)]) == [(OnePass, 1), (OnePass, 1)]
+    assert kinds([RandomCrop(4, fill=1), RandomCrop(4, 2)]) == [(OnePass, 2)]
+    assert kinds([RandomRotation(4, fill=1), RandomRotation(4)]) == [(Warped, 1), (Warped, 1)]
+    assert kinds([RandomRotation(4, fill=None), RandomRotation(4)]) == [(Warped, 1), (Warped, 1)]
+    assert kinds([RandomRotation(4), RandomRotation(4, "bilinear")]) == [(Warped, 1), (Warped, 1)]
+    assert kinds([RandomHorizontalFlip(), RandomVerticalFlip(layout="NHWC")]) == [(OnePass, 1), (OnePass, 1)]
 
 
 @pytest.mark.parametrize(
@@ -177,16 +169,16 @@ def test_neighbours_of_other_fill_values_interpolations_or_layouts_are_not_merge
     ],
 )
 def test_a_samples_result_does_not_depend_on_the_batch(transforms):
-    [stage] = compose(numbered(transforms))
-    check_independence(stage, made_images(0, (7, 3, 9, 8)))
+    assert len(stages_of(transforms)) == 1
+    check_independence(Compose(transforms), made_images(0, (7, 3, 9, 8)))
 
 
 def test_stages_work_in_the_layout_of_their_members():
     images = made_images(0, (4, 3, 9, 8))
     for layout, batch in (("NCHW", images), ("NHWC", images.permute(0, 2, 3, 1))):
-        [stage] = compose(numbered([RandomCrop(5, 2, layout=layout), RandomHorizontalFlip(layout=layout)]))
-        found = stage(batch, draws=keyed(4))
+        composed = Compose([RandomCrop(5, 2, layout=layout), RandomHorizontalFlip(layout=layout)])
+        found = composed(batch, draws=keyed(4))
         if layout == "NCHW":
             expected = found
     assert torch.equal(found.permute(0, 3, 1, 2), expected)
-    assert stage.shape_after(BatchShape(4, 3, 9, 8)) == BatchShape(4, 3, 5, 5)
+    assert composed.shape_after(BatchShape(4, 3, 9, 8)) == BatchShape(4, 3, 5, 5)

@@ -9,7 +9,7 @@ from color_references import DTYPES, EXACT, assert_near, batches, lain_out, rand
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.transforms import color, parts
+from fastload.transforms import color, tensors
 
 
 def factors_for(images, seed):
@@ -165,7 +165,7 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, m
     for row in (0, 3, 10):
         alone = function(images[row : row + 1], *(value[row : row + 1] for value in values))
         assert torch.equal(alone[0], together[row])
-    monkeypatch.setattr(parts, "PART_SIZE", 4000)  # parts of two samples
+    monkeypatch.setattr(tensors, "PART_SIZE", 4000)  # parts of two samples
     assert torch.equal(function(images, *values), together)
 
 
@@ -184,23 +184,6 @@ def test_two_channels_are_refused_where_torchvision_refuses_them(name):
     images = torch.zeros(2, 2, 4, 4)
     with pytest.raises(TypeError, match="takes images of 1 or 3 channels, got 2"):
         function_of(name)(images, *arguments_for(name, images, 0))
-
-
-@pytest.mark.parametrize(
-    ("images", "factors", "error", "message"),
-    [
-        (torch.zeros(2, 3, 4), torch.ones(2), ValueError, r"takes images \[N, C, H, W\], none of them 0, got shape"),
-        (torch.zeros(0, 3, 4, 4), torch.ones(0), ValueError, "none of them 0"),
-        (torch.zeros(2, 3, 4, 4, dtype=torch.int32), torch.ones(2), TypeError, "uint8, .*, got torch.int32"),
-        ([[1.0]], torch.ones(2), TypeError, "got list"),
-        (torch.zeros(2, 3, 4, 4), 0.5, TypeError, "a tensor with a value for each sample, got 0.5"),
-        (torch.zeros(2, 3, 4, 4), torch.ones(3), ValueError, "a value for each of 2 samples, got shape"),
-        (torch.zeros(2, 3, 4, 4), torch.tensor(1.0), ValueError, "a value for each of 2 samples, got shape"),
-    ],
-)
-def test_what_is_no_batch_is_refused(images, factors, error, message):
-    with pytest.raises(error, match=message):
-        color.adjust_sharpness(images, factors)
 
 
 def test_two_channels_of_grey_cannot_be_had():

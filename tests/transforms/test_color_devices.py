@@ -61,6 +61,8 @@ def test_tensors_without_values_will_do(name, dtype):
     expected = transform(*arguments, params=params)
     # As on any device that is not the CPU.
     check(transform(*(argument.to("meta") for argument in arguments), params=params), expected)
+    if dtype not in (torch.uint8, torch.float32):  # fake tensors are dear, and to them all floats are alike
+        return
     with FakeTensorMode() as mode:  # as on the CPU
         fake = [mode.from_tensor(argument) for argument in arguments]
         check(transform(*fake, params=tree_map(mode.from_tensor, params)), expected)

@@ -59,7 +59,7 @@ def test_parameters_of_other_names_are_refused(name):
     for other in others:
         with pytest.raises(ValueError, match=rf"^{name.partition(' ')[0]} got params with .*, and takes "):
             transform(*arguments(transform, images), params=other)
-    with pytest.raises(TypeError, match="got params of int, and takes a dict of"):
+    with pytest.raises(TypeError, match="got params of int, and takes a dict with"):
         transform(*arguments(transform, images), params=3)
 
 

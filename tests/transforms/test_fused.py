@@ -9,13 +9,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from triton_kernels import CHAIN, MEAN, STD, VALUES, allow, check_close, interpreted
 
+from fastload.native.arrays import AxisStep, StepKind
 from fastload.transforms import fused, gather
+from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.base import DTYPES, BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.gather import IndexMap
-from fastload.transforms.recipe import Arithmetic, Kind, Operation, Step
 from fastload.transforms.resize import RandomResizedCrop, Resize
+from fastload.transforms.tensors import memory_format_of
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
 
@@ -27,9 +29,9 @@ def pixel_by_pixel(images, steps, length, axis):
         for result in range(length):
             place = result
             for step in reversed(steps):
-                if step.kind == Kind.FLIP:
+                if step.kind == StepKind.FLIP:
                     place = step.second - 1 - place if step.values[sample] else place
-                elif step.kind == Kind.MAP:
+                elif step.kind == StepKind.MAP:
                     place = step.values[sample, place].item()
                 else:
                     place += step.first + (0 if step.values is None else step.values[sample].item())
@@ -49,11 +51,11 @@ def mirrored(place, side, again):
 
 
 OUTSIDE = {
-    Kind.STILL: lambda place, side: place if 0 <= place < side else -1,
-    Kind.SHIFT: lambda place, side: place if 0 <= place < side else -1,
-    Kind.EDGE: lambda place, side: min(max(place, 0), side - 1),
-    Kind.REFLECT: lambda place, side: mirrored(place, side, 0),
-    Kind.SYMMETRIC: lambda place, side: mirrored(place, side, 1),
+    StepKind.OFFSET: lambda place, side: place if 0 <= place < side else -1,
+    StepKind.SHIFT: lambda place, side: place if 0 <= place < side else -1,
+    StepKind.EDGE: lambda place, side: min(max(place, 0), side - 1),
+    StepKind.REFLECT: lambda place, side: mirrored(place, side, 0),
+    StepKind.SYMMETRIC: lambda place, side: mirrored(place, side, 1),
 }
 
 
@@ -62,28 +64,28 @@ def steps_along(draw, num, side):
     """Up to three steps of an axis, and how long the result is."""
     steps = []
     for _ in range(draw(st.integers(0, 3))):
-        kind = draw(st.sampled_from(Kind))
+        kind = draw(st.sampled_from(StepKind))
         length = draw(st.integers(1, 9))
-        if kind == Kind.FLIP:
+        if kind == StepKind.FLIP:
             values = torch.tensor(draw(st.lists(st.booleans(), min_size=num, max_size=num)))
-            steps.append(Step(kind, values, 0, side))
+            steps.append(AxisStep(kind, values, 0, side))
             continue
-        if kind == Kind.MAP:
+        if kind == StepKind.MAP:
             row = st.lists(st.integers(-1, side - 1), min_size=length, max_size=length)
             values = torch.tensor(draw(st.lists(row, min_size=num, max_size=num)))
-            steps.append(Step(kind, values, length, length))
+            steps.append(AxisStep(kind, values, length, length))
             side = length
             continue
         # A mirror shows no more than the image, and its last pixel only once.
-        most = {Kind.REFLECT: side - 1, Kind.SYMMETRIC: side}.get(kind, 5)
+        most = {StepKind.REFLECT: side - 1, StepKind.SYMMETRIC: side}.get(kind, 5)
         before, after = draw(st.integers(0, most)), draw(st.integers(0, most))
         length = min(length, side + before + after)
         places = st.integers(0, side + before + after - length)
         values = torch.tensor(draw(st.lists(places, min_size=num, max_size=num)))
-        if kind == Kind.STILL:
-            steps.append(Step(kind, None, int(values[0]) - before, side))
+        if kind == StepKind.OFFSET:
+            steps.append(AxisStep(kind, None, int(values[0]) - before, side))
         else:
-            steps.append(Step(kind, values, -before, side))
+            steps.append(AxisStep(kind, values, -before, side))
         side = length
     return steps, side
 
@@ -103,10 +105,10 @@ def test_pixels_come_from_where_the_steps_say_bit_for_bit(data):
     mapped = gather.map_of(rows, cols, BatchShape(*images.shape[:2], height, width), images.device)
     assert torch.equal(mapped.rows, index_map.rows)
     assert torch.equal(mapped.cols, index_map.cols)
-    expected = gather.gather_map(images, index_map, fill, host=False)
+    expected = gather._gather(images, index_map, fill)
     assert torch.equal(found, expected)
     assert found.dtype == images.dtype
-    assert found.is_contiguous(memory_format=gather.memory_format_of(images))
+    assert found.is_contiguous(memory_format=memory_format_of(images))
     assert torch.equal(images, before)
 
 
@@ -152,7 +154,7 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
         launches = allow(monkeypatch)
         found = composed(images, params=params)
     assert found.dtype == expected.dtype
-    assert found.is_contiguous(memory_format=gather.memory_format_of(images)) or not launches
+    assert found.is_contiguous(memory_format=memory_format_of(images)) or not launches
     check_close(found, expected, images.dtype)
     assert torch.equal(images, before)
     if moving and torch.float64 not in (images.dtype, dtype):
@@ -261,7 +263,7 @@ def test_images_may_span_more_than_32_bits_count(on_cpu, shape):
     strides = [2**30 if side == 4 else 1 if side == 20 else 0 for side in shape]
     images = torch.empty(3 * 2**30 + 20, dtype=torch.uint8).as_strided(shape, strides)
     images.copy_(made_images(0, shape))
-    flip = [Step(Kind.FLIP, torch.ones(shape[0], dtype=torch.bool), 0, shape[3])]
+    flip = [AxisStep(StepKind.FLIP, torch.ones(shape[0], dtype=torch.bool), 0, shape[3])]
     found = fused.transformed(images, [], flip, shape[2:], None, Arithmetic(Operation.COPY, torch.uint8))
     assert torch.equal(found, images.flip(3))
 

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_kernels import CHAIN, VALUES, allow, check_close
 
-from fastload.transforms import fused, gather
+from fastload.transforms import fused
+from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.base import DTYPES
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomHorizontalFlip
 from fastload.transforms.resampling import Boxes, whole_box
 from fastload.transforms.resize import RandomResizedCrop, Resize
+from fastload.transforms.tensors import memory_format_of
 from fastload.transforms.values import ToDtype
 
 RESIZING = {
@@ -25,6 +27,7 @@ RESIZING = {
     "shorter": lambda interpolation: [Resize(3, interpolation, max_size=7), CenterCrop(4)],
 }
 FLIP = RandomHorizontalFlip()
+COPY = Arithmetic(Operation.COPY, torch.uint8)
 
 
 @settings(max_examples=12)  # the interpreter takes its time
@@ -50,7 +53,7 @@ def test_resized_images_are_those_of_the_cpu(images, resizing, interpolation, va
         expected = Compose(VALUES[values](channels, dtype))(found_levels) if values != "nothing" else found_levels
     apart = (found_levels.int() - levels.int()).abs()
     assert apart.max() <= (2 if interpolation == "bilinear" else 3)  # two sums halfway between levels: see resample()
-    assert found_levels.is_contiguous(memory_format=gather.memory_format_of(images))
+    assert found_levels.is_contiguous(memory_format=memory_format_of(images))
     assert found.dtype == expected.dtype
     check_close(found, expected, torch.uint8)
     assert torch.equal(images, before)
@@ -75,7 +78,7 @@ def test_few_levels_of_a_photograph_are_one_apart(on_cpu, monkeypatch):
     images = torch.nn.functional.interpolate(coarse, (60, 70), mode="bicubic").clamp(0, 1).mul(255).to(torch.uint8)
     crop = RandomResizedCrop(20)
     found, params = crop(images, draws=keyed(2), return_params=True)
-    expected = crop.resized(images, params, host=True)
+    expected = crop.resized(images, params, None)
     apart = (found.int() - expected.int()).abs()
     assert apart.max() <= 1
     assert (apart > 0).float().mean() < 0.02
@@ -95,10 +98,10 @@ def test_boxes_that_nobody_drew_read_and_loop_within_the_images(on_cpu):
     images = made_images(0, (4, 3, 12, 10))
     far = torch.tensor([-(2**40), 2**40, 0, 11])
     boxes = Boxes(far, far, far.flip(0), far.flip(0))
-    found = fused.resized(images, boxes, (5, 5), "bilinear", None, fused.LEVELS)
+    found = fused.resized(images, boxes, (5, 5), "bilinear", None, COPY)
     assert found.shape == (4, 3, 5, 5)
     with pytest.raises(ValueError, match="parameters for 3 samples, got 4 images"):
-        fused.resized(images, Boxes(*(side[:3] for side in boxes)), (5, 5), "bilinear", None, fused.LEVELS)
+        fused.resized(images, Boxes(*(side[:3] for side in boxes)), (5, 5), "bilinear", None, COPY)
 
 
 @pytest.mark.parametrize("shape", [(4, 1, 1, 20), (1, 4, 1, 20), (1, 1, 4, 20), (1, 1, 20, 4)])
@@ -107,7 +110,7 @@ def test_resized_images_may_span_more_than_32_bits_count(on_cpu, shape):
     images = torch.empty(3 * 2**30 + 20, dtype=torch.uint8).as_strided(shape, strides)
     images.copy_(made_images(0, shape))
     far, near = (
-        fused.resized(one, whole_box(*shape[2:], one.device), (3, 5), "bilinear", None, fused.LEVELS)
+        fused.resized(one, whole_box(*shape[2:], one.device), (3, 5), "bilinear", None, COPY)
         for one in (images, images.contiguous())
     )
     assert torch.equal(far, near)

@@ -8,7 +8,7 @@ from geometry_references import batches, made_images
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.transforms.gather import IndexMap, gather_map
+from fastload.transforms.gather import IndexMap, _gather, gather_map
 
 
 @st.composite
@@ -58,19 +58,19 @@ def test_pixels_are_where_the_map_says_by_either_way(places, data):
     before = images.clone()
     fill = tuple(float(3 + channel) for channel in range(images.shape[1]))
     expected = pixel_by_pixel(images, index_map, torch.tensor(fill))
-    for host in (False, True, None):
-        found = gather_map(images, index_map, fill, host=host)
+    for way in (_gather, gather_map):
+        found = way(images, index_map, fill)
         assert found.dtype == images.dtype
         assert torch.equal(found, expected)
     assert torch.equal(images, before)
 
 
-@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("way", [_gather, gather_map])
 @pytest.mark.parametrize("fill", [None, (0.0,)])
-def test_channels_last_stays_channels_last(host, fill):
+def test_channels_last_stays_channels_last(way, fill):
     images = made_images(0, (2, 3, 6, 5), memory="channels_last")
     index_map = IndexMap(torch.arange(1, 5).expand(2, -1), torch.arange(3).expand(2, -1))
-    found = gather_map(images, index_map, fill, host=host)
+    found = way(images, index_map, fill)
     assert found.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(found, images[:, :, 1:5, :3])
 

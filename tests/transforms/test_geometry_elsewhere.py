@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fastload.transforms.affine import RandomAffine, RandomRotation
 from fastload.transforms.base import shape_of
-from fastload.transforms.chain import compose
+from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.erasing import Cutout, RandomErasing
 from fastload.transforms.resize import RandomResizedCrop, Resize
@@ -30,9 +30,9 @@ TRANSFORMS = {
     "erasing": RandomErasing(0.7, value=(1, 2, 3)),
     "noise": RandomErasing(0.7, value="random"),
     "cutout": Cutout(4),
-    "gathered": compose([RandomCrop(8, 2), RandomHorizontalFlip(), RandomVerticalFlip()])[0],
-    "warped": compose([RandomRotation(20), RandomHorizontalFlip()])[0],
-    "resized_flipped": compose([RandomResizedCrop(6), RandomHorizontalFlip()])[0],
+    "gathered": Compose([RandomCrop(8, 2), RandomHorizontalFlip(), RandomVerticalFlip()]),
+    "warped": Compose([RandomRotation(20), RandomHorizontalFlip()]),
+    "resized_flipped": Compose([RandomResizedCrop(6), RandomHorizontalFlip()]),
 }
 CASES = [
     (name, dtype)
@@ -42,7 +42,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+# torch.compile takes half a second for each: floats where the code for them is another.
+RECORDED = [case for case in CASES if case[1] == torch.uint8 or case[0] in {"noise", "affine", "resized", "erasing"}]
+
+
+@pytest.mark.parametrize(("name", "dtype"), RECORDED)
 def test_the_whole_of_a_transform_can_be_recorded(name, dtype):
     transform = TRANSFORMS[name]
     images = made_images(0, (3, 3, 12, 10), dtype)
@@ -54,9 +58,9 @@ def test_the_whole_of_a_transform_can_be_recorded(name, dtype):
 
 
 def on_device(params):
-    if isinstance(params, list):
-        return [on_device(one) for one in params]
-    return {name: torch.empty(values.shape, dtype=values.dtype, device="cuda") for name, values in params.items()}
+    if isinstance(params, dict):
+        return {name: on_device(values) for name, values in params.items()}
+    return torch.empty(params.shape, dtype=params.dtype, device="cuda")
 
 
 # Tensors without values: whatever needs one fails.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload import ConfigError
-from fastload.transforms import mix, parts
+from fastload.transforms import mix, tensors
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 from fastload.transforms.mix import CutMix, MixUp, MixUpOrCutMix
@@ -168,7 +168,7 @@ def test_a_choice_of_both_gives_what_each_gives():
 def test_no_pair_is_divided_where_a_batch_is_worked_on_in_parts(name, dtype, monkeypatch):
     images, labels, draws = random_images((11, 3, 8, 9), dtype, 0), labels_for(11, False, 0), Draws(KEY, np.arange(11))
     expected, _ = name(num_classes=5)(images, labels, draws=draws)
-    monkeypatch.setattr(parts, "PART_SIZE", 3 * 8 * 9 * 3)
+    monkeypatch.setattr(tensors, "PART_SIZE", 3 * 8 * 9 * 3)
     assert torch.equal(name(num_classes=5)(images, labels, draws=draws)[0], expected)
     turned = lain_out(images, "channels_last")
     assert torch.equal(name(num_classes=5)(turned, labels, draws=draws)[0], expected)
@@ -233,8 +233,8 @@ def test_draws_of_other_samples_are_refused():
         (lambda: MixUp(alpha=0), "alpha must be above 0"),
         (lambda: CutMix(alpha=-1.0), "alpha must be above 0"),
         (lambda: MixUp(alpha=math.nan), "alpha must be finite"),
-        (lambda: CutMix(num_classes=0), "num_classes must be an integer above 0"),
-        (lambda: CutMix(num_classes=2.5), "num_classes must be an integer above 0"),
+        (lambda: CutMix(num_classes=0), "num_classes must be an integer of at least 1"),
+        (lambda: CutMix(num_classes=2.5), "num_classes must be an integer of at least 1"),
         (lambda: MixUpOrCutMix(cutmix_p=1.1), "cutmix_p must be a probability"),
         (lambda: MixUpOrCutMix(mixup_alpha=0), "mixup_alpha must be above 0"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.transforms import Compose, GaussianBlur, RandAugment, RandomCrop, RandomGrayscale, params
-from fastload.transforms.params import check_params, pack, params_to, places_of, unpack
+from fastload.transforms.params import check_params, offsets_of, params_to, views_of
 
 DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64)
 
@@ -22,10 +22,11 @@ def tensors(draw):
 
 @given(st.lists(tensors(), max_size=6))
 def test_what_is_packed_is_unpacked(many):
-    places = places_of(many)
+    places = offsets_of(many)
     buffer = torch.full((places[-1],), 255, dtype=torch.uint8)
-    pack(many, buffer)
-    found = unpack(buffer, many)
+    for view, one in zip(views_of(buffer, many), many, strict=True):
+        view.copy_(one)
+    found = views_of(buffer, many)
     assert len(found) == len(many)
     for one, other in zip(found, many, strict=True):
         assert one.dtype == other.dtype
@@ -80,7 +81,7 @@ def test_numbers_that_are_not_finite_are_refused(bad):
     with pytest.raises(ValueError, match=rf"GaussianBlur got params\['sigma'\] with {bad} in it"):
         GaussianBlur(3)(IMAGES, params={"sigma": sigma})
     # What is on a device is not looked at, since that would wait for it.
-    check_params("GaussianBlur", {"sigma": sigma.to("meta")}, {"sigma": torch.ones(4)}, 4)
+    check_params("GaussianBlur got params", {"sigma": sigma.to("meta")}, {"sigma": torch.ones(4)}, 4)
 
 
 def test_another_dtype_is_refused_but_among_floats():
@@ -110,7 +111,7 @@ def test_nests_are_looked_into():
     ):
         composed(IMAGES, params=given)
     given["RandAugment"]["steps"] = steps[:1]
-    with pytest.raises(ValueError, match=r"\['steps'\] of 1 parts, and takes a list of 2"):
+    with pytest.raises(ValueError, match=r"\['steps'\] with 0, and takes a list with 0, 1"):
         composed(IMAGES, params=given)
 
 
@@ -122,5 +123,5 @@ def test_parameters_are_checked_once_where_they_are_given_and_never_where_they_a
     _, given = composed(IMAGES, generator=torch.Generator().manual_seed(0), return_params=True)
     assert checked == []
     composed(IMAGES, params=given)
-    assert checked == ["Compose"]
+    assert checked == ["Compose got params"]
     assert torch.equal(torch.get_rng_state(), state)

@@ -12,11 +12,13 @@ from geometry_references import (
     batches,
     check_independence,
     drawn,
+    gathered,
     generators,
     keyed,
     ks_distance,
     ks_limit,
     made_images,
+    resized_by,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,6 @@ from torchvision.transforms.v2 import functional
 
 from fastload.errors import ConfigError
 from fastload.transforms.base import BatchShape, shape_of
-from fastload.transforms.gather import gather_map
 from fastload.transforms.resampling import Boxes, nearest_places, resample, resize_boxes, whole_box
 from fastload.transforms.resize import RandomResizedCrop, Resize
 
@@ -82,7 +83,7 @@ def test_random_resized_crop_equals_torchvisions(images, size, interpolation, an
         part = functional.crop(image, *(params[name][sample].item() for name in ("top", "left", "height", "width")))
         check(found[sample], resized(part, size, interpolation, antialias), part, size, interpolation)
     if not interpolation.startswith("nearest"):
-        batched = transform.resized(images, params, host=False)
+        batched = resized_by(resample, transform, images, params)
         assert batched.dtype == images.dtype
         assert farthest(batched, found) <= tolerance(images, interpolation)
 
@@ -93,12 +94,12 @@ def test_a_flip_on_the_way_is_a_flip_afterwards(images, size, interpolation, gen
     shape = shape_of(images, "NCHW")
     params = transform.draw_for(keyed(len(images)), shape)
     flip = torch.rand(len(images), generator=generator) < 0.5
-    for host in (False, True):
-        plain = transform.resized(images, params, host=host)
+    for way in (resample, resize_boxes):
+        plain = resized_by(way, transform, images, params)
         expected = torch.where(flip[:, None, None, None], plain.flip(-1), plain)
-        found = transform.resized(images, params, flip, host=host)
+        found = resized_by(way, transform, images, params, flip)
         # Products of matrices may add in another order.
-        assert farthest(found, expected) <= (0 if host else tolerance(images, interpolation))
+        assert farthest(found, expected) <= (0 if way is resize_boxes else tolerance(images, interpolation))
 
 
 @given(
@@ -116,7 +117,7 @@ def test_resize_equals_torchvisions(images, size, interpolation, antialias):
     shape = shape_of(images, "NCHW")
     assert found.shape == transform.shape_after(shape)
     if interpolation.startswith("nearest"):
-        assert torch.equal(gather_map(images, transform.index_map({}, shape, images.device), host=False), found)
+        assert torch.equal(gathered(transform, images, {}), found)
     else:
         boxes = transform._boxes({}, shape, images.device)
         batched = resample(images, boxes, found.shape[2:], interpolation, transform.antialias)
@@ -151,12 +152,12 @@ def test_both_ways_agree_on_sizes_of_photographs(interpolation, antialias):
     images = made_images(3, (3, 3, 190, 260))
     transform = RandomResizedCrop((96, 112), interpolation=interpolation, antialias=antialias)
     params = transform.draw_for(keyed(3), shape_of(images, "NCHW"))
-    alone, batched = (transform.resized(images, params, host=host) for host in (True, False))
+    alone, batched = (resized_by(way, transform, images, params) for way in (resize_boxes, resample))
     different = (alone != batched).double().mean().item()
     assert farthest(batched, alone) <= 1
     assert different < 0.02
     floats = images / 255
-    alone, batched = (transform.resized(floats, params, host=host) for host in (True, False))
+    alone, batched = (resized_by(way, transform, floats, params) for way in (resize_boxes, resample))
     assert farthest(batched, alone) < 1e-5
 
 
@@ -196,16 +197,16 @@ def test_levels_do_not_depend_on_the_precision_of_products(bits, interpolation, 
     images = torch.randint(0, 256, (3, 3, 120, 90), dtype=torch.uint8, generator=generator)
     crop = RandomResizedCrop(40, interpolation=interpolation)
     params = crop(images, generator=generator, return_params=True)[1]
-    exactly = crop.resized(images, params, host=False)
+    exactly = resized_by(resample, crop, images, params)
     bmm = torch.bmm
     monkeypatch.setattr(torch, "bmm", lambda one, other: bmm(rounded(one), rounded(other)))
-    found = crop.resized(images, params, host=False)
+    found = resized_by(resample, crop, images, params)
     apart = (found.int() - exactly.int()).abs()
     assert apart.max() <= 1
     assert (apart > 0).float().mean() < 0.01  # halves, above all
-    expected = crop.resized(images, params, host=True)
+    expected = resized_by(resize_boxes, crop, images, params)
     assert (found.int() - expected.int()).abs().max() <= tolerance(images, interpolation)
-    floats = crop.resized(images.float(), params, host=False)
+    floats = resized_by(resample, crop, images.float(), params)
     assert (floats - found).abs().mean() > 0.01, "the simulation rounds"
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload import ConfigError
-from fastload.transforms import parts
+from fastload.transforms import tensors
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -98,7 +98,7 @@ def test_results_do_not_depend_on_the_others_nor_on_the_memory(dtype, monkeypatc
         for layout in ("channels_last", "strided", "turned"):
             assert torch.equal(transform(lain_out(images, layout)), together)
         with monkeypatch.context() as patch:
-            patch.setattr(parts, "PART_SIZE", 4000)
+            patch.setattr(tensors, "PART_SIZE", 4000)
             assert torch.equal(transform(images), together)
         assert torch.equal(transform(images[3:4])[0], together[3])
 

@@ -46,8 +46,8 @@ def test_a_loader_with_torchvisions_transforms_is_equal_everywhere():
     assert all(check.num_batches for check in report.checks)
 
 
-@pytest.mark.parametrize(("on_error", "methods"), [("skip", "inline"), ("replace", "fork")])
-def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods: str):
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any):
     dataset = verified.SomeLost(verified.PythonNoise())
     report = verify(fastload.DataLoader(dataset, 4, shuffle=True, seed=1, on_error=on_error))
     assert report.ok, report.to_text()
@@ -56,7 +56,7 @@ def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods:
     assert verdicts(report, "world size") == ["equal", *["skipped" if on_error == "skip" else "equal"] * 2]
     assert set(verdicts(report, "torch's samples")) == {"skipped"}
     generator = verified.SomeLost(verified.OwnGenerator())
-    report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error), methods)
+    report = verify(fastload.DataLoader(generator, 4, shuffle=True, seed=1, on_error=on_error), "inline")
     assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform"}, report.to_text()
 
 
@@ -153,14 +153,14 @@ def test_threads_are_equal_where_nothing_is_drawn():
     assert report.ok, report.to_text()
 
 
-# Whoever loads them, samples of these differ: from run to run, or where a rank or a resume begins anew. One is verified
-# with workers too, which takes two hundred of them; the others need them no more than it does.
+# Samples of these differ wherever they are loaded: from run to run, or where a rank or a resume begins anew. One is
+# verified with worker processes, which takes about a hundred of them.
 @pytest.mark.parametrize(
     ("stage", "methods", "label", "words"),
     [
         (
             verified.OwnGenerator,
-            "fork",
+            "inline",
             "OwnGenerator(std=1)",
             "generator of its own, self.rng (numpy.random.Generator)",
         ),
@@ -170,7 +170,7 @@ def test_threads_are_equal_where_nothing_is_drawn():
             "ModuleGenerator()",
             "global variable _module_generator (numpy.random.Generator)",
         ),
-        (verified.WorkerId, "fork", "WorkerId()", "it uses get_worker_info"),
+        (verified.WorkerId, "thread", "WorkerId()", "it uses get_worker_info"),
         (verified.ProcessId, "fork", "ProcessId()", "it uses getpid"),
         (verified.Clock, "inline", "Clock()", "it uses time, perf_counter"),
         (verified.Uuid, "inline", "Uuid()", "it uses uuid4"),
@@ -209,7 +209,7 @@ def test_a_broken_dataset_is_named_itself_though_its_transforms_are_good():
             picture, label = super().__getitem__(index)
             return picture + verified.WorkerId()(0), label + verified.WorkerId()(0)
 
-    report = verify(Broken(v2.Compose([v2.CenterCrop(8)])))
+    report = verify(Broken(v2.Compose([v2.CenterCrop(8)])), "thread")
     assert culprits(report) == {"Broken() @ the dataset itself, before any transform"}, report.to_text()
 
 
@@ -220,13 +220,13 @@ def test_a_stage_inside_of_a_stage_is_named():
 
 
 def test_a_collate_fn_that_draws_by_itself_is_named():
-    report = verify(DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.CollateWithGenerator()))
+    report = verify(DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.CollateWithGenerator()), "inline")
     assert culprits(report) == {"CollateWithGenerator() @ collate_fn"}, report.to_text()
     assert "self.rng (random.Random)" in report.to_text(1000)
 
 
 def test_batches_that_cannot_be_taken_apart_are_compared_whole_and_their_samples_over_ranks():
-    report = verify(DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.collate_by_length))
+    report = verify(DataLoader(verified.good, 4, shuffle=True, collate_fn=verified.collate_by_length), "inline")
     assert report.ok, report.to_text()
     assert "samples were compared before collate_fn" in report.to_text()
 
@@ -241,14 +241,14 @@ class _Shuffling(Sampler[list[int]]):
 
 
 def test_a_sampler_that_goes_on_drawing_from_the_global_generators_is_named_for_the_resume():
-    report = verify(DataLoader(verified.good, batch_sampler=_Shuffling()))
+    report = verify(DataLoader(verified.good, batch_sampler=_Shuffling()), "inline")
     assert verdicts(report, "resume") == ["different", "different"]
     assert culprits(report) == {"_Shuffling() @ the sampler"}, report.to_text()
 
 
 def test_a_sampler_with_a_generator_of_its_own_passes():
     sampler = WeightedRandomSampler([1.0] * 24, 16, generator=torch.Generator().manual_seed(3))
-    report = verify(DataLoader(verified.good, 4, sampler=sampler))
+    report = verify(DataLoader(verified.good, 4, sampler=sampler), "inline")
     assert report.ok, report.to_text()
     assert "ranks are compared with each other" in report.to_text()
 
@@ -266,7 +266,7 @@ def test_a_sampler_with_a_generator_of_its_own_passes():
     ],
 )
 def test_loaders_of_many_kinds_pass(make: Any):
-    report = verify(make(), batches=2)
+    report = verify(make(), "inline", batches=2)
     assert report.ok, report.to_text()
 
 

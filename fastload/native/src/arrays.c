@@ -3,7 +3,7 @@
  *     indices ─> image ─places of rows and columns─> strip of bytes ─table─> rows of the batch
  *
  * In: images of uint8 in any strides, and steps that say where each row and column of the result comes from, as
- * fastload/transforms/recipe.py defines them. Out: every value of the result, written once. No arithmetic is done with
+ * fastload/native/arrays.py defines them. Out: every value of the result, written once. No arithmetic is done with
  * values: the caller's table says what becomes of each, so results are those of whoever made the table.
  * The values are moved by fastload/native/src/arrays_rows.h, and looked up by fastload/native/src/arrays_table.h.
  */
@@ -28,7 +28,7 @@
  * with it all that lay there: it is written past the caches. For 512 images of 3x32x32 in float32, 15 % faster. */
 #define STREAMED (1 << 22)
 
-enum kind { STILL, SHIFT, EDGE, REFLECT, SYMMETRIC, FLIP, MAP };
+enum kind { OFFSET, SHIFT, EDGE, REFLECT, SYMMETRIC, FLIP, MAP };
 
 /* fastload/native/arrays.py has the same structures. */
 struct step {
@@ -66,7 +66,7 @@ static int64_t value_of(const struct step *step, int64_t sample)
 static int32_t shift_of(const struct step *step, int64_t sample)
 {
     int64_t sum;
-    if (__builtin_add_overflow(step->first, step->kind == STILL ? 0 : value_of(step, sample), &sum))
+    if (__builtin_add_overflow(step->first, step->kind == OFFSET ? 0 : value_of(step, sample), &sum))
         sum = step->first < 0 ? -FARTHEST : FARTHEST;
     return (int32_t)(sum < -FARTHEST ? -FARTHEST : sum > FARTHEST ? FARTHEST : sum);
 }
@@ -89,7 +89,7 @@ static void do_step(const struct step *step, int64_t sample, int32_t *places, in
         return;
     }
     shift = shift_of(step, sample);
-    if (step->kind == STILL || step->kind == SHIFT) {
+    if (step->kind == OFFSET || step->kind == SHIFT) {
         for (int64_t i = 0; i < num; i++) {
             int32_t at = places[i] + shift;
             places[i] = places[i] < 0 ? places[i] : at >= 0 && at < side ? at : NOWHERE;

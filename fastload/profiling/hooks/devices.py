@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Patches, hidden, without_frame
+from .patching import Patches, hidden, hook, without_frame
 
 _now = time.perf_counter_ns
 
@@ -145,20 +145,15 @@ class CopyHooks:
 
     def patch_torch(self, torch: Any) -> None:
         """Once the script compiles anything, a tensor's methods must be torch's own again."""
-        patches = self._patches
+        self._watching.replace(torch, "compile", self._compile, "whether the script compiles")
 
-        def make(compiler: Any) -> Any:
-            def compiled(*arguments: Any, **named: Any) -> Any:
-                if patches.names and not self._compiled:
-                    self._recorder.missing("copies to the device", _COMPILED)
-                    patches.restore()
-                self._compiled = True
-                with without_frame:
-                    return compiler(*arguments, **named)
-
-            return compiled
-
-        self._watching.replace(torch, "compile", make, "whether the script compiles")
+    @hook
+    def _compile(self, function: Any, *arguments: Any, **named: Any) -> Any:
+        if self._patches.names and not self._compiled:
+            self._recorder.missing("copies to the device", _COMPILED)
+            self._patches.restore()
+        self._compiled = True
+        return function(*arguments, **named)
 
     def patch_tensor(self, tensor: Any) -> None:
         """Record the copies of a class of tensors."""

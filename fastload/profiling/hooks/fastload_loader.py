@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from typing import Any
 
-from ...observe import Item
+from ...observe import TaskId
 from ..ring import Kind
 from .fetching import TaskRecorder
 from .patching import hidden, without_frame
@@ -62,16 +62,17 @@ class FastloadListener:
         iterator._fastload_given = flow.given
         self._waits.note_epoch(iterator, loader, since)
 
-    def dispatched(self, item: Item, worker_id: int | None, since: int, sampler_ns: int) -> None:
-        """A task was handed to a worker."""
-        samples = len(item.indices) if hasattr(item.indices, "__len__") else 1
-        place = item.iteration, item.batch_id, sampler_ns, item.chunk_id
-        self._recorder.ring().write(Kind.DISPATCH, 0, worker_id or 0, since, _now(), *place, samples)
+    def dispatched(self, task: TaskId, indices: Any, worker_id: int, since: int, sampler_ns: int) -> None:
+        """A task was sent to a worker."""
+        iteration, batch, number = task
+        samples = len(indices) if hasattr(indices, "__len__") else 1
+        about = iteration, batch, sampler_ns, number, samples
+        self._recorder.ring().write(Kind.DISPATCH, 0, max(worker_id, 0), since, _now(), *about)
 
-    def arrived(self, item: Item) -> None:
+    def arrived(self, task: TaskId) -> None:
         """The result of a task was read."""
         now = _now()
-        self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, item.iteration, item.batch_id, item.chunk_id)
+        self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, *task)
 
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """A batch, or its error, was given to the next stage."""
@@ -99,7 +100,4 @@ class FastloadListener:
         return pinned
 
     def _flow(self, source: Any) -> _Flow:
-        flow = self._flows.get(source)
-        if flow is None:
-            flow = self._flows[source] = _Flow()
-        return flow
+        return self._flows.setdefault(source, _Flow())

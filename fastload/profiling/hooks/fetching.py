@@ -72,7 +72,7 @@ class TaskRecorder:
         self._begun = _now()
 
     def end(self, iterator: int, batch: int, task: int) -> None:
-        """It has ended."""
+        """The task has ended."""
         if not self._is_recorded:
             return
         ended = _now()
@@ -117,13 +117,9 @@ class TaskRecorder:
         self._subsets.append(_Subset(dataset, self))
         return self._subsets[-1].copy
 
-    def many(self, get: Any) -> Any:
-        """Wrap a dataset's ``__getitems__``."""
-        return self._wrap(Batched, get)
-
-    def fused(self, fused: Any) -> Any:
-        """Wrap a fused dataset of fastload's."""
-        return self._wrap(Batched, fused)
+    def batched(self, source: Any) -> Any:
+        """Wrap what returns a task's samples at once."""
+        return self._wrap(Batched, source)
 
     def stream(self, iterator: Any) -> Any:
         """Wrap the iterator of an IterableDataset."""

@@ -38,6 +38,7 @@ def describe_loader(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
 
     context = getattr(getattr(loader, "multiprocessing_context", None), "_name", None)
     context = context or multiprocessing.get_start_method(allow_none=True)  # the script may have set it globally
+    context = context or multiprocessing.get_all_start_methods()[0]  # asking for it in another way would set it
     kind = type(loader)
     return {
         "engine": kind.__module__.partition(".")[0],
@@ -50,7 +51,7 @@ def describe_loader(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
         "resident": not has_workers,
         "num_workers": _plain(loader.num_workers) if has_workers else 0,
         **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
-        "context": str(context or "default"),
+        "context": str(context),
     }
 
 

@@ -8,7 +8,7 @@ A hook calls the function that it replaces, so its frame lies between the script
 not see it, neither in tracebacks nor in the line that a warning names.
 
 A *traceback* gets an entry for every frame that an exception leaves. So every hook calls the function within
-``with without_frame:``, which removes the first entry, the hook's own.
+``with without_frame:``, which removes the first entry, the hook's own. :func:`hook` does both.
 
 A *warning* with ``stacklevel`` counts frames, but skips those of the import system, which it recognises by file name.
 The code of a hook gets such a file name (:func:`hidden`).
@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
 from ..recorder import Recorder
@@ -39,18 +39,43 @@ def hidden(function: _Function) -> _Function:
     return function
 
 
-class _WithoutFrame:
+class _WithoutFrames:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is not None and error.__traceback__ is not None:
-            # The user's class may forbid assignments.
-            BaseException.with_traceback(error, error.__traceback__.tb_next)
+    def __exit__(self, _: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is not None:
+            for _ in range(self._number):
+                traceback = traceback.tb_next if traceback is not None else None
+            BaseException.with_traceback(error, traceback)  # the user's class may forbid assignments
 
 
-without_frame = _WithoutFrame()
+without_frame = _WithoutFrames(1)
 """A context that removes the running function's entry from the traceback of an exception that leaves it."""
+
+_without_frames = _WithoutFrames(2)
+
+
+def hook(method: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """Make a method that gets a function, and the arguments that this was called with, its hook.
+
+    Returns:
+        A method that returns the hook for a function: see :meth:`Patches.replace`.
+    """
+    hidden(method)
+
+    def make(self: Any, function: Any) -> Any:
+        @hidden
+        def call(*arguments: Any, **named: Any) -> Any:
+            with _without_frames:
+                return method(self, function, *arguments, **named)
+
+        return call
+
+    return functools.update_wrapper(make, method)
 
 
 class Patches:
@@ -71,7 +96,7 @@ class Patches:
 
     def replace(
         self, owner: Any, name: str, make: _Make, signal: str, *, takes: Iterable[str] = (), uses: Iterable[str] = ()
-    ) -> bool:
+    ) -> None:
         """Replace a function by a hook.
 
         Args:
@@ -81,34 +106,31 @@ class Patches:
             signal: what is not recorded without the hook, for the report.
             takes: parameters that the hook relies on.
             uses: names that the hook relies on and that the function's code must use.
-
-        Returns:
-            Whether the function was as expected.
         """
         where = f"{getattr(owner, '__name__', 'such class')}.{name}"
         found = inspect.getattr_static(owner, name, None) if owner is not None else None
-        function = found.__func__ if isinstance(found, staticmethod) else found
+        function: Any = found.__func__ if isinstance(found, staticmethod) else found
+        code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+        why = None
         if not callable(function):
-            self._recorder.missing(signal, f"there is no {where}")
-            return False
-        if absent := set(takes) - set(_parameters(function)):
-            self._recorder.missing(signal, f"{where} has no parameter {', '.join(sorted(absent))}")
-            return False
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        if unused := set(uses) - set(getattr(code, "co_names", ())):
-            self._recorder.missing(signal, f"{where} does not use {', '.join(sorted(unused))}")
-            return False
-        hook = make(function)
-        if hook is function:  # only the check was wanted
-            return True
-        if inspect.isfunction(hook):
-            if inspect.unwrap(hook) is not inspect.unwrap(function):
-                hook = functools.update_wrapper(hook, function, updated=())
-            hidden(hook)
-        installed = staticmethod(hook) if isinstance(found, staticmethod) else hook
+            why = f"there is no {where}"
+        elif absent := set(takes) - set(_parameters(function)):
+            why = f"{where} has no parameter {', '.join(sorted(absent))}"
+        elif unused := set(uses) - set(getattr(code, "co_names", ())):
+            why = f"{where} does not use {', '.join(sorted(unused))}"
+        if why is not None:
+            self._recorder.missing(signal, why)
+            return
+        made = make(function)
+        if made is function:  # only the check was wanted
+            return
+        if inspect.isfunction(made):
+            if inspect.unwrap(made) is not inspect.unwrap(function):
+                made = functools.update_wrapper(made, function, updated=())
+            hidden(made)
+        installed = staticmethod(made) if isinstance(found, staticmethod) else made
         self._installed.append((owner, name, found if name in vars(owner) else _INHERITED, installed))
         setattr(owner, name, installed)
-        return True
 
     def replace_in(self, owners: Sequence[Any], name: str, make: _Make, signal: str, **expected: Iterable[str]) -> None:
         """Replace a method in each of some classes that defines it itself; see :meth:`replace`.

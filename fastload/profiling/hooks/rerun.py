@@ -7,8 +7,7 @@ import inspect
 import json
 from typing import Any
 
-from ..recorder import Recorder
-from .patching import hidden, without_frame
+from .patching import hook
 
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
@@ -25,39 +24,32 @@ class ArgumentChange:
 
     Args:
         wanted: the value of the environment variable.
-        recorder: gets a note about each loader that was changed.
     """
 
-    def __init__(self, wanted: str, recorder: Recorder) -> None:
+    def __init__(self, wanted: str) -> None:
         change: dict[str, Any] = json.loads(wanted)
         self._settings: dict[str, Any] = change["settings"]
         self._match: dict[str, Any] = change["match"]
-        self._recorder = recorder
 
     def patch(self, module: Any) -> None:
         """Patch the constructor of a module's ``DataLoader``: torch's or fastload's."""
         function = module.DataLoader.__init__
-        signature = inspect.signature(function)
+        module.DataLoader.__init__ = functools.wraps(function)(self._init(function))
 
-        @functools.wraps(function)
-        @hidden
-        def init(loader: Any, *positional: Any, **named: Any) -> None:
-            try:
-                given = signature.bind(loader, *positional, **named)
-            except TypeError:  # the script's mistake, which torch reports
-                given = None
-            if given is not None and self._matches(given.arguments):
-                arguments = given.arguments
-                arguments.update(self._settings)
-                if not arguments.get("num_workers"):
-                    for argument in _NEED_WORKERS:
-                        arguments.pop(argument, None)
-                self._recorder.note("changed", settings=self._settings)
-                positional, named = given.args[1:], given.kwargs
-            with without_frame:
-                function(loader, *positional, **named)
-
-        module.DataLoader.__init__ = init
+    @hook
+    def _init(self, function: Any, loader: Any, *positional: Any, **named: Any) -> None:
+        try:
+            given = inspect.signature(function).bind(loader, *positional, **named)
+        except TypeError:  # the script's mistake, which torch reports
+            given = None
+        if given is not None and self._matches(given.arguments):
+            arguments = given.arguments
+            arguments.update(self._settings)
+            if not arguments.get("num_workers"):
+                for argument in _NEED_WORKERS:
+                    arguments.pop(argument, None)
+            positional, named = given.args[1:], given.kwargs
+        function(loader, *positional, **named)
 
     def _matches(self, given: dict[str, Any]) -> bool:
         dataset = type(given.get("dataset"))

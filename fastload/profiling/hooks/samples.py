@@ -113,12 +113,16 @@ def _sparse(get: Callable[..., Any]) -> Any:
     @hidden
     def take(self: Samples, *index: Any) -> Any:
         place = self._place
-        with without_frame:
-            if place % _ONE_IN and self._mean < _SPARSE:
-                sample = get(self._dataset, *index)
-                self._place = place + 1
-                return sample
-            return self._take(get, *index)
+        if place % _ONE_IN == 0 or self._mean >= _SPARSE:
+            with without_frame:
+                return self._take(get, *index)
+        try:
+            sample = get(self._dataset, *index)
+        except BaseException as error:  # sooner than a context, which small samples would feel
+            without_frame.__exit__(None, error, error.__traceback__)
+            raise
+        self._place = place + 1
+        return sample
 
     return take
 
@@ -180,7 +184,7 @@ class Samples(_Wrapper):
         return self._mean >= _SPARSE or kind is Samples
 
     def end(self) -> None:
-        """It has ended."""
+        """The task has ended."""
         if self._pending is not None:
             self._write(self._place)
         for place, (index, begun, ended) in enumerate(self._unwritten):
@@ -256,7 +260,7 @@ class Batched(_Wrapper):
         return True
 
     def end(self) -> None:
-        """It has ended."""
+        """The task has ended."""
         self._ring = None
 
     @hidden

@@ -23,7 +23,6 @@ from .patching import Patches
 from .stages import StageHooks
 
 _now = time.perf_counter_ns
-_RESULTS = "_worker_result_queue"
 _PACKAGES = ("torch", "torchvision", "torchdata", "numpy", "PIL", "cv2", "fastload")
 
 
@@ -40,7 +39,7 @@ class ThreadState(threading.local):
     num_samples: int = 0
     """How many they were; 0 if they are not a list."""
     worker: int = 0
-    """Number of the worker that it is; with torch's loader also the epoch (-1: only the parent knows) and batch."""
+    """Number of the worker; with torch's loader also of the epoch (-1: only the parent process knows) and the batch."""
     iterator: int = -1
     batch: int = -1
     clocks: ThreadClocks | None = None
@@ -66,8 +65,6 @@ class Session:
 
     def _reset(self) -> None:
         self.thread = ThreadState()
-        self._loaders: dict[int, tuple[weakref.ref[Any], int]] = {}
-        """id of a loader (it need not be hashable) -> the loader and its number."""
         self._noted: dict[int, tuple[dict[str, Any], weakref.ref[Any]]] = {}
         """Number of a loader -> its noted description, and the last loader with that number."""
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -99,8 +96,8 @@ class Session:
 
     def loader_number(self, loader: Any, iterator: Any) -> int:
         """Return the number of a loader. A loader that is made again for each epoch keeps its number."""
-        known, number = self._loaders.get(id(loader), (None, None))
-        if number is None or known is None or known() is not loader:
+        number = next((number for number, (_, last) in self._noted.items() if last() is loader), None)
+        if number is None:
             described = describe_loader(loader, has_workers=getattr(iterator, "has_workers", True))
             gone = (other for other, (what, last) in self._noted.items() if what == described and last() is None)
             number = next(gone, None)
@@ -108,7 +105,6 @@ class Session:
                 number = len(self._noted)
                 self.recorder.note("loader", number=number, **described)
             self._noted[number] = described, weakref.ref(loader)
-            self._loaders[id(loader)] = self._noted[number][1], number
         return number
 
     def live_loaders(self) -> list[tuple[int, Any]]:
@@ -133,29 +129,10 @@ class Session:
         # Not in the ring, where it would be overwritten during a long epoch.
         self.recorder.note("workers", iterator=number, loader=which, processes=processes)
 
-    def owner_of(self, queue: Any) -> QueueOwner:
-        """Return what finds the iterator whose workers put their results into a queue."""
-        return QueueOwner(self._iterators, queue)
-
-
-class QueueOwner:
-    """Finds an iterator by its result queue."""
-
-    def __init__(self, iterators: weakref.WeakSet[Any], queue: Any) -> None:
-        self._iterators = iterators
-        self._queue = queue
-        self._found: weakref.ref[Any] | None = None
-
-    def number(self) -> int:
-        """Return the number of its current epoch; -1 if it is not recorded."""
-        iterator = None if self._found is None else self._found()
-        if iterator is None:
-            of_queue = (one for one in list(self._iterators) if getattr(one, _RESULTS, None) is self._queue)
-            iterator = next(of_queue, None)
-            if iterator is None:
-                return -1
-            self._found = weakref.ref(iterator)
-        return epoch_of(iterator)
+    def epoch_of_queue(self, queue: Any) -> int:
+        """Return the number of the epoch whose workers put their results into a queue; -1 if it is not recorded."""
+        owners = (one for one in list(self._iterators) if getattr(one, "_worker_result_queue", None) is queue)
+        return epoch_of(next(owners, None))
 
 
 def _versions() -> dict[str, str]:

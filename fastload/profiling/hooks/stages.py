@@ -16,7 +16,7 @@ from typing import Any
 
 from ..recorder import Recorder
 from ..ring import Kind
-from .patching import Patches, hidden, without_frame
+from .patching import Patches, hidden, hook, without_frame
 
 _now = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -53,6 +53,7 @@ class StageHooks:
         self._recorder = recorder
         self._patches = patches
         self._thread = _Thread()
+        self._composes: weakref.WeakKeyDictionary[Any, _RecordedCompose] = weakref.WeakKeyDictionary()
         self.modules = dict.fromkeys((*_FUNCTIONS, "torchvision.io.image"), self._patch_functions)
         """What to call once a module is imported."""
         self.modules |= dict.fromkeys(_COMPOSES, self.patch_compose)
@@ -62,7 +63,7 @@ class StageHooks:
         self._thread.ring = ring
 
     def end(self) -> None:
-        """It has ended."""
+        """The sample has ended."""
         self._thread.ring = self._thread.inner = None
 
     def timed(self, name: str, function: Any) -> Any:
@@ -125,17 +126,27 @@ class StageHooks:
         if compose is None or name is None:
             self._recorder.missing(f"transforms of {module.__name__}", "it has no Compose that is called")
             return
-        members = _Members(self)
-        thread = self._thread
+        self._patches.replace(compose, name, self._call, f"transforms of {module.__name__}", uses=("transforms",))
 
-        def make(function: Any) -> Any:
-            def call(self: Any, *arguments: Any, **named: Any) -> Any:
-                with without_frame:
-                    return function(self if thread.ring is None else members.of(self), *arguments, **named)
+    @hook
+    def _call(self, function: Any, compose: Any, *arguments: Any, **named: Any) -> Any:
+        """Call a Compose; in a recorded sample, with recorded members."""
+        return function(compose if self._thread.ring is None else self._recorded(compose), *arguments, **named)
 
-            return call
+    def _recorded(self, compose: Any) -> Any:
+        """Return something that has all that a Compose has, with recorded members."""
+        members = compose.transforms
+        known = self._composes.get(compose)
+        if known is None or [*map(id, known.members)] != [*map(id, members)]:
+            known = _RecordedCompose(compose, list(members), [self._recorded_member(member) for member in members])
+            self._composes[compose] = known
+        return known
 
-        self._patches.replace(compose, name, make, f"transforms of {module.__name__}", uses=("transforms",))
+    def _recorded_member(self, member: Any) -> Any:
+        kind = type(member)
+        if kind.__name__ == "Compose" or not callable(member):
+            return member
+        return self.timed(member.__name__ if inspect.isfunction(member) else kind.__name__, member)
 
     def _replace(self, owner: Any, name: str, stage: str) -> None:
         def make(function: Any) -> Any:
@@ -162,33 +173,10 @@ class _CFunction:
         return self.__qualname__
 
 
-class _Members:
-    """Makes copies of Composes with recorded members."""
-
-    def __init__(self, stages: StageHooks) -> None:
-        self._stages = stages
-        self._known: weakref.WeakKeyDictionary[Any, tuple[list[Any], Any]] = weakref.WeakKeyDictionary()
-
-    def of(self, compose: Any) -> Any:
-        """Return something that has all that a Compose has, with recorded members."""
-        members = compose.transforms
-        known = self._known.get(compose)
-        if known is None or [*map(id, known[0])] != [*map(id, members)]:
-            made = _RecordedCompose(compose, [self._timed(member) for member in members])
-            known = self._known[compose] = list(members), made
-        return known[1]
-
-    def _timed(self, member: Any) -> Any:
-        kind = type(member)
-        if kind.__name__ == "Compose" or not callable(member):
-            return member
-        name = member.__name__ if inspect.isfunction(member) else kind.__name__
-        return self._stages.timed(name, member)
-
-
 class _RecordedCompose:
-    def __init__(self, compose: Any, transforms: list[Any]) -> None:
+    def __init__(self, compose: Any, members: list[Any], transforms: list[Any]) -> None:
         self._compose = weakref.proxy(compose)
+        self.members = members
         self.transforms = transforms
 
     def __getattr__(self, name: str) -> Any:

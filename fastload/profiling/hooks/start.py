@@ -90,6 +90,6 @@ def start(wanted: str) -> None:
     limit.at_end = hooks.trials.run
     atexit.register(hooks.trials.run)
     if (wanted_change := os.environ.get(VARIABLE)) is not None:
-        change = ArgumentChange(wanted_change, recorder)
+        change = ArgumentChange(wanted_change)
         after_import("torch.utils.data.dataloader", change.patch)
         after_import("fastload.loader", change.patch)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from ..ring import Kind
 from .fetching import TaskRecorder
-from .patching import hidden, without_frame
+from .patching import hidden, hook, without_frame
 from .session import Session, batch_to_load, batch_to_pin, number_of
 from .training_loop import WaitHooks
 
@@ -42,6 +43,7 @@ class TorchHooks:
 
     def __init__(self, session: Session, waits: WaitHooks) -> None:
         self._session = session
+        self._recorder = session.recorder
         self._patches = session.patches
         self._waits = waits
         self._fetchers: dict[Any, Any] = {}
@@ -79,10 +81,10 @@ class TorchHooks:
         """Patch ``torch.utils.data._utils.worker`` or torchdata's."""
         takes: tuple[str, ...] = ("index_queue", "worker_id")
         for name in [name for name in _LOOPS if hasattr(module, name)] or _LOOPS[:1]:
-            self._patches.replace(module, name, self._process_loop, "what workers do", takes=takes)
+            self._patches.replace(module, name, self._worker_loop, "what workers do", takes=takes)
         if hasattr(module, _THREAD_LOOP):
             takes = (*takes, "data_queue")
-            self._patches.replace(module, _THREAD_LOOP, self._thread_loop, "what worker threads do", takes=takes)
+            self._patches.replace(module, _THREAD_LOOP, self._worker_loop, "what worker threads do", takes=takes)
 
     def patch_torchdata(self, module: Any) -> None:
         """Patch ``torchdata.stateful_dataloader.stateful_dataloader``, whose iterators derive from torch's base."""
@@ -99,126 +101,96 @@ class TorchHooks:
 
     # -- hooks in the process of the loop -----------------------------------------------------------------------------
 
-    def _next_index(self, function: Any) -> Any:
-        """Return the hook for ``_next_index``, which asks the sampler."""
-        session, recorder = self._session, self._session.recorder
+    @hook
+    def _next_index(self, function: Any, iterator: Any) -> Any:
+        """Ask the sampler."""
+        thread = self._session.thread
+        thread.num_samples = 0
+        begun = _now()
+        try:
+            indices = function(iterator)
+            number = thread.num_samples = len(indices) if isinstance(indices, list | tuple) else 0
+            has_workers = bool(getattr(iterator, "_num_workers", True))
+            if not (has_workers or thread.nested or number_of(iterator) is None):
+                ended = _now()
+                place = batch_to_load(iterator)
+                self._recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *place, ended - begun, 0, number)
+            return indices
+        finally:
+            thread.sampler_ns = _now() - begun
 
-        def _next_index(iterator: Any) -> Any:
-            thread = session.thread
-            thread.num_samples = 0
-            begun = _now()
-            with without_frame:
-                try:
-                    indices = function(iterator)
-                    number = thread.num_samples = len(indices) if isinstance(indices, list | tuple) else 0
-                    has_workers = bool(getattr(iterator, "_num_workers", True))
-                    if not (has_workers or thread.nested or number_of(iterator) is None):
-                        ended = _now()
-                        place = batch_to_load(iterator)
-                        recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *place, ended - begun, 0, number)
-                    return indices
-                finally:
-                    thread.sampler_ns = _now() - begun
-
-        return _next_index
-
-    def _put_index(self, function: Any) -> Any:
-        """Return the hook for ``_try_put_index``, which sends a task to a worker, if there is one left."""
-        session, recorder = self._session, self._session.recorder
-
-        def _try_put_index(iterator: Any) -> None:
-            thread = session.thread
-            batch = iterator._send_idx
-            begun = _now()
-            thread.sampler_ns = thread.num_samples = 0
-            with without_frame:
-                try:
-                    function(iterator)
-                finally:
-                    ended = _now()
-                    number = number_of(iterator)
-                    if iterator._send_idx != batch and number is not None:
-                        worker = iterator._task_info[batch][0] if batch in iterator._task_info else 0
-                        about = number, batch, thread.sampler_ns, 0, thread.num_samples
-                        recorder.ring().write(Kind.DISPATCH, 0, worker, begun, ended, *about)
-
-        return _try_put_index
-
-    def _get_data(self, function: Any) -> Any:
-        """Return the hook for ``_try_get_data``, which reads a result, if there is one."""
-        recorder = self._session.recorder
-
-        def _try_get_data(iterator: Any, *arguments: Any, **named: Any) -> Any:
-            begun = _now()
-            with without_frame:
-                answer = function(iterator, *arguments, **named)
-            success, data = answer
+    @hook
+    def _put_index(self, function: Any, iterator: Any) -> None:
+        """Send a task to a worker, if there is one left."""
+        thread = self._session.thread
+        batch = iterator._send_idx
+        begun = _now()
+        thread.sampler_ns = thread.num_samples = 0
+        try:
+            function(iterator)
+        finally:
+            ended = _now()
             number = number_of(iterator)
-            if number is not None and success and _has_batch(data):
-                iterator._fastload_arrived = data[0]
-                recorder.ring().write(Kind.ARRIVE, 0, 0, begun, _now(), number, data[0])
-            return answer
+            if iterator._send_idx != batch and number is not None:
+                worker = iterator._task_info[batch][0] if batch in iterator._task_info else 0
+                about = number, batch, thread.sampler_ns, 0, thread.num_samples
+                self._recorder.ring().write(Kind.DISPATCH, 0, worker, begun, ended, *about)
 
-        return _try_get_data
+    @hook
+    def _get_data(self, function: Any, iterator: Any, *arguments: Any, **named: Any) -> Any:
+        """Read a result, if there is one."""
+        begun = _now()
+        answer = function(iterator, *arguments, **named)
+        success, data = answer
+        number = number_of(iterator)
+        if number is not None and success and _has_batch(data):
+            iterator._fastload_arrived = data[0]
+            self._recorder.ring().write(Kind.ARRIVE, 0, 0, begun, _now(), number, data[0])
+        return answer
 
-    def _pin_memory(self, function: Any) -> Any:
-        """Return the hook for ``pin_memory``, which calls itself for each part of a batch."""
-        session, recorder = self._session, self._session.recorder
+    @hook
+    def _pin_memory(self, function: Any, *arguments: Any, **named: Any) -> Any:
+        """Pin a batch, or a part of one: the function calls itself."""
+        thread = self._session.thread
+        work = thread.work
+        if work is None or thread.nested or thread.pinning or number_of(work) is None:
+            return function(*arguments, **named)
+        thread.pinning = True
+        begun = _now()
+        try:
+            return function(*arguments, **named)
+        finally:
+            thread.pinning = False
+            self._recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *batch_to_pin(work))
 
-        def pin_memory(*arguments: Any, **named: Any) -> Any:
-            thread = session.thread
-            work = thread.work
-            if work is None or thread.nested or thread.pinning or number_of(work) is None:
-                with without_frame:
-                    return function(*arguments, **named)
-            thread.pinning = True
+    @hook
+    def _pin_loop(self, function: Any, in_queue: Any, out_queue: Any, *rest: Any) -> None:
+        """What the pinning thread runs."""
+        recorder, session = self._recorder, self._session
+        begun = 0
+
+        def got(since: int, item: Any) -> None:
+            nonlocal begun
             begun = _now()
-            with without_frame:
-                try:
-                    return function(*arguments, **named)
-                finally:
-                    thread.pinning = False
-                    recorder.ring().write(Kind.PIN, 0, 0, begun, _now(), *batch_to_pin(work))
+            if _has_batch(item):
+                recorder.ring().write(Kind.ARRIVE, 0, 0, since, begun, session.epoch_of_queue(in_queue), item[0])
 
-        return pin_memory
+        def put(ended: int, item: Any) -> None:
+            if _has_batch(item):
+                recorder.ring().write(Kind.PIN, 0, 0, begun, ended, session.epoch_of_queue(in_queue), item[0])
 
-    def _pin_loop(self, function: Any) -> Any:
-        """Return the hook for what the pinning thread runs."""
-        session, recorder = self._session, self._session.recorder
-
-        def _pin_memory_loop(in_queue: Any, out_queue: Any, *rest: Any) -> None:
-            owner = session.owner_of(in_queue)
-            begun = 0
-
-            def got(since: int, item: Any) -> None:
-                nonlocal begun
-                begun = _now()
-                if _has_batch(item):
-                    recorder.ring().write(Kind.ARRIVE, 0, 0, since, begun, owner.number(), item[0])
-
-            def put(ended: int, item: Any) -> None:
-                if _has_batch(item):
-                    recorder.ring().write(Kind.PIN, 0, 0, begun, ended, owner.number(), item[0])
-
-            with without_frame:
-                function(_Queue(in_queue, got), _Queue(out_queue, put), *rest)
-
-        return _pin_memory_loop
+        function(_Queue(in_queue, got), _Queue(out_queue, put), *rest)
 
     # -- hooks in workers ---------------------------------------------------------------------------------------------
 
-    def _create_fetcher(self, function: Any) -> Any:
-        """Return the hook for ``create_fetcher``."""
-
-        def create_fetcher(*arguments: Any, **named: Any) -> Any:
-            with without_frame:
-                return self._recorded(function(*arguments, **named))
-
-        return create_fetcher
+    @hook
+    def _create_fetcher(self, function: Any, *arguments: Any, **named: Any) -> Any:
+        """Make what fetches samples and collates them."""
+        return self._recorded(function(*arguments, **named))
 
     def _recorded(self, fetcher: Any) -> Any:
         """Let a fetcher record what it does; returns it."""
-        recorder = self._session.recorder
+        recorder = self._recorder
         if not callable(getattr(type(fetcher), "fetch", None)):
             recorder.missing("samples and collation", f"there is no {type(fetcher).__name__}.fetch")
             return fetcher
@@ -260,35 +232,24 @@ class TorchHooks:
             found = self._fetchers[kind] = type(kind.__name__, (kind,), {"fetch": timed_fetch})
         return found
 
-    def _process_loop(self, function: Any) -> Any:
-        """Return the hook for what a worker process runs."""
-        return self._worker_loop(function, in_thread=False)
-
-    def _thread_loop(self, function: Any) -> Any:
-        """Return the hook for what a worker thread runs, after torch 2.15."""
-        return self._worker_loop(function, in_thread=True)
-
-    def _worker_loop(self, function: Any, *, in_thread: bool) -> Any:
+    @hook
+    def _worker_loop(self, function: Any, *arguments: Any) -> None:
+        """What a worker runs: a process, or, after torch 2.15, a thread."""
         places = {name: place for place, name in enumerate(inspect.signature(function).parameters)}
-        session = self._session
+        # A process does not know its parent's epoch number; a thread finds its iterator by the queue.
+        in_thread = threading.current_thread() is not threading.main_thread()
+        results = arguments[places["data_queue"]] if in_thread else None
+        session, thread = self._session, self._session.thread
+        thread.worker = arguments[places["worker_id"]]
 
-        def _worker_loop(*arguments: Any) -> None:
-            # A process does not know its parent's epoch number; a thread finds its iterator by the queue.
-            owner = session.owner_of(arguments[places["data_queue"]]) if in_thread else None
-            thread = session.thread
-            thread.worker = arguments[places["worker_id"]]
+        def got(_: int, item: Any) -> None:
+            if _has_batch(item):
+                thread.iterator, thread.batch = session.epoch_of_queue(results) if in_thread else -1, item[0]
 
-            def got(_: int, item: Any) -> None:
-                if _has_batch(item):
-                    thread.iterator, thread.batch = -1 if owner is None else owner.number(), item[0]
-
-            watched = list(arguments)
-            queue = places["index_queue"]
-            watched[queue] = thread.work = _Queue(arguments[queue], got)
-            with without_frame:
-                function(*watched)
-
-        return _worker_loop
+        watched = list(arguments)
+        queue = places["index_queue"]
+        watched[queue] = thread.work = _Queue(arguments[queue], got)
+        function(*watched)
 
 
 def _has_state(thing: Any) -> bool:

@@ -16,7 +16,7 @@ from ..clocks import RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
 from ..ring import Kind
 from .devices import CopyHooks, DeviceClock, event_maker, used_accelerator
-from .patching import without_frame
+from .patching import hook
 from .session import Session, delivered_batch, number_of
 from .stopping import StepLimit
 
@@ -105,7 +105,7 @@ class _GilProbe:
             begun = _now()
 
     def close(self, grace: float) -> None:
-        """End it."""
+        """End the thread."""
         self._over.set()
         self._thread.join(grace)
 
@@ -145,76 +145,75 @@ class WaitHooks:
         if getattr(loader, "worker_method", None) == "thread" and getattr(iterator, "_workers", ()):
             self._loop.probe_gil()
 
-    def init(self, function: Any) -> Any:
-        """Return the hook for an iterator's ``__init__``. It calls the base class's, which has this hook too."""
-        return self._epoch(function, is_new=True)
+    @hook
+    def init(self, function: Any, iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
+        """An iterator's ``__init__``, which calls the base class's: this has the hook too."""
+        if self._session.thread.work is not None or not self._session.is_recorded(loader):
+            function(iterator, loader, *rest, **named)
+            return
+        begun = self._begin_epoch(iterator)
+        try:
+            function(iterator, loader, *rest, **named)
+        finally:
+            self._end_epoch(iterator, loader, begun)
 
-    def reset(self, function: Any) -> Any:
-        """Return the hook for ``_reset`` of iterators with workers, which begins another epoch of the iterator."""
-        return self._epoch(function, is_new=False)
+    @hook
+    def reset(self, function: Any, iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
+        """``_reset`` of iterators with workers: in ``__init__``, and for each further epoch of persistent workers."""
+        if self._session.thread.work is not None or number_of(iterator) is None:
+            function(iterator, loader, *rest, **named)
+            return
+        begun = self._begin_epoch(iterator)
+        try:
+            function(iterator, loader, *rest, **named)
+        finally:
+            self._end_epoch(iterator, loader, begun)
 
-    def _epoch(self, function: Any, is_new: bool) -> Any:
+    def _begin_epoch(self, iterator: Any) -> int:
+        self._session.begin_epoch(iterator)
+        begun = _now()
+        self._loop.end(begun)
+        self._session.thread.work = iterator
+        return begun
+
+    def _end_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
+        self._session.loader_number(loader, iterator)  # part of the work: it may ask the dataset for its length
+        self._session.thread.work = None
+        self.note_epoch(iterator, loader, begun)
+
+    @hook
+    def next(self, function: Any, iterator: Any) -> Any:
+        """``__next__`` of all iterators."""
         session, loop = self._session, self._loop
-
-        def begin_epoch(iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
-            thread = session.thread
-            is_recorded = session.is_recorded(loader) if is_new else number_of(iterator) is not None
-            if thread.work is not None or not is_recorded:
-                with without_frame:
-                    function(iterator, loader, *rest, **named)
-                return
-            session.begin_epoch(iterator)
-            begun = _now()
-            loop.end(begun)
-            with without_frame:
-                try:
-                    thread.work = iterator
-                    function(iterator, loader, *rest, **named)
-                finally:
-                    session.loader_number(loader, iterator)  # part of the work: it may ask the dataset for its length
-                    session.thread.work = None
-                    self.note_epoch(iterator, loader, begun)
-
-        return begin_epoch
-
-    def next(self, function: Any) -> Any:
-        """Return the hook for ``__next__`` of all iterators."""
-        session, recorder, limit, loop = self._session, self._session.recorder, self._limit, self._loop
-
-        def __next__(iterator: Any) -> Any:  # noqa: N807 # torch's name
-            thread = session.thread
-            outer = thread.work
-            if outer is not None or number_of(iterator) is None:
-                was_nested = thread.nested
-                with without_frame:
-                    try:
-                        thread.nested = was_nested or (outer is not None and outer is not iterator)
-                        return function(iterator)
-                    finally:
-                        session.thread.nested = was_nested
-            cached = limit.cached()
-            came = 0
-            begun = _now()
-            loop.end(begun)
-            if cached is not None:
-                recorder.ring().write(Kind.WAIT, 0, 2, begun, loop.begin(), -1, -1)
-                return cached[0]
-            device = self._device or self._find_device()
+        thread = session.thread
+        outer = thread.work
+        if outer is not None or number_of(iterator) is None:
+            was_nested = thread.nested
+            try:
+                thread.nested = was_nested or (outer is not None and outer is not iterator)
+                return function(iterator)
+            finally:
+                session.thread.nested = was_nested
+        cached = self._limit.cached()
+        came = 0
+        begun = _now()
+        loop.end(begun)
+        if cached is not None:
+            session.recorder.ring().write(Kind.WAIT, 0, 2, begun, loop.begin(), -1, -1)
+            return cached[0]
+        device = self._device or self._find_device()
+        if device is not None:
+            device.wait_begins()
+        try:
+            thread.work = iterator
+            batch = function(iterator)
+            came = 1
+            self._limit.count(batch)
+            return batch
+        finally:
+            session.thread.work = None
+            iteration, number = delivered_batch(iterator)
+            ended = loop.begin()
+            session.recorder.ring().write(Kind.WAIT, 0, came, begun, ended, iteration, number)
             if device is not None:
-                device.wait_begins()
-            with without_frame:
-                try:
-                    thread.work = iterator
-                    batch = function(iterator)
-                    came = 1
-                    limit.count(batch)
-                    return batch
-                finally:
-                    session.thread.work = None
-                    place = delivered_batch(iterator)
-                    ended = loop.begin()
-                    recorder.ring().write(Kind.WAIT, 0, came, begun, ended, *place)
-                    if device is not None:
-                        device.wait_ends(place[0], place[1] if came else -1, begun, ended)
-
-        return __next__
+                device.wait_ends(iteration, number if came else -1, begun, ended)

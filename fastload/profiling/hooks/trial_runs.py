@@ -19,6 +19,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ...errors import ConfigError
+
 if TYPE_CHECKING:
     from ..trials import Choice
 
@@ -57,7 +59,7 @@ class TrialRuns:
         self._process = os.getpid()
 
     def run(self) -> None:
-        """Run them, unless that was done, or this process was forked from the one that was to do it."""
+        """Run the trials; does nothing the second time, and in processes that were forked from this one."""
         if os.getpid() != self._process:
             return
         self._process = -1
@@ -93,13 +95,13 @@ class TrialRuns:
                 os.dup2(nothing, descriptor)
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 # the script's may write elsewhere
             self._unhook()
+            from ...tune.search import in_a_line
+
             with_threads: _WithThreads | None = None
             try:
                 found, with_threads = _without_workers(loader)
-            except _NotPossible as why:
-                found = {"reason": str(why)}
             except Exception as error:
-                found = {"reason": f"{type(error).__name__}: {error}"[:200]}
+                found = {"reason": in_a_line(error)[:200]}
             os.write(writing, json.dumps(found).encode() + b"\n")  # less than a pipe holds
             tried = {} if with_threads is None else with_threads()  # may hang, or end the process
             os.write(writing, json.dumps(tried).encode() + b"\n")
@@ -125,10 +127,6 @@ def _read_answer(reading: int) -> dict[str, Any]:
     return found if len(lines) > 1 else {"reason": reason, **found}
 
 
-class _NotPossible(Exception):
-    """Why nothing can be tried."""
-
-
 def _without_workers(loader: Any) -> tuple[dict[str, Any], _WithThreads | None]:
     """Return for each choice the processor time of some batches, in ns, of the same samples; and the next trials."""
     import random  # not before the script, which may have a module of that name
@@ -141,9 +139,9 @@ def _without_workers(loader: Any) -> tuple[dict[str, Any], _WithThreads | None]:
     torch.set_num_threads(1)  # as in a worker
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset):
-        raise _NotPossible("an IterableDataset cannot be asked for a sample again")
+        raise ConfigError("an IterableDataset cannot be asked for a sample again")
     if loader.batch_size is None and loader.batch_sampler is None:
-        raise _NotPossible("the dataset makes its batches itself")
+        raise ConfigError("the dataset makes its batches itself")
     draw = random.Random(0)
     size = _batch_size(loader, draw)
     indices = [draw.randrange(len(dataset)) for _ in range(size * (_MOST_ROUNDS + 1))]
@@ -203,11 +201,12 @@ def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iter
     if choice.fuse is True and "torchvision" not in sys.modules:  # importing it takes longer than all trials
         raise ValueError("the script does not use torchvision")
     from ...engine.fusing import possible_plan
+    from ...spec import spec_of
 
     settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
     made: Any = DataLoader(loader.dataset, **common, **settings)
     if choice.fuse is True:
-        plan = possible_plan(made)
+        plan = possible_plan(spec_of(made))
         reason = plan if isinstance(plan, str) else None if plan.fused else plan.reason
         if reason is not None:
             raise ValueError(reason)
@@ -225,7 +224,6 @@ def _with_threads(loader: Any, choice: Choice, size: int) -> dict[str, Any]:
         size: of a batch.
     """
     from ...base.cgroups import processors
-    from ...errors import ConfigError
     from ...tune.search import in_a_line
 
     numbers = {min(processors(), _MOST_THREADS), loader.num_workers}
@@ -242,7 +240,6 @@ def _thread_rounds(loader: Any, choices: list[Choice], size: int) -> dict[Choice
     import multiprocessing
     import random
 
-    from ...errors import ConfigError
     from ...loader import DataLoader
     from ...tune.runner import Runner, setting_of
 

@@ -58,7 +58,7 @@
     const step = rank.steps[number];
     const parts = blame(step).slice(0, 4).map(([state, value]) => `${data.states[state][0]} ${ms(value)}`).join(", ");
     const loop = step.loop_ms === null ? "" : `, the loop took ${ms(step.loop_ms)} ms`;
-    const facts = [step.batch === null ? "" : `batch ${step.batch}`, number < rank.warmup ? "warm-up" : ""].filter(Boolean);
+    const facts = [step.batch === null ? "" : `batch ${step.batch}`, number < rank.num_warmup ? "warm-up" : ""].filter(Boolean);
     const which = facts.length ? ` (${facts.join(", ")})` : "";
     const stall = `stall ${ms(step.stall_ms)} ms${parts ? `: ${parts}` : ""}`;
     return `Step ${number}${which}: waited ${ms(step.wait_ms)} ms${loop}; ${stall}`;
@@ -107,8 +107,8 @@
           brush.strokeRect(x - 1, head, Math.max(wide, 3) + 1, tall);
         }
       }
-      if (rank.warmup > 0 && rank.warmup < steps.length) { // steps that do not count are faint
-        const until = (rank.warmup / steps.length) * room;
+      if (rank.num_warmup > 0 && rank.num_warmup < steps.length) { // steps that do not count are faint
+        const until = (rank.num_warmup / steps.length) * room;
         brush.globalAlpha = 0.6;
         rectangle(left, head, until, tall, "card");
         brush.globalAlpha = 1;
@@ -157,7 +157,7 @@
     const begin = tasks.reduce((least, task) => Math.min(least, task.begun_ms), 0);
     const end = Math.max(ended(steps[steps.length - 1]), begin + 1);
     // At first as many steps as can be told apart, after the warm-up.
-    const first = rank.warmup < steps.length ? rank.warmup : 0;
+    const first = rank.num_warmup < steps.length ? rank.num_warmup : 0;
     let from = first ? steps[first].begun_ms : begin, marked = [];
     let to = clamp(taken(steps[Math.min(steps.length - 1, first + 24)]), from + 1, end);
     const redraw = surface(canvas, ({ brush, paint, rectangle, words, width, height }) => {
@@ -209,16 +209,13 @@
     };
     const zoom = (factor) => view((from + to) / 2 - ((to - from) * factor) / 2, (to - from) * factor);
     const acts = {
-      back: () => view(from - (to - from) * 0.4, to - from), on: () => view(from + (to - from) * 0.4, to - from),
-      in: () => zoom(0.5), out: () => zoom(2), all: () => view(begin, end - begin),
+      earlier: () => view(from - (to - from) * 0.4, to - from),
+      later: () => view(from + (to - from) * 0.4, to - from),
+      "zoom in": () => zoom(0.5),
+      "zoom out": () => zoom(2),
+      "show all": () => view(begin, end - begin),
     };
-    document.querySelectorAll(`button[data-of="${place}"]`).forEach((button) => button.addEventListener("click", acts[button.dataset.do]));
-    canvas.addEventListener("keydown", (event) => {
-      const name = { ArrowLeft: "back", ArrowRight: "on", "+": "in", "=": "in", "-": "out", 0: "all" }[event.key];
-      if (!name) return;
-      acts[name]();
-      event.preventDefault();
-    });
+    document.querySelectorAll(`button[data-of="${place}"]`).forEach((button) => button.addEventListener("click", acts[button.title]));
     let held = null;
     canvas.addEventListener("pointerdown", (event) => { held = event.clientX; canvas.setPointerCapture(event.pointerId); });
     for (const type of ["pointerup", "pointercancel"]) canvas.addEventListener(type, () => { held = null; });

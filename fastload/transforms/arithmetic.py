@@ -1,0 +1,61 @@
+"""What transforms such as Normalize do with each value, as data: torch, Triton and the native library all follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .tensors import in_parts, narrowed, wide_dtype
+
+
+class Operation(IntEnum):
+    """What is done with a value x; "wide" is float64 where the source or the result is float64, else float32."""
+
+    COPY = 0
+    """Nothing: the bits stay."""
+    CAST = 1
+    """Converted to the dtype of the result."""
+    LINE = 2
+    """x * factor + summand, wide; then converted. The kernel of Triton rounds once, torch product and sum each."""
+    MOMENTS = 3
+    """(x - summand) / factor, wide, each rounded; then converted."""
+
+
+class Arithmetic(NamedTuple):
+    """An operation with its numbers."""
+
+    operation: Operation
+    dtype: torch.dtype
+    """Of the result."""
+    via: torch.dtype | None = None
+    """Values are rounded to this dtype first."""
+    factors: tuple[float, ...] = (1.0,)
+    """For each channel, or one for all; and so the summands."""
+    summands: tuple[float, ...] = (0.0,)
+
+    def apply(self, images: Tensor) -> Tensor:
+        """Return the results for images [N, C, H, W]."""
+        if self.operation in (Operation.COPY, Operation.CAST):
+            return images.to(self.dtype)
+        return _apply(images, arithmetic=self)
+
+
+@in_parts
+def _apply(images: Tensor, *, arithmetic: Arithmetic) -> Tensor:
+    operation, dtype, via, factors, summands = arithmetic
+    images = images if via is None else images.to(via)
+    wide = images.to(wide_dtype(images.dtype, dtype))
+    if operation == Operation.MOMENTS:
+        return (wide - _channels(summands, wide)).div_(_channels(factors, wide)).to(dtype)
+    wide = wide * _channels(factors, wide) if wide is images else wide.mul_(_channels(factors, wide))
+    return narrowed(wide.add_(_channels(summands, wide)) if any(summands) else wide, dtype)
+
+
+def _channels(values: Sequence[float], like: Tensor) -> Tensor:
+    """Return [1, C, 1, 1], made on the device: a copy from the host would wait for it."""
+    filled = [torch.full((1,), value, dtype=like.dtype, device=like.device) for value in values]
+    return torch.cat(filled).view(1, -1, 1, 1)
