@@ -97,20 +97,20 @@ def call_action(action: str, target: Target, options: dict[str, Any]) -> Result:
     return result
 
 
-def run_target(verb: Verb, options: Mapping[str, Any], command: list[str]) -> int:
+def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
     """Apply a verb to its target; return the exit status.
 
     Args:
         verb: of the command line.
-        options: of the command line; values that JSON can hold. ``json``: where to write the result. With ``"-"`` a
-            script's standard output goes to standard error, so that it does not mix with the JSON. ``number``: which
-            loader of a script, counted by first iteration.
-        command: the target and its arguments.
+        options: of the command line; values that JSON can hold. ``command``: the target and its arguments. ``json``:
+            where to write the result; with ``"-"`` a script's standard output goes to standard error, so that it does
+            not mix with the JSON. ``number``: which loader of a script, counted by first iteration.
 
     Raises:
         UsageError: the target does not exist or is of the wrong kind, its script iterated over no loader, or the JSON
             cannot be written.
     """
+    command: list[str] = options["command"]
     _check_command(verb, command)
     options = {**options, "command": shlex.join(command)}
     json_to, number = options.get("json"), options.get("number", 1)
