@@ -86,6 +86,3 @@ def pack(options: argparse.Namespace) -> int:
         f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0
-
-
-__all__ = ["EPILOG", "add_options", "pack"]
