@@ -18,6 +18,7 @@ from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
+from ..loader import DataLoader
 from ..sampling.epochs import KnownBatches, repeats_from
 from ..sampling.samplers import as_integer, check_epoch
 from ..spec import Spec, spec_of
@@ -32,7 +33,7 @@ _SEARCHED = 1 << 16
 
 
 def replay(
-    loader: Any, epoch: int, index: Any = None, *, position: int | None = None, transformed: bool = False
+    loader: DataLoader[Any], epoch: int, index: Any = None, *, position: int | None = None, transformed: bool = False
 ) -> Any:
     """Return a sample as it was in an epoch, before collation.
 

@@ -243,7 +243,7 @@ def _check_command(verb: Verb, command: list[str]) -> None:
 
 
 def _object(word: str) -> Target:
-    """Import a module and return an object in it, or what it returns if it is a function.
+    """Import a module and return an object in it, or what it returns if it is a function or a class.
 
     Its loaders are fastload's, also those that it constructs as torch's.
 
@@ -258,7 +258,7 @@ def _object(word: str) -> Target:
     install()
     try:
         found = _find_object(word)
-        if not callable(found) or hasattr(found, "__getitem__"):
+        if not isinstance(found, type) and (not callable(found) or hasattr(found, "__getitem__")):
             return Target(found, word)
         try:
             return Target(found(), f"{word}()")
