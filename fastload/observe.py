@@ -79,6 +79,3 @@ def notify(observers: list[Observer], loader: Any) -> None:
     """Call the observers; they may change the list."""
     for observer in tuple(observers):
         observer(loader)
-
-
-__all__ = ["Listener", "TaskId", "Watch", "listener", "notify", "numbers", "on_construction", "on_iteration"]

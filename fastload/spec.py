@@ -181,6 +181,3 @@ def decodes_late(spec: Spec, fused: Any) -> bool:
 
         opener.why_not()  # cached here, so that forked workers have it
     return late
-
-
-__all__ = ["Spec", "decodes_late", "served_as", "spec_of"]

@@ -48,6 +48,3 @@ def assert_deterministic(
     )
     report.raise_for_difference()
     return report
-
-
-__all__ = ["assert_deterministic"]

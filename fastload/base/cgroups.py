@@ -62,6 +62,3 @@ def processor_quota(proc: Path = PROC, cgroups: Path = CGROUPS) -> float | None:
         if quota not in ("max", "-1"):
             found.append(int(quota) / int(period))
     return min(found, default=None)
-
-
-__all__ = ["CGROUPS", "PROC", "groups_of", "processor_quota", "processors"]

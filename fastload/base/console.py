@@ -55,6 +55,3 @@ def section(title: Any, lines: Iterable[Any], *, indent: int = 2) -> Any:
     texts = (line if not isinstance(line, str) else Text(line) for line in lines)
     head = Text(title, "bold") if isinstance(title, str) else title
     return Group(head, *(Padding(text, (0, 0, 0, indent)) for text in texts))
-
-
-__all__ = ["as_text", "plain_table", "section", "show"]

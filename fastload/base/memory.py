@@ -75,6 +75,3 @@ def in_words(num_bytes: float) -> str:
             break
         num_bytes /= 1024
     return f"{num_bytes:,.0f} {unit}" if unit == "bytes" else f"{num_bytes:,.1f} {unit}"
-
-
-__all__ = ["free_on", "free_on_host", "in_words"]

@@ -64,6 +64,3 @@ def _usual(rich: ModuleType) -> list[Any]:
         rich.TimeElapsedColumn(),
         rich.TextColumn("{task.description}"),
     ]
-
-
-__all__ = ["TerminalBar"]

@@ -55,6 +55,3 @@ def warn_at_users_line(message: str, category: type[Warning] = UserWarning) -> N
         module=there.get("__name__"),
         registry=there.setdefault("__warningregistry__", {}),
     )
-
-
-__all__ = ["users_frame", "warn_at_users_line"]

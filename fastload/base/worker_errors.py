@@ -55,6 +55,3 @@ def error_of(wrapper: ExceptionWrapper) -> BaseException:
     for note in getattr(wrapper, "sample_notes", ()):
         add_note(found, note)
     return found
-
-
-__all__ = ["error_of", "wrap_exception"]

@@ -38,6 +38,3 @@ class IdleSlots:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
-
-
-__all__ = ["IdleSlots"]

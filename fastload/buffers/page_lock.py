@@ -200,6 +200,3 @@ class PageLock:
     def keeps(self, address: int) -> bool:
         """Whether a mapping is to be left as it is, since the interpreter ends and a device may still be reading it."""
         return address in self._locked and self._is_finalizing()
-
-
-__all__ = ["CudaPages", "NoPages", "PageLock", "Pages", "pages_of"]

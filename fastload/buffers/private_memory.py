@@ -56,6 +56,3 @@ class PrivateMemory:
         """See :class:`.slots.Memory`."""
         self._buffers.clear()
         self.is_open = False
-
-
-__all__ = ["PrivateMemory"]

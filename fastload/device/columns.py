@@ -474,19 +474,3 @@ def _same(one: Any, other: Any) -> bool:
 def _not_kept(path: str, what: str) -> str:
     where = f"{path!r} of a batch" if path else "a batch"
     return f"resident data is made of dense tensors and strings, and {where} is of type {what}; resident=None loads it"
-
-
-__all__ = [
-    "Columns",
-    "ListColumn",
-    "Place",
-    "Residents",
-    "Rows",
-    "TensorColumn",
-    "TooLarge",
-    "bytes_of",
-    "check_alike",
-    "check_can_reside",
-    "rows_of",
-    "split",
-]

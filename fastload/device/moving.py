@@ -315,6 +315,3 @@ def _channels_last(leaf: Any) -> Any:
 
 def _in_words(layout: dict[str, Any]) -> str:
     return ", ".join(f"{path or 'the batch'}: {shape} of {dtype}" for path, (shape, dtype, _) in layout.items())
-
-
-__all__ = ["Backlog", "Moved", "Mover"]

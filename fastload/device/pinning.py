@@ -116,6 +116,3 @@ def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:
     if observe.listener is not None:
         pin = observe.listener.pinning(source, pin)
     return PinnedAhead(source, pin, f"in pin memory thread for device {index}")
-
-
-__all__ = ["PinnedAhead", "pinned_ahead"]

@@ -428,16 +428,3 @@ def check_paths(name: str, paths: object) -> tuple[Key, ...]:
         if isinstance(path, bool) or not isinstance(path, (str, int)):
             raise ConfigError(f"{name} must hold keys or places, as 'lengths' or 1, got {path!r}")
     return tuple(paths)
-
-
-__all__ = [
-    "DeviceAhead",
-    "Mover",
-    "Prefetched",
-    "check_count",
-    "check_device_arguments",
-    "check_paths",
-    "device_stage",
-    "mover_of",
-    "prefetch",
-]

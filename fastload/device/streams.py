@@ -235,6 +235,3 @@ def device_of(device: torch.device | str | int) -> torch.device:
 def device_or_cpu(device: Any) -> torch.device:
     """Return a loader's device; the CPU where it was given none."""
     return torch.device("cpu") if device is None else device_of(device)
-
-
-__all__ = ["DeviceStreams", "Event", "Streams", "device_of", "device_or_cpu", "keep_in_children", "streams_of"]

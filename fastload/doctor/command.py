@@ -189,6 +189,3 @@ def to_json(version: str, found: Sequence[tuple[str, Finding]]) -> str:
     listed = [{"section": section, **finding._asdict()} for section, finding in found]
     ok = not any(finding.state == "broken" for _, finding in found)
     return json.dumps({"version": 1, "fastload": version, "ok": ok, "findings": listed}, indent=2)
-
-
-__all__ = ["examine", "examine_and_print", "page", "run_probes", "summary", "to_json"]

@@ -60,6 +60,3 @@ def build_tools() -> str:
     """Return the command that installs what building the native library needs; words, where it is not known."""
     words = "install a C compiler and the headers of libjpeg-turbo 2.0 or later"
     return next((command for name, command in _BUILD_TOOLS.items() if shutil.which(name) is not None), words)
-
-
-__all__ = ["Finding", "State", "build_tools", "pip"]

@@ -490,6 +490,3 @@ class Delivery:
         num_samples = 1 if self._spec.iterable else pending.num_rows - len(left_out)
         self._counts.count(num_samples, reason and (self._spec.whole_reason or reason))
         return batch
-
-
-__all__ = ["Delivery"]

@@ -121,6 +121,3 @@ def _way_to_device(spec: Spec, statistics: Statistics, page_lock: Any) -> str:
     if page_lock is None or page_lock.outcome is None:
         return ", through a staging copy: they do not lie in slots"
     return f", through a staging copy: {page_lock.refused}" if page_lock.refused else ", from page-locked slots"
-
-
-__all__ = ["explain", "facts"]

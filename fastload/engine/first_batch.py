@@ -57,6 +57,3 @@ def batch_on_host(loader: Any, epochs: Epochs) -> tuple[Any, Callable[[int], Dra
             owner.epoch = epoch
     keys: BatchKeys = batch_keys(spec, iteration.source.shard, iteration.base_seed)
     return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))
-
-
-__all__ = ["batch_on_host"]

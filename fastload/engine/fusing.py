@@ -230,17 +230,3 @@ def _makers(decoder: str) -> dict[str, Any]:
 
     rows = make_decoder("auto" if decoder == "nvjpeg" else decoder)
     return {"rows": rows, "native_blocks": native.available("arrays")}
-
-
-__all__ = [
-    "check_can_fuse",
-    "decoder_of",
-    "decodes",
-    "does_steps",
-    "fused_of",
-    "images_in_words",
-    "named_plan",
-    "plan_of",
-    "possible_plan",
-    "why_not_there",
-]

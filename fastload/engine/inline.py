@@ -15,7 +15,8 @@ from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
 from ..spec import Spec
 from ..work import Batch, Counts, EpochWork, Replica, Shard
-from ..workers.fetch import Fetcher, Job
+from ..workers.fetch import Fetcher
+from ..workers.samples import Job
 
 
 class InlineSource:
@@ -150,6 +151,3 @@ class InlineSource:
             decoded = self._fetcher.decoded()
             if decoded:
                 self._counts.count_decoded(decoded)
-
-
-__all__ = ["InlineSource"]

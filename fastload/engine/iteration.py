@@ -365,6 +365,3 @@ def _compare_ranks(spec: Spec, loader: Any) -> None:
         from ..sampling.agreement import compare_ranks
 
         compare_ranks(sampler, loader.state_dict())
-
-
-__all__ = ["Iteration"]

@@ -235,6 +235,3 @@ def _results(source: Any) -> Iterator[Any]:
         except StopIteration:
             return
         yield batch.result()
-
-
-__all__ = ["columns_of", "read_once"]

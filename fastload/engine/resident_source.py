@@ -334,6 +334,3 @@ def _bytes_at_once(spec: Spec, known: KnownBatches | None, device: torch.device)
     if known is None and any(type(sampler).__module__ != compat.SAMPLER_MODULE for sampler in samplers):
         return 0  # it may look at what the loop has done with the batch before
     return _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE
-
-
-__all__ = ["ResidentSource"]

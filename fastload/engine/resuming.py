@@ -176,6 +176,3 @@ def _drawn_at_once(batches: Any) -> Iterator[Any]:
     if type(batches) is BatchSampler:
         batches = BatchSampler(list(batches.sampler), batches.batch_size, batches.drop_last)
     yield from list(batches) if isinstance(batches, RandomSampler) else batches
-
-
-__all__ = ["Replicas", "base_seed_drawn", "read_again", "rest_of_index_batches", "resume_randomness"]

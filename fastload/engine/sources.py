@@ -17,8 +17,8 @@ from ..keys import seeding
 from ..sampling.epochs import repeats_from
 from ..spec import Spec, decodes_late
 from ..work import Counts, Shard, slots_in_flight
-from ..workers.fetch import Job
 from ..workers.pool import Pool, memory_kind, start_workers
+from ..workers.samples import Job
 from .delivery import Delivery
 
 if TYPE_CHECKING:
@@ -162,6 +162,3 @@ def make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transfo
         error_policy=error_policy,
     )
     return job, tail
-
-
-__all__ = ["Opened", "Origin", "Runtime", "make_job", "open_source"]

@@ -94,6 +94,3 @@ def statistics_of(loader: Any) -> Statistics:
         decoded=dict(counts.decoded),
         waited_s=counts.waited_ns / 1e9,
     )
-
-
-__all__ = ["Statistics", "statistics_of"]

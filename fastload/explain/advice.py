@@ -95,6 +95,3 @@ def gains(before: Sequence[float], tried: Mapping[str, tuple[Sequence[float], st
         if after and 0.0 < _WORTH * max(after) <= min(before)
     ]
     return sorted(found, key=lambda gain: -gain.factor)
-
-
-__all__ = ["SAMPLES", "Gain", "advice_for", "gains"]

@@ -45,5 +45,3 @@ make the samples of that loader cheaper, measured on 64 of them.""",
     add_options=add_options,
     action="fastload.explain.command:explain",
 )
-
-__all__ = ["VERB"]

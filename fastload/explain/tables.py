@@ -103,6 +103,3 @@ def _advice(loader: DataLoader[Any]) -> Any:
         return section(title, list(advice_for(loader)))
     except (Exception, SystemExit) as error:  # of the user's code; the tables are right all the same
         return section(title, [Text(f"none, because loading a sample fails: {one_line(error)}", "yellow")])
-
-
-__all__ = ["print_tables", "table_of_dataset", "table_of_loader"]

@@ -73,6 +73,3 @@ def preserved_global_generators() -> Iterator[None]:
         yield
     finally:
         saved.restore()
-
-
-__all__ = ["VisitingSeeder", "preserved_global_generators"]

@@ -122,6 +122,3 @@ def profile(
     if not isinstance(warmup, int) or warmup < 0:
         raise ConfigError(f"warmup must be an integer of at least 0, got {warmup!r}")
     return Recording(loader, folder, level, warmup)
-
-
-__all__ = ["Recording", "profile"]

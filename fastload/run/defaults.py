@@ -154,7 +154,3 @@ class Defaults:
         if self.changed:
             said = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
             error.add_note(f"defaults set by {VARIABLE}, fastload run or fastload.install(): {said}")
-
-
-__all__ = ["FLAGS", "FLAG_WORDS", "OPTIONS", "VARIABLE", "Defaults", "as_text", "own_argument_names", "read_text"]
-__all__ += ["values_of"]

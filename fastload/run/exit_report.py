@@ -56,6 +56,3 @@ class ExitReport:
 
 def _number(count: int, noun: str, plural: str = "s") -> str:
     return f"{count} {noun}{'' if count == 1 else plural}"
-
-
-__all__ = ["ExitReport", "start"]

@@ -106,6 +106,3 @@ def _line_of_user() -> str:
     file = frame.f_code.co_filename
     near = os.path.relpath(file)
     return f"{file if near.startswith(os.pardir) else near}:{frame.f_lineno}"
-
-
-__all__ = ["ScriptLoaders", "start"]

@@ -315,7 +315,3 @@ def why_not_spawned(script: str | None) -> str | None:
     if any(isinstance(one, ast.Name) and one.id == "__name__" for test in tests for one in test):
         return None
     return "the script has no `if __name__ == '__main__':`, so a process started by spawn would run it again"
-
-
-__all__ = ["VARIABLE", "Result", "Target", "UsageError", "Verb", "add_json_option", "call_action", "positive"]
-__all__ += ["run_target", "script_words", "signals_passed_on", "why_not_spawned"]

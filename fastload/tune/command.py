@@ -167,5 +167,3 @@ runs unmodified up to its first batch, and ends there: nothing is trained.""",
     add_options=add_options,
     action="fastload.tune.command:tune",
 )
-
-__all__ = ["VERB", "Found", "chosen", "loaders_in", "names_in_stack"]

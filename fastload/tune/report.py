@@ -187,6 +187,3 @@ def _duration(seconds: float) -> str:
         if seconds * scale >= 1 or unit == "µs":
             break
     return f"{seconds * scale:.3g} {unit}"
-
-
-__all__ = ["TuneReport"]

@@ -69,6 +69,3 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
         notes=notes,
         command=command,
     )
-
-
-__all__ = ["tune"]

@@ -337,6 +337,3 @@ def _count(iterator: Iterator[Any], begun: float, seconds: float) -> tuple[int, 
 
 def _less(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
-
-
-__all__ = ["Runner", "name_of", "refused", "setting_of", "sized"]

@@ -268,6 +268,3 @@ def _is_faster(ratios: list[float]) -> bool:
 def in_a_line(error: BaseException) -> str:
     """Return an error in one line; without the remedy if it refuses a setting."""
     return str(error).partition(". ")[0] if isinstance(error, ConfigError) else one_line(error)
-
-
-__all__ = ["Interval", "Measure", "Outcome", "Search", "Slice", "Trial", "in_a_line", "median_interval"]

@@ -134,6 +134,3 @@ def candidates(stage: Stage, best: Setting, machine: Machine) -> list[Setting]:
         return []  # batches are gathered in next(), whatever the workers
     found = dict.fromkeys(stage(best, machine))
     return [one for one in found if one != best and not machine.left_out & {*one.changes(best).items()}]
-
-
-__all__ = ["STAGES", "Machine", "Setting", "Stage", "as_call", "as_options", "candidates"]

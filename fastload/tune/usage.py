@@ -64,6 +64,3 @@ def _descendants() -> Iterator[int]:
             children = [int(one) for one in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
             yield from children
             waiting += children
-
-
-__all__ = ["memory", "processor_seconds", "scheduled_seconds"]

@@ -69,5 +69,3 @@ iterates first.""",
     add_options=add_options,
     action="fastload.verification.command:verify",
 )
-
-__all__ = ["VERB"]

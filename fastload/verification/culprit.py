@@ -243,6 +243,3 @@ def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _with_inner(constant)
-
-
-__all__ = ["causes_in", "find_culprit", "first_that_differs"]

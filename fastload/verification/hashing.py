@@ -179,6 +179,3 @@ def _content_of(value: object) -> tuple[str, Any]:
         return PICKLED + name, pickle.dumps(value, protocol=5)
     except Exception as error:  # whatever the user's class raises
         return f"{PICKLED}{name} (pickling failed: {error}; its repr was compared)", repr(value).encode()
-
-
-__all__ = ["PICKLED", "BatchHashes", "Leaf", "digest_of", "hash_batch", "leaves"]

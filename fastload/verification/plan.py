@@ -157,6 +157,3 @@ def plan_iterable_checks(methods: Sequence[Method]) -> list[PlannedCheck]:
             pairs.append((replace(one, method="spawn"), one))
         made += [PlannedCheck(name="replicas", setting=setting, reference=reference) for setting, reference in pairs]
     return made + _against_torch("torch's samples", process)
-
-
-__all__ = ["METHODS", "REFERENCE", "Method", "PlannedCheck", "Setting", "plan_checks", "plan_iterable_checks"]

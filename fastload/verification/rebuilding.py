@@ -112,6 +112,3 @@ def _is_shared(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(type(item) in _PLAIN for item in value))
-
-
-__all__ = ["arguments_of", "build", "with_copied_parts"]

@@ -197,6 +197,3 @@ def with_index(subject: Subject, setting: Setting, num_batches: int, found: Diff
         return replace(found, position=sum(map(len, rows[:-1])) + found.row, index=repr(rows[-1][found.row]))
     except (Exception, SystemExit):  # of a sampler of the user's that cannot be iterated again
         return found
-
-
-__all__ = ["Record", "first_difference", "pickled_kinds", "record", "undisturbed", "with_index"]

@@ -192,6 +192,3 @@ class VerifyReport:
                 title = next((one for one in reasons if kind == "error" and one.startswith(begin)), None)
                 reasons.setdefault(title or f"{kind}: {check.reason}", []).append(f"{check.name}: {check.setting}")
         return reasons
-
-
-__all__ = ["Check", "Culprit", "Difference", "NotDeterministic", "Verdict", "VerifyReport"]

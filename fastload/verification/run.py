@@ -232,6 +232,3 @@ class _Run:
             if setting.world_size == 1 and not self._ranks_share_this_order:
                 return "this loader's order cannot be divided among ranks: ranks are compared with each other"
         return None
-
-
-__all__ = ["verify", "verify_subject"]

@@ -145,6 +145,3 @@ def label_of(value: Any) -> str:
     if not text or " at 0x" in text:
         text = name if hasattr(value, "__qualname__") else f"{name}()"
     return text if len(text) <= 100 else text[:97] + "..."
-
-
-__all__ = ["Stage", "find_stages", "inner_stages", "label_of", "without"]

@@ -314,6 +314,3 @@ def _torch_loader(arguments: dict[str, Any]) -> Any:
     loader = object.__new__(TorchDataLoader)
     init(loader, **{name: value for name, value in arguments.items() if name in names})
     return loader
-
-
-__all__ = ["Edit", "Subject", "subject_of"]

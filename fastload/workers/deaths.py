@@ -49,6 +49,3 @@ def died(worker_id: int, process: BaseProcess, item: WorkItem | None) -> WorkerD
 def _shortened(samples: tuple[object, ...]) -> str:
     shown = [repr(sample)[:40] for sample in samples[:8]]
     return ", ".join(shown) + (f", ... {len(samples)} in all" if len(samples) > 8 else "")
-
-
-__all__ = ["died"]

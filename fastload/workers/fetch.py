@@ -233,6 +233,3 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
         except DoesNotFit:
             pass
     return SAMPLES, 0, samples
-
-
-__all__ = ["Fetcher", "Job", "Result", "Sink"]

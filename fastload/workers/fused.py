@@ -154,6 +154,3 @@ class FusedLoader:
             return generation, sink.write_rows(layout, item, write)
         except DoesNotFit:
             return loaded if isinstance(loaded, list) else loaded.copied().samples()
-
-
-__all__ = ["Fused", "FusedLoader", "FusedSamples"]

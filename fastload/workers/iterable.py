@@ -101,6 +101,3 @@ def _raising(error: Exception) -> Iterator[Any]:
         raise error
 
     return map(fail, [None])
-
-
-__all__ = ["IterableReplica"]

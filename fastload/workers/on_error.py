@@ -332,19 +332,3 @@ def _integers(indices: Any) -> Sequence[int] | npt.NDArray[np.int64] | None:
     if values.ndim != 1 or (values.dtype.kind not in "iu" and len(values)):
         return None
     return values.astype(np.int64, copy=False)
-
-
-__all__ = [
-    "ATTEMPTS",
-    "ErrorPolicy",
-    "FailedSample",
-    "Failure",
-    "FailureLog",
-    "PassFailures",
-    "check_on_error",
-    "error_policy_of",
-    "failure_of",
-    "file_of",
-    "name_sample",
-    "plain",
-]

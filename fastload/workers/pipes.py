@@ -209,6 +209,3 @@ class PipeSink:
         if generation and generation not in self._layouts:
             self._layouts[generation] = pickle.loads(encoded)
         return WorkItem(*fields)
-
-
-__all__ = ["PipeSink", "Pipes"]

@@ -26,7 +26,8 @@ from torch._utils import ExceptionWrapper
 from ..buffers.layout import Layout
 from ..buffers.slots import SlotPool
 from ..work import WorkItem
-from .fetch import Job, Result
+from .fetch import Result
+from .samples import Job
 
 if TYPE_CHECKING:
     from ..spec import Spec
@@ -164,14 +165,3 @@ def let_interrupts_through_in_worker() -> None:
     """
     if _held is not None and _held._let_through():
         raise KeyboardInterrupt
-
-
-__all__ = [
-    "GRACE",
-    "WORKER_MODULES",
-    "HeldInterrupts",
-    "Pool",
-    "let_interrupts_through_in_worker",
-    "memory_kind",
-    "start_workers",
-]

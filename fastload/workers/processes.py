@@ -35,8 +35,9 @@ from ..errors import WorkerDied
 from ..spec import Spec
 from ..work import WorkItem
 from .deaths import died
-from .fetch import Job, Result
+from .fetch import Result
 from .pool import GRACE, HeldInterrupts
+from .samples import Job
 from .transport import MAX_PACKET, Packets, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
 
@@ -312,6 +313,3 @@ def _pidfd(process: BaseProcess) -> int | None:
 def _writable(payload: Any) -> Buffer:
     found: Buffer = np.frombuffer(payload, dtype=np.uint8)
     return found if found.flags.writeable else found.copy()
-
-
-__all__ = ["ProcessPool"]

@@ -253,6 +253,3 @@ def stopped(dataset: object) -> DatasetError:
         f"{type(dataset).__name__}.__getitem__ raised StopIteration, which would end the epoch early and lose the "
         "rest of it; raise IndexError or another error, or make it an IterableDataset"
     )
-
-
-__all__ = ["Job", "SampleLoader", "stopped"]

@@ -86,6 +86,3 @@ def _one(loader: _Samples, index: Any, identity: int, epoch: int) -> Any:
             "use on_error='raise'"
         )
     return samples[0]
-
-
-__all__ = ["instead_of", "one_by_one"]

@@ -37,7 +37,8 @@ from ..keys.seeding import Keys, Seeder
 from ..spec import Spec
 from ..work import WorkItem
 from . import routing
-from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result
+from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Result
+from .samples import Job
 
 _GRACE = 5.0
 
@@ -333,6 +334,3 @@ class ThreadPool:
                 stacklevel=2,
             )
         self.slots.end(all_ended=not stuck)
-
-
-__all__ = ["ThreadPool"]

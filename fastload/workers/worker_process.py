@@ -38,10 +38,10 @@ from .fetch import (
     UNSENDABLE,
     WHOLE,
     Fetcher,
-    Job,
     Result,
 )
 from .pool import let_interrupts_through_in_worker
+from .samples import Job
 from .transport import MAX_PACKET
 
 # From glibc's malloc.h.
