@@ -32,8 +32,8 @@ from typing import Any, NoReturn
 from .inject import put_first
 from .run.targets import UsageError, Verb, run_target, script_words
 
-# A verb gets its own options and the command that follows them, and returns the exit status.
-Handler = Callable[[argparse.Namespace, list[str]], int]
+# A verb gets its own options, and in ``options.command`` what follows them; it returns the exit status.
+Handler = Callable[[argparse.Namespace], int]
 
 _RUN_EPILOG = """\
 examples:  fastload run train.py --epochs 3
@@ -61,9 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, unknown = parser.parse_known_args(own)
     if unknown:
         _refuse(verbs[options.verb], unknown[0])
+    options.command = command
     handler: Handler = options.handler
     try:
-        status = handler(options, command)
+        status = handler(options)
         print(end="", flush=True)  # standard output may be closed
         return status
     except (UsageError, ConfigError) as error:
@@ -139,10 +140,10 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         return added
 
     def add_target(verb: Verb) -> None:
-        def handler(options: argparse.Namespace, command: list[str]) -> int:
+        def handler(options: argparse.Namespace) -> int:
             _check_default_arguments()
             given = {name: value for name, value in vars(options).items() if name != "handler"}
-            return run_target(verb, given, command)
+            return run_target(verb, given)
 
         handler.__name__, handler.__doc__ = verb.name, verb.description
         verb.add_options(add(handler, verb.summary, verb.epilog(), "(SCRIPT | -m MODULE | MODULE:NAME)"))
@@ -152,9 +153,13 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     add_target(VERIFY)
     of_profile.add_options(add(profile, "record a script, and say what its data cost", of_profile.EPILOG, program))
     of_whatif.add_options(add(whatif, "predict what a change would bring to a recorded script", of_whatif.EPILOG))
-    of_profile.add_report_options(add(report, "show again what fastload profile found", of_profile.REPORT_EPILOG))
-    of_profile.add_compare_options(add(compare, "say what differs between two recordings", of_profile.COMPARE_EPILOG))
-    of_pack.add_options(add(pack, "store a folder of images in a few files, smaller if wanted", of_pack.EPILOG))
+    of_profile.add_report_options(
+        add(of_profile.report, "show again what fastload profile found", of_profile.REPORT_EPILOG)
+    )
+    of_profile.add_compare_options(
+        add(of_profile.compare, "say what differs between two recordings", of_profile.COMPARE_EPILOG)
+    )
+    of_pack.add_options(add(of_pack.pack, "store a folder of images in a few files, smaller if wanted", of_pack.EPILOG))
     add_target(EXPLAIN)
     add_target(TUNE)
     doctor_parser = add(doctor, "check this machine and the installed packages")
@@ -199,7 +204,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def run(options: argparse.Namespace, command: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run a command as it is, with fastload's loader in place of torch's DataLoader.
 
     The script needs no change. Its worker processes and other Python processes that it starts get the same treatment
@@ -218,7 +223,7 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
         environment[VARIABLE] = as_text({**read_text(environment.get(VARIABLE, "")), **given})
     if options.report:
         environment["FASTLOAD_REPORT"] = "1"
-    _become(_program(command), environment)
+    _become(_program(options.command), environment)
 
 
 def _check_default_arguments() -> None:
@@ -235,7 +240,7 @@ def _check_default_arguments() -> None:
         argument_defaults().read_environment()
 
 
-def profile(options: argparse.Namespace, command: list[str]) -> int:
+def profile(options: argparse.Namespace) -> int:
     """Run a script, and say what waiting for data costs it, why, and what a change would bring.
 
     The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
@@ -243,10 +248,10 @@ def profile(options: argparse.Namespace, command: list[str]) -> int:
     """
     from .profiling.command import record_script
 
-    return record_script(options, _program(command, "profile"), command)
+    return record_script(options, _program(options.command, "profile"), options.command)
 
 
-def whatif(options: argparse.Namespace, command: list[str]) -> int:
+def whatif(options: argparse.Namespace) -> int:
     """Predict how fast a recorded script would be with other settings, without running it; or name what helps most.
 
     The recorded run is simulated, first as it was: if the simulation does not reproduce it, nothing is predicted. With
@@ -257,39 +262,15 @@ def whatif(options: argparse.Namespace, command: list[str]) -> int:
     return what_if(options, lambda words: _program(words, "profile"))
 
 
-def report(options: argparse.Namespace, command: list[str]) -> int:
-    """Show a recording again: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
-    from .profiling.command import report as show
-
-    return show(options)
-
-
-def compare(options: argparse.Namespace, command: list[str]) -> int:
-    """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
-    from .profiling.command import compare as compare_recordings
-
-    return compare_recordings(options)
-
-
-def pack(options: argparse.Namespace, command: list[str]) -> int:
-    """Store the images of an ImageFolder tree in a few Arrow files, for slow disks and small CPUs.
-
-    The files' bytes are stored as they are, or images are shrunk and encoded again, or their pixels are stored.
-    """
-    from .pack.command import pack_folder
-
-    return pack_folder(options)
-
-
-def doctor(options: argparse.Namespace, command: list[str]) -> int:
+def doctor(options: argparse.Namespace) -> int:
     """Check Python, the packages, image decoding, devices and system limits; say what is wrong and how to mend it.
 
     The status is 0 if everything that fastload needs works, 1 if something is broken.
     """
     from .doctor.command import examine_and_print
 
-    if command:
-        raise UsageError(f"it takes no arguments, got {' '.join(command)}")
+    if options.command:
+        raise UsageError(f"it takes no arguments, got {' '.join(options.command)}")
     return examine_and_print(as_json=options.json)
 
 

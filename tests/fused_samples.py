@@ -25,6 +25,11 @@ def params_of(one: FusedDataset, indices: Any, ids: Any, epoch: int) -> list[Any
     return found
 
 
+def sample(one: FusedDataset, index: int) -> Any:
+    """Return the sample of an index in epoch 0, where its id is its index."""
+    return one.load([index], [index], 0).samples()[0]
+
+
 def sample_with(one: FusedDataset, index: Any, given: Any) -> tuple[Any, Any]:
     """Return a sample made as ``load`` makes it, with these parameters."""
     leaf, place = one._router.find(index)

@@ -265,7 +265,7 @@ def test_without_a_word_the_commands_are_listed_with_status_2(capsys: Any) -> No
 
 
 def test_an_interrupted_command_ends_with_status_130_and_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def doctor(options: object, command: list[str]) -> int:
+    def doctor(options: object) -> int:
         """Be interrupted."""
         raise KeyboardInterrupt
 
@@ -281,7 +281,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None
     import sys
     from fastload import cli
 
-    def doctor(options, command):
+    def doctor(options):
         "Say much."
         print("words " * 100_000)
         return 0

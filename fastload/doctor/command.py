@@ -30,14 +30,7 @@ _STATE, _NAME = 8, 16
 
 
 def examine_and_print(*, as_json: bool) -> int:
-    """Carry out ``fastload doctor``.
-
-    Args:
-        as_json: print JSON instead of the page.
-
-    Returns:
-        The exit status: 1 if something is broken.
-    """
+    """Carry out ``fastload doctor``; return the exit status: 1 if something is broken."""
     found: list[tuple[str, Finding]] = []
     _show_progress(f"checking {PROBES[0].name} ...")
     for number, (probe, findings) in enumerate(examine(PROBES, f"{__package__}.probes", SECONDS), 1):
@@ -75,15 +68,12 @@ def run_probes(probes: Sequence[Probe]) -> None:
 
 
 def examine(probes: Sequence[Probe], module: str, seconds: float) -> Iterator[tuple[Probe, list[Finding]]]:
-    """Run probes in a child process; in another one after a probe that has ended it, or that hangs.
+    """Run probes in a child process, in another one after a probe that has ended it or hangs; yield what each found.
 
     Args:
         probes: the table.
         module: that has it as ``PROBES``; the child imports it.
         seconds: the time limit of each probe.
-
-    Yields:
-        Each probe, and what it found.
     """
     first = 0
     while first < len(probes):
@@ -157,14 +147,7 @@ def _last_line(errors: IO[bytes]) -> str:
 
 
 def page(title: str, found: Sequence[tuple[str, Finding]], columns: int, *, colored: bool = False) -> Iterator[str]:
-    """Yield the page's lines.
-
-    Args:
-        title: its first line.
-        found: (section, finding), in order.
-        columns: where to wrap; commands are never wrapped, so that they can be copied.
-        colored: use a terminal's colours.
-    """
+    """Yield the page's lines, wrapped at ``columns``; commands are not wrapped, so that they can be copied."""
 
     def style(text: str, code: str) -> str:
         return f"\033[{code}m{text}\033[0m" if colored and code and text else text
@@ -202,12 +185,7 @@ def summary(found: Sequence[Finding]) -> str:
 
 
 def to_json(version: str, found: Sequence[tuple[str, Finding]]) -> str:
-    """Return everything as JSON.
-
-    Returns:
-        ``{"version": 1, "fastload": ..., "ok": ..., "findings": [{"section", "name", "state", "words", "cost",
-        "remedy"}, ...]}``.
-    """
+    """Return everything as JSON: ``{"version": 1, "fastload": ..., "ok": ..., "findings": [...]}``."""
     listed = [{"section": section, **finding._asdict()} for section, finding in found]
     ok = not any(finding.state == "broken" for _, finding in found)
     return json.dumps({"version": 1, "fastload": version, "ok": ok, "findings": listed}, indent=2)

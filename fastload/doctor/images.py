@@ -194,13 +194,11 @@ def _installed_from() -> str:
         text = distribution("fastload").read_text("direct_url.json")
     except PackageNotFoundError:
         text = None
-    if text is None:
-        return "fastload"
-    origin = json.loads(text)
-    url: str = origin["url"]
+    origin = json.loads(text or "{}")
+    url = str(origin.get("url", ""))
     if "vcs_info" in origin:
         url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return "fastload" if url.endswith(".whl") else shlex.quote(f"fastload @ {url}")
+    return "fastload" if not url or url.endswith(".whl") else shlex.quote(f"fastload @ {url}")
 
 
 @functools.cache

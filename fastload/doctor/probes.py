@@ -10,7 +10,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import mmap
-import multiprocessing
 import os
 import platform
 import re
@@ -246,14 +245,6 @@ def cores() -> Iterator[Finding]:
     )
 
 
-def memory() -> Iterator[Finding]:
-    """Ask how much memory is free."""
-    from ..base.memory import free_on_host, in_words
-
-    free = free_on_host()
-    yield Finding("memory", "ok", "the system does not say" if free is None else f"{in_words(free)} free")
-
-
 def memory_files() -> Iterator[Finding]:
     """Create a memory file, as batches are written to."""
     from ..workers.transport import use_packets
@@ -297,14 +288,6 @@ def open_files() -> Iterator[Finding]:
         yield Finding("open files", "ok", words)
 
 
-def start_method() -> Iterator[Finding]:
-    """Ask how worker processes start."""
-    method = multiprocessing.get_start_method()
-    slow = "each worker imports torch and the script"
-    words = "workers start at once, with all imported modules" if method == "fork" else slow
-    yield Finding("start method", "ok", f"{method}: {words}")
-
-
 class Probe(NamedTuple):
     """Looks at one thing."""
 
@@ -341,9 +324,7 @@ PROBES = (
     Probe("Devices", "page-locking", page_locking),
     Probe("Optional", "packages", extras),
     Probe("This machine", "cores", cores),
-    Probe("This machine", "memory", memory),
     Probe("This machine", "memory files", memory_files, needed=True),
     Probe("This machine", "open files", open_files),
-    Probe("This machine", "start method", start_method),
 )
 """All probes, in the order of the page."""

@@ -17,6 +17,7 @@ from ..engine.sources import Origin, make_job
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
+from ..loader import DataLoader
 from ..sampling.epochs import KnownBatches, repeats_from
 from ..sampling.samplers import as_integer, check_epoch
 from ..spec import Spec, spec_of
@@ -31,7 +32,7 @@ _SEARCHED = 1 << 16
 
 
 def replay(
-    loader: Any, epoch: int, index: Any = None, *, position: int | None = None, transformed: bool = False
+    loader: DataLoader[Any], epoch: int, index: Any = None, *, position: int | None = None, transformed: bool = False
 ) -> Any:
     """Return a sample as it was in an epoch, before collation.
 

@@ -1,4 +1,4 @@
-"""A torchvision dataset and its transform -> the same samples, made in fewer and larger pieces.
+"""A torchvision dataset and its transform -> the same samples, made in fewer and larger steps.
 
 ::
 
@@ -8,9 +8,9 @@
     fused.load(indices, ids, epoch, out=rows)
     print(plan)                              # stage, where it runs, why something was not fused
 
-Parameters come from the samples' keys, as those of :mod:`fastload.transforms` do: they depend neither on the executor,
-nor on what is moved to a device, nor on the chunk. What is not known stays as it is: the first unknown transform and
-all after it get what they would have got.
+Parameters come from the samples' keys, like those of :mod:`fastload.transforms`: they do not depend on the decoder, the
+device or the chunk. The first unknown transform and all after it run as they are, and get what they would have got. To
+add a transform, see :mod:`fastload.transforms.sample`; to add a dataset, :func:`fastload.fusion.sources.source_of`.
 """
 
 from .conversions import Values

@@ -126,6 +126,3 @@ class Objects:
             return
         for item in items:
             self._add(item)
-
-
-__all__ = ["Objects", "replaced"]

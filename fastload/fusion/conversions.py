@@ -181,12 +181,7 @@ class Values:
         """Whether each level stays as it is."""
 
     def write(self, pixels: Tensor, out: Tensor) -> None:
-        """Write the values of pixels.
-
-        Args:
-            pixels: [..., C, H, W], uint8, of any strides.
-            out: of the same shape, and the table's dtype.
-        """
+        """Write the values of uint8 pixels, [..., C, H, W], to ``out``, of the same shape and the table's dtype."""
         if pixels.ndim == 4:
             step = max(1, _VALUES_AT_ONCE // max(1, pixels[0].numel()))
             for some, its_out in zip(pixels.split(step), out.split(step), strict=True):
@@ -240,16 +235,3 @@ def _operations(
     for operation, operand in found:
         operation(levels, operand)
     return found if torch.equal(levels.flatten(1), table) else None
-
-
-__all__ = [
-    "CONVERSIONS",
-    "ConvertImageDtype",
-    "FromImage",
-    "PILToTensor",
-    "ToImage",
-    "ToPureTensor",
-    "ToTensor",
-    "Values",
-    "check_conversion",
-]

@@ -121,13 +121,12 @@ class FusedDataset:
         return twin
 
     def follows(self, epoch: int) -> bool:
-        """Look at the dataset again, if this is a new epoch, or its own objects are others than before.
+        """Return whether samples can still be made here, or the dataset must load them itself.
 
-        Returns:
-            Whether its samples can still be made here. If not, the dataset is to load them itself.
+        The dataset is looked at again if this is a new epoch, or if one of its objects is another than before.
 
         Raises:
-            ConfigError: steps of it are done on a device, and are others now.
+            ConfigError: the steps that are done on a device have changed.
         """
         if epoch <= self._seen and self._objects.are_the_same():
             return self.plan.fused
@@ -147,13 +146,6 @@ class FusedDataset:
         else:
             self.plan, self._runners = plan, []
         return plan.fused
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: Any) -> tuple[Any, Any]:
-        """Return the sample of an index as it is in epoch 0, where its id is its index."""
-        return self.load([index], [int(index)], 0).samples()[0]
 
     def load(
         self,
@@ -195,7 +187,7 @@ class FusedDataset:
         for turn, (runner, places, rows) in enumerate(parts):
             # The kernel is asked for the files of each part while the one before it is worked on.
             for coming, its_places, _ in parts[turn + (turn > 0) : turn + 2]:
-                coming.ask_for(its_places)
+                coming.reader.ask_for(its_places)
             which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
             names = indices[which] if isinstance(rows, range) else [indices[row] for row in rows]
             self._make_images(runner, runner.load(places, names, draws.of(which)), rows, images)
@@ -299,6 +291,3 @@ class FusedDataset:
         if runner.dataset.target_transform is not None:
             target = runner.dataset.target_transform(target)
         return image, target
-
-
-__all__ = ["FusedDataset", "Loaded"]

@@ -140,17 +140,17 @@ class DeviceDecoding:
             Exception: what Pillow raises for a file that cannot be decoded, with a note of its index and path.
         """
         samples, *rest = batch
-        parts = [unpacked(sample) for sample in samples]
+        cuts, indices, files = zip(*map(unpacked, samples), strict=True)
 
         def name(error: Exception, place: int) -> None:
-            name_sample(error, self._dataset, parts[place][1])
+            name_sample(error, self._dataset, indices[place])
 
         counts: dict[str, int] = {}
-        images = nvjpeg.decode_batch([data for _, _, data in parts], self._device, counts=counts, name=name)
+        images = nvjpeg.decode_batch(files, self._device, counts=counts, name=name)
         self._count(counts)
         shape = (len(images), 3, *self._size)
         rows = torch.empty(shape, dtype=torch.uint8, device=self._device, memory_format=self._format)
-        for row, image, (cut, _, _) in zip(rows, images, parts, strict=True):
+        for row, image, cut in zip(rows, images, cuts, strict=True):
             row.copy_(made(image, cut))
         return [rows if self._tail is None else self._tail(rows), *rest]
 
@@ -179,7 +179,8 @@ def made(image: Tensor, cut: Cut) -> Tensor:
         (height, width), (rows, columns) = cut.box[2:], cut.size
         rows_first = height - rows > max(0, 2 * (width - columns))
         for size in ((rows, width) if rows_first else (height, columns), cut.size):
-            part = _resized(part, size, cut.interpolation)
+            resized = resize_natively(part[None].float(), size, cut.interpolation, antialias=True)[0]
+            part = (resized + 0.5).floor().clamp(0, 255).to(torch.uint8)  # halves upwards, as Pillow
     part = _part(part, cut.window)
     dims = [dim for dim, flipped in zip((2, 1), cut.flips, strict=True) if flipped]
     return part.flip(dims) if dims else part
@@ -188,11 +189,3 @@ def made(image: Tensor, cut: Cut) -> Tensor:
 def _part(image: Tensor, box: tuple[int, int, int, int]) -> Tensor:
     top, left, height, width = box
     return image[:, top : top + height, left : left + width]
-
-
-def _resized(image: Tensor, size: tuple[int, int], interpolation: str) -> Tensor:
-    resized = resize_natively(image[None].float(), size, interpolation, antialias=True)[0]
-    return (resized + 0.5).floor().clamp(0, 255).to(torch.uint8)  # halves upwards, as Pillow
-
-
-__all__ = ["DeviceDecoding", "EncodedDataset", "made", "packed", "unpacked", "why_not"]

@@ -27,9 +27,8 @@ from .stages import Stages, fits, names_of, size_after, stages_of
 # Columns that the name of a stage may take.
 _WIDEST = 60
 
-
 Tail: TypeAlias = tuple[tuple[SampleTransform, State, str], ...]
-"""The steps of the device, the state before each, and the names of their streams."""
+"""Steps of the device, the state before each, and the names of their streams."""
 
 
 class Yields(NamedTuple):
@@ -73,6 +72,12 @@ class Part:
         return self.pipeline.states[: len(self.steps) + 1]
 
     @property
+    def tail(self) -> Tail:
+        """The steps that are moved, the state before each, and the names of their streams."""
+        first, steps = len(self.steps), self.pipeline.steps
+        return tuple(zip(steps[first:], self.pipeline.states[first:-1], names_of(steps)[first:], strict=True))
+
+    @property
     def stages(self) -> Stages:
         """The stages of these steps."""
         whole = not self.pipeline.rest and (self.moved > 0 or self.states[-1].kind != "PIL")
@@ -89,12 +94,7 @@ class Part:
 
 
 class FusedTail(Compose):
-    """The last steps, batched: draws what the same steps would draw sample by sample.
-
-    Args:
-        transforms: of :mod:`fastload.transforms`.
-        names: of their streams.
-    """
+    """The last steps, batched: draws what the same steps would draw sample by sample, from streams of these names."""
 
     def __init__(self, transforms: Sequence[Transform], names: Sequence[str]) -> None:
         super().__init__(transforms)
@@ -144,8 +144,8 @@ class Plan:
     @property
     def tails(self) -> frozenset[Any]:
         """What identifies the steps of the device, for each part; empty if nothing is moved there."""
-        tails = [_tail(part) for part in self.parts]
-        return frozenset(tuple((step.key, state, name) for step, state, name in tail) for tail in tails if tail)
+        tails = (part.tail for part in self.parts if part.moved)
+        return frozenset(tuple((step.key, state, name) for step, state, name in tail) for tail in tails)
 
     @property
     def calls_user_code(self) -> bool:
@@ -170,7 +170,7 @@ class Plan:
         plan = replace(self, parts=tuple(replace(part, moved=count) for part in self.parts))
         if len(plan.tails) != 1 or plan.yields is None:
             return self, None
-        tail = FusedTail.of(_tail(plan.parts[0]))
+        tail = FusedTail.of(plan.parts[0].tail)
         return (self, None) if tail is None else (plan, tail)
 
     def lines(self) -> Iterator[Line]:
@@ -276,13 +276,6 @@ def _num_moved(part: Part) -> int:
     return len(steps) - first
 
 
-def _tail(part: Part) -> Tail:
-    """Return the moved steps, what each gets, and their names."""
-    first = len(part.steps)
-    steps, states = part.pipeline.steps, part.pipeline.states
-    return tuple(zip(steps[first:], states[first:-1], names_of(steps)[first:], strict=True))
-
-
 def _why_alone(part: Part, place: int) -> str:
     """Return why a step is not done together with others."""
     step, state = part.steps[place], part.states[place]
@@ -312,6 +305,3 @@ def _why_alone(part: Part, place: int) -> str:
     if state.dtype.is_floating_point:
         return f"comes after {type(part.steps[place - 1]).__name__}"
     return "each image is padded by its own size"
-
-
-__all__ = ["FusedTail", "Line", "Part", "Plan", "Yields", "recognise"]

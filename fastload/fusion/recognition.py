@@ -10,7 +10,7 @@ instance whose ``forward`` was replaced, may do anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,12 +57,7 @@ class Pipeline:
 
 
 def recognise_transform(transform: Any, state: State) -> Pipeline:
-    """Return the steps that a transform is.
-
-    Args:
-        transform: a dataset's; None for none.
-        state: what the dataset hands it.
-    """
+    """Return the steps that a dataset's ``transform`` is, None for none; it gets images of this state."""
     members = members_of(transform)
     steps: list[SampleTransform] = []
     states = [state]
@@ -80,19 +75,14 @@ def recognise_transform(transform: Any, state: State) -> Pipeline:
 
 def members_of(transform: Any) -> list[Any]:
     """Return the transforms that a transform is made of, in order; containers of torchvision's are opened."""
-    return [] if transform is None else list(_flattened(transform))
-
-
-def _flattened(transform: Any) -> Iterator[Any]:
+    if transform is None:
+        return []
     if type(transform) not in _CONTAINERS or _changed(transform):
-        yield transform
-        return
+        return [transform]
     members = transform if isinstance(transform, nn.Sequential) else transform.transforms
     if not isinstance(members, (Sequence, nn.Sequential, nn.ModuleList)):
-        yield transform
-        return
-    for member in members:
-        yield from _flattened(member)
+        return [transform]
+    return [inner for member in members for inner in ([None] if member is None else members_of(member))]
 
 
 def is_looked_into(transform: Any) -> bool:
@@ -172,6 +162,3 @@ def _step_of(transform: Any, state: State) -> SampleTransform:
     step.version = version
     check_conversion(step, state)
     return step
-
-
-__all__ = ["Pipeline", "is_looked_into", "members_of", "name_of", "recognise_transform"]

@@ -1,7 +1,4 @@
-"""One leaf at work: its samples through its stages.
-
-In: indices of the leaf, and what each sample is given. Out: images, written into a batch or as they are.
-"""
+"""Makes the images of one leaf of a dataset, stage by stage: written into a batch, or one by one."""
 
 # N samples, C channels, H and W of the images.
 
@@ -17,8 +14,9 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
-from ..images.base import Cut, Data, Decoder, Pixels
+from ..images.base import Data, Decoder
 from ..native import arrays
+from ..native.rows import Cut, Pixels
 from ..transforms.arguments import fill_numbers
 from ..transforms.base import BatchShape
 from ..transforms.compose import stages_of
@@ -84,24 +82,16 @@ class Runner:
         self._values: Values | None = None
         if stages.direct and not self.states[stages.alone].dtype.is_floating_point:
             self._values = Values(self.steps[stages.alone : stages.values], self.states[stages.alone])
-        pairs = zip(self.steps[: stages.head], self.states, strict=False)
-        self._moves = [(place, one) for place, pair in enumerate(pairs) for one in _batched(*pair)]
+        self._moves: list[tuple[int, Any]] = [
+            (place, one) for place in range(stages.head) for one in self.steps[place].batched(self.states[place]) or []
+        ]
+        """Transforms that move pixels of whole arrays, and the places of their steps."""
         self._chain = stages_of([one for _, one in self._moves]) if self._moves and part.source.size is not None else []
         self._native_blocks = native_blocks and len(self._chain) <= 1
         self._native: arrays.BatchWriter | None = None
 
-    def ask_for(self, indices: Sequence[Any]) -> None:
-        """Ask the kernel to read the samples' files ahead, if they are files."""
-        if not isinstance(self.reader, ArrayReader):
-            self.reader.ask_for(indices)
-
     def load(self, indices: Sequence[Any], names: Sequence[Any], draws: Draws) -> Chunk:
-        """Read the files of samples, if they are files, and draw their parameters.
-
-        Args:
-            indices: in the leaf.
-            names: in the whole dataset.
-            draws: of the samples.
+        """Read the files of samples, if they are files, and draw their parameters: see :class:`Chunk`.
 
         Raises:
             OSError: a file cannot be read.
@@ -131,18 +121,13 @@ class Runner:
         else:
             for row, image in enumerate(self._block(chunk).permute(0, 2, 3, 1)):
                 self._write_one(np.ascontiguousarray(image.numpy()), given[row], out[row])
-        if self._values is not None:
-            for place in range(stages.values, len(self.steps)):
-                self._erase(place, given, out)
-
-    def _erase(self, place: int, given: Sequence[Given], out: Tensor) -> None:
-        step = self.steps[place]
-        assert isinstance(step, RandomErasing)
-        for row, values in enumerate(given):
-            box = values[place]
-            if box is not None:
-                top, left, height, width, _ = box
-                out[row, :, top : top + height, left : left + width] = step.values(tuple(out.shape[1:]), box)
+        for place in range(stages.values, len(self.steps)):
+            step = self.steps[place]
+            assert isinstance(step, RandomErasing)
+            for row, values in enumerate(given):
+                if values[place] is not None:
+                    top, left, height, width, _ = box = values[place]
+                    out[row, :, top : top + height, left : left + width] = step.values(tuple(out.shape[1:]), box)
 
     def _write_block(self, chunk: Chunk, values: Values, out: Tensor) -> None:
         """Write the images of an array."""
@@ -221,12 +206,12 @@ class Runner:
         return np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
 
     def image(self, index: Any, data: Data | None) -> PIL.Image.Image:
-        """Return the image that the dataset hands its transform."""
+        """Return the image that the dataset gives its transform."""
         if data is not None:
             return self._rows.image(data)
         assert isinstance(self.reader, ArrayReader)
-        pixels = self.reader.pixels(index)
-        return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        image: PIL.Image.Image = _as(self.reader.pixels(index), "PIL")
+        return image
 
     def each(self, chunk: Chunk, place: int, given: Given) -> Any:
         """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
@@ -265,10 +250,6 @@ class Runner:
             raise
 
 
-def _batched(step: Any, state: Any) -> Any:
-    return step.batched(state) or []
-
-
 def _as(pixels: Pixels, kind: Kind) -> Any:
     """Return pixels as an image of a kind."""
     if kind == "PIL":
@@ -284,6 +265,3 @@ def _tensor(image: Any) -> Tensor:
     pixels = np.array(image) if isinstance(image, PIL.Image.Image) else image
     pixels = pixels[..., None] if pixels.ndim == 2 else pixels
     return torch.from_numpy(pixels).permute(2, 0, 1)
-
-
-__all__ = ["Chunk", "Given", "Runner"]

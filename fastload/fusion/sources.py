@@ -26,8 +26,9 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from ..images import Loader
-from ..images.base import Data, Pixels
+from ..images.base import Data
 from ..late.originals import is_written_in
+from ..native.rows import Pixels
 from ..pack.dataset import PackedImages
 from ..pack.listing import refuse_pipe
 from ..transforms.sample import NotRecognised, State
@@ -37,7 +38,6 @@ _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)
 _MNIST = (datasets.MNIST, datasets.FashionMNIST, datasets.KMNIST, datasets.EMNIST, datasets.QMNIST)
 _PLANES = (datasets.SVHN, datasets.STL10)
 _NESTS = (Subset, ConcatDataset)
-KNOWN: tuple[type, ...] = (*_FOLDERS, PackedImages, *_CIFAR, *_MNIST, *_PLANES)
 
 # What their __getitem__ depends on.
 _RELIED_ON = {
@@ -92,7 +92,7 @@ def source_of(dataset: Any) -> Source:
     Raises:
         NotRecognised: they are not known.
     """
-    base = _base_of(dataset, KNOWN)
+    base = _base_of(dataset, (*_FOLDERS, PackedImages, *_CIFAR, *_MNIST, *_PLANES))
     own = vars(dataset)
     channels, size, files = 3, None, "files"
     if base in _FOLDERS:
@@ -236,22 +236,18 @@ class FileReader:
         # costs a request.
         self._to_ask = _WATCHED
 
-    def path(self, index: Any) -> str:
+    def path(self, index: Any) -> Any:
         """Return where a sample lies."""
-        path: str = self._samples[index][0]
-        return path
+        return self._samples[index][0]
 
     def ask_for(self, indices: Sequence[Any]) -> None:
-        """Ask the kernel to read samples' files ahead, without waiting.
-
-        Does nothing where the system has no such request, and while the files read lately were in memory.
-        """
+        """Ask the kernel to read samples' files ahead, if it can and the files read lately were not in memory."""
         if _advise is None or not self._to_ask:
             return
         for index in indices:
             try:
                 file = os.open(self._samples[index][0], os.O_RDONLY | _NONBLOCK)
-            except Exception:  # data() says what is wrong, in its place
+            except Exception:  # data() raises it, in its place
                 continue
             try:
                 self._to_ask -= self._to_ask > 0
@@ -344,6 +340,9 @@ class ArrayReader:
         self._together = planes.transpose(0, 2, 3, 1)
         self._is_together = self._together.flags.c_contiguous and not planes.flags.c_contiguous
 
+    def ask_for(self, indices: Sequence[Any]) -> None:
+        """Do nothing: the images lie in memory."""
+
     def pixels(self, index: Any) -> Pixels:
         """Return an image: [H, W, C], a view."""
         image: Pixels = self.planes[index]
@@ -386,6 +385,3 @@ class ArrayReader:
         else:
             classes = [classes[index] for index in indices]
         return [int(one[0]) for one in classes] if qmnist else list(map(int, classes))
-
-
-__all__ = ["ArrayReader", "FileReader", "PackReader", "Router", "Source", "reader_of_files", "source_of"]

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..images.base import Box, Cut
 from ..keys.seeding import BATCH, Keys
+from ..native.rows import Box, Cut
 from ..transforms.base import DTYPES, BatchShape
 from ..transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, centre_starts
 from ..transforms.draws import Draws
@@ -50,13 +50,9 @@ class Stages(NamedTuple):
 
 
 def stages_of(source: Source, steps: Sequence[SampleTransform], states: Sequence[State], *, whole: bool) -> Stages:
-    """Return the stages of some steps.
+    """Return the stages of the workers' steps, given the states before each of them and after the last.
 
-    Args:
-        source: where the images come from.
-        steps: those of the workers.
-        states: before each of them, and after the last.
-        whole: no unknown transform follows, and the result is a tensor.
+    ``whole``: no unknown transform follows, and the result is a tensor.
     """
     count = len(steps)
     if not whole or size_after(source, steps) is None:
@@ -136,13 +132,7 @@ def names_of(steps: Sequence[SampleTransform]) -> list[str]:
 
 
 def draws_of(seed: int, epoch: int, ids: Iterable[int]) -> Draws:
-    """Return the draws of samples: those that a batch of them has in the loader.
-
-    Args:
-        seed: the loader's, or its base seed.
-        epoch: 0, 1, ...
-        ids: of the samples, as :func:`fastload.keys.seeding.sample_id` gives them.
-    """
+    """Return the draws that a batch of samples with these ids (:func:`~fastload.keys.seeding.sample_id`) has."""
     names = list(ids)
     key = _key_of(seed, epoch)
     try:
@@ -166,11 +156,7 @@ class Drawing:
         ]
 
     def draw(self, draws: Draws, sizes: Sizes) -> list[Drawn]:
-        """Return the parameters of N samples, for each step.
-
-        Args:
-            draws: of the samples.
-            sizes: of the images that the first step gets.
+        """Return the parameters of N samples, for each step; ``sizes`` are those of the images before the first.
 
         Raises:
             ValueError: an image is too small for a step.
@@ -192,10 +178,7 @@ class Drawing:
 def num_cut(steps: Sequence[SampleTransform], states: Sequence[State], *, through: bool) -> int:
     """Return how many of the first steps a :class:`Cut` can be.
 
-    Args:
-        steps: all.
-        states: before each of them, and after the last.
-        through: continue after the image has become a tensor, as long as pixels only move.
+    ``through``: continue after the image has become a tensor, as long as pixels only move.
     """
     resized = flipped = False
     for place, (step, state) in enumerate(zip(steps, states, strict=False)):
@@ -223,14 +206,13 @@ def num_cut(steps: Sequence[SampleTransform], states: Sequence[State], *, throug
 def cut_of(
     steps: Sequence[SampleTransform], given: Sequence[Any], height: int, width: int, part: Box | None = None
 ) -> Cut | None:
-    """Return the cut that steps are for an image of this size; None if one of them pads it.
+    """Return the cut that steps are for an image of this size, in pixels; None if one of them pads it.
 
     Args:
         steps: as many as :func:`num_cut` says.
         given: the parameters of each.
-        height: of the image, in pixels.
-        width: likewise.
-        part: of what the steps leave, where they resize nothing: all that is needed.
+        height, width: of the image.
+        part: all that is needed of what the steps leave, where they resize nothing.
     """
     box: Box = (0, 0, height, width)
     size: tuple[int, int] | None = None
@@ -266,6 +248,3 @@ def _inside(outer: Box, inner: Box, flips: Sequence[bool]) -> Box:
     if flips[1]:
         top = outer[2] - top - height
     return outer[0] + top, outer[1] + left, height, width
-
-
-__all__ = ["Drawing", "Stages", "cut_of", "draws_of", "fits", "names_of", "num_cut", "size_after", "stages_of"]

@@ -12,8 +12,9 @@
 What a decoder cannot do (CMYK, 16 bits, PNG, damaged files) is done by Pillow, as without fastload, and counted.
 """
 
+from ..native.rows import Box, Cut, Pixels
 from ..pack.dataset import PackedImages
-from .base import Box, Cut, Decoder, Levels, Pixels, Tally, whole
+from .base import Decoder, Levels, Tally, whole
 from .choice import DecoderInfo, Loader, chosen, decode, decoders, make_decoder
 from .nvjpeg import decode_batch
 

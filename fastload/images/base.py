@@ -104,13 +104,7 @@ class Decoder:
         return cut_out(self.image(data), cut)
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """Write the values of the pixels.
-
-        Args:
-            data: a file.
-            cut: the part, size and flips.
-            values: the function of levels.
-            out: [3, height, width] of the window, contiguous, of the table's dtype.
+        """Write the values of an image's pixels to ``out``: [3, height, width] of the cut's window, contiguous.
 
         Raises:
             Exception: as :meth:`image`.
@@ -180,19 +174,3 @@ class Tally:
         with self._lock:
             counts, self._counts = self._counts, {}
         return counts
-
-
-__all__ = [
-    "NO_JPEG",
-    "Box",
-    "Cut",
-    "Data",
-    "Decoder",
-    "Levels",
-    "Pixels",
-    "Tally",
-    "cut_out",
-    "opened",
-    "pillow_name",
-    "whole",
-]

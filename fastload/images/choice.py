@@ -13,8 +13,9 @@ import PIL.Image
 import torchvision
 
 from ..errors import ConfigError
+from ..native.rows import Pixels
 from . import nvjpeg
-from .base import Data, Decoder, Pixels, whole
+from .base import Data, Decoder, whole
 from .native_jpeg import NativeDecoder
 from .torchvision_io import TorchvisionDecoder
 
@@ -152,6 +153,3 @@ class Loader:
 
     def __hash__(self) -> int:
         return hash((Loader, self.decoder))
-
-
-__all__ = ["DECODERS", "DecoderInfo", "Loader", "chosen", "decode", "decoders", "make_decoder"]

@@ -15,9 +15,9 @@ import PIL.Image
 from torch import Tensor
 
 from ..native import jpeg
-from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Status, pixels_of_image, row_of_image
+from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image
 from ..pack.encoding import pixels_of
-from .base import NO_JPEG, Cut, Data, Decoder, Levels, Pixels, cut_out, whole
+from .base import NO_JPEG, Data, Decoder, Levels, cut_out, whole
 
 
 class NativeDecoder(Decoder):
@@ -101,6 +101,3 @@ def _is_bomb(found: jpeg.Size) -> bool:
 
 def _reason(status: Status) -> str:
     return NO_JPEG if status == Status.NOT_JPEG else status.name.lower().replace("_", " ")
-
-
-__all__ = ["NativeDecoder"]

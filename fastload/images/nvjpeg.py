@@ -178,6 +178,3 @@ def why_not() -> str | None:
             raise  # such as out of memory, which may pass
         return f"torchvision does not decode with it: {error}"
     return None
-
-
-__all__ = ["decode_batch", "why_not"]

@@ -16,7 +16,8 @@ import torch
 import torchvision
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from .base import NO_JPEG, Data, Decoder, Pixels, opened
+from ..native.rows import Pixels
+from .base import NO_JPEG, Data, Decoder, opened
 
 # Sizes beyond this are Pillow's to judge.
 _MOST_PIXELS = 1 << 26
@@ -92,6 +93,3 @@ def _decoded(data: Data) -> Pixels:
     file = torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
     pixels: Pixels = decode_jpeg(file, mode=ImageReadMode.RGB).permute(1, 2, 0).contiguous().numpy()
     return pixels
-
-
-__all__ = ["TorchvisionDecoder", "why_left_to_pillow"]

@@ -29,6 +29,10 @@ from .image import is_late, tensor_of
 from .originals import METHODS, Originals, change_of, is_written_in
 from .scope import thread
 
+_tables: dict[tuple[Any, ...], _Table | None] = {}
+"""By default dtype and signatures of transforms."""
+_MOST_TABLES = 64
+
 # All levels in all channels.
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
 
@@ -129,10 +133,6 @@ def _table_of(run: Sequence[Any]) -> _Table | None:
             _tables.clear()
         _tables[key] = _made_table(run)
     return _tables[key]
-
-
-_tables: dict[tuple[Any, ...], _Table | None] = {}
-_MOST_TABLES = 64
 
 
 def _made_table(run: Sequence[Any]) -> _Table | None:
@@ -240,5 +240,3 @@ class _Known:
 
 
 _known = _Known()
-
-__all__ = ["prepare"]

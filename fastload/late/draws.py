@@ -41,7 +41,7 @@ def _random_resized_crop(arguments: dict[str, Any], image: Any) -> Any:
     number = torch.empty(1)
     if resample is None or arguments.get("antialias") is not True or not _is_plain(number):
         return None
-    if not (_is_pair(scale, _NUMBERS) and _is_pair(ratio, _NUMBERS) and _is_pair(size, _INTEGERS)):
+    if not (_is_pair(scale, int, float) and _is_pair(ratio, int, float) and _is_pair(size, int)):
         return None
     low, high = _logarithms(*ratio) if logarithms is None else logarithms.tolist()
     width, height = image.size
@@ -90,11 +90,7 @@ def _random_flip(method: Image.Transpose) -> Draw:
     return flip
 
 
-_NUMBERS = frozenset((int, float))
-_INTEGERS = frozenset((int,))
-
-
-def _is_pair(value: Any, types: frozenset[type]) -> bool:
+def _is_pair(value: Any, *types: type) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and type(value[0]) in types and type(value[1]) in types
 
 
@@ -156,6 +152,3 @@ def _makes_the_same(kind: type, draw: Draw) -> bool:
         torch.set_rng_state(state)
         thread.scope = scope
     return True
-
-
-__all__ = ["Draw", "classes", "draw_of"]

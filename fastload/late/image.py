@@ -58,15 +58,11 @@ class _State:
         """What ``load`` returned."""
 
 
-def _same(view: View) -> View:
-    return view
-
-
 def _cropped(view: View, box: Any) -> View | None:
     if box is None:
         return view
     if not isinstance(box, (tuple, list)):
-        return None  # Pillow looks at some of them in ways of its own
+        return None  # Pillow treats some of them in ways of its own
     try:
         left, upper, right, lower = map(int, map(round, box))
     except (TypeError, ValueError, OverflowError):
@@ -152,7 +148,7 @@ class _Late:
 
     def copy(self) -> Any:
         """See :meth:`PIL.Image.Image.copy`."""
-        made = self._recorded("copy", _same)
+        made = self._recorded("copy", lambda view: view)
         return make_real(self).copy() if made is None else made
 
     __copy__ = copy
@@ -161,7 +157,7 @@ class _Late:
         """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
         known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
-        made = self._recorded("convert", _same, mode) if known and plain else None
+        made = self._recorded("convert", lambda view: view, mode) if known and plain else None
         return make_real(self).convert(mode, *args, **options) if made is None else made
 
     def crop(self, box: Any = None) -> Any:
@@ -218,7 +214,7 @@ class _Late:
         before: _State | None = self.__dict__.get("_late")
         fresh = before is not None and before.sample is None
         state = self._state(method)
-        # Small pixels take the place of their file. And who reads an image twice shall not decode it twice.
+        # Small pixels replace their file, and an image that is read twice is decoded once.
         if state is None or not fresh or _is_small(self, state):
             return None
         return _pixels_of(state, "L" if self._mode == "L" else "RGB")
@@ -387,14 +383,9 @@ def _to_core(state: _State, mode: str) -> Any:
 
 
 def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
-    """Return what a level table makes of a late image: [3, H, W] of the table's dtype.
+    """Return what a table [3, 256] of levels makes of a late image: [3, H, W] of the table's dtype.
 
     None where the image must become real: it is grey, transposed, or was used before.
-
-    Args:
-        image: a late image.
-        table: [3, 256].
-        channels_last: the order of the result in memory.
     """
     state = image._state("__array_interface__") if image._mode == "RGB" else None
     if state is None or state.view.transposed:
@@ -406,6 +397,3 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
         out = torch.empty((3, height, width), dtype=table.dtype, device="cpu")
     state.source.row(state.view.cut, table, out, thread.scope)
     return out
-
-
-__all__ = ["CORE", "ORIGINALS", "LateImage", "LateJpeg", "is_late", "make_real", "make_real_if_small", "tensor_of"]

@@ -57,6 +57,3 @@ def _opener_around(factory: Any) -> Any:
 
     open_late.opens_late = True  # type: ignore[attr-defined]
     return open_late
-
-
-__all__ = ["prepare", "why_not"]

@@ -81,6 +81,3 @@ class Originals:
                 where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
                 return f"{where}.{name}"
         return None
-
-
-__all__ = ["METHODS", "Originals", "change_of", "is_written_in"]

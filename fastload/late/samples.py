@@ -1,7 +1,6 @@
 """Samples made with late decoding: switched on for the calling thread, and no late image left in a sample.
 
-In: a worker that makes samples. Out: the same samples. Pillow is not imported here: a dataset that does not use it pays
-nothing for late decoding.
+Pillow is imported only if the dataset uses it: otherwise late decoding costs nothing.
 """
 
 from __future__ import annotations
@@ -119,6 +118,3 @@ def _slots_of(kind: type) -> list[Any]:
     """Return the descriptors of a class's ``__slots__``, whatever their names were changed to."""
     with_slots = [vars(one) for one in kind.__mro__ if "__slots__" in vars(one)]
     return [value for one in with_slots for value in one.values() if isinstance(value, MemberDescriptorType)]
-
-
-__all__ = ["LateSamples", "settle"]

@@ -1,7 +1,4 @@
-"""The state of late decoding in a thread.
-
-In: a worker that makes a sample. Out: whether images are late, and the list of them. Pillow is not imported here.
-"""
+"""The state of late decoding in a thread: whether images are late, and the list of them. Does not import Pillow."""
 
 from __future__ import annotations
 
@@ -40,14 +37,6 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-
-
-def _forget() -> None:
-    thread.scope = None
-
-
 if hasattr(os, "register_at_fork"):
     # A process that a sample's code forks makes no samples.
-    os.register_at_fork(after_in_child=_forget)
-
-__all__ = ["Scope", "thread"]
+    os.register_at_fork(after_in_child=lambda: setattr(thread, "scope", None))

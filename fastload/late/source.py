@@ -67,8 +67,8 @@ def _read(file: Any, block_bytes: int) -> Source | str:
         blocks.append(block)
 
 
-class _Habit:
-    """Whether recent samples used a file's pixels more than once (two views of each image, say).
+class _RecentUses:
+    """Guesses whether a sample will use a file's pixels more than once, as with two views of each image.
 
     Then one whole decode is cheaper than several partial ones. The guess changes the cost, never the pixels.
     """
@@ -78,24 +78,17 @@ class _Habit:
         self._last = [1]
 
     def begin(self, uses: list[int]) -> bool:
-        """Begin with a file; return whether it will be used more than once. ``uses``: [number of its uses], kept."""
+        """Begin with a file; return the guess. ``uses``: [number of its uses], which is kept."""
         self._score = min(8, self._score + 2) if self._last[0] > 1 else max(0, self._score - 1)
         self._last = uses
         return self._score >= 4
 
 
-_habit = _Habit()
+_recent_uses = _RecentUses()
 
 
 class Source:
-    """A JPEG image that is not decoded yet.
-
-    Args:
-        data: the file, up to its end of image.
-        width: of the image, in pixels.
-        height: in pixels.
-        is_grey: whether it has one channel.
-    """
+    """A JPEG image that is not decoded yet: ``data`` is the file, up to its end of image. Sizes are in pixels."""
 
     __slots__ = ("_data", "_uses", "height", "is_grey", "width")
 
@@ -111,24 +104,20 @@ class Source:
         return len(data) if isinstance(data, bytes) else data.nbytes
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
-        """Return the pixels of a cut.
+        """Return the pixels of a cut, and count the image.
 
         Args:
             cut: the part, size and flips.
             layout: of the result: see :func:`~fastload.native.rows.pixels_of_image`.
-            scope: counts the image; None: it is not counted.
+            scope: counts; None: nothing does.
         """
         made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
         return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
 
     def row(self, cut: Cut, table: Tensor, out: Tensor, scope: Scope | None) -> None:
-        """Write what a table says of each level of a cut.
+        """Write what a table [3, 256] says of each level of a cut, and count the image.
 
-        Args:
-            cut: the part, size and flips.
-            table: [3, 256].
-            out: [3, height, width] of the cut's window and the table's dtype, of any strides.
-            scope: as in :meth:`pixels`.
+        ``out``: [3, height, width] of the cut's window and the table's dtype, of any strides.
         """
         made = self._from_file(lambda data: jpeg.row_of_jpeg(data, cut, table, out), cut, scope)
         if made is None:
@@ -137,7 +126,7 @@ class Source:
     def _from_file(self, decode: Callable[[bytes], Any], cut: Cut, scope: Scope | None) -> Any:
         """Return what can be decoded of the file; None where all of the image is to be decoded, or is."""
         data = self._data
-        if not isinstance(data, bytes) or self._uses[0] or _habit.begin(self._uses):
+        if not isinstance(data, bytes) or self._uses[0] or _recent_uses.begin(self._uses):
             return None
         made = decode(data)
         if isinstance(made, Status):
@@ -167,6 +156,3 @@ class Source:
         self._data = pixels
         self._uses[0] += 1
         return pixels
-
-
-__all__ = ["Source", "read"]

@@ -120,6 +120,3 @@ _TRANSPOSITIONS = (
 def _within(outer: Box, inner: Box) -> Box:
     left, upper = outer[:2]
     return inner[0] + left, inner[1] + upper, inner[2] + left, inner[3] + upper
-
-
-__all__ = ["Box", "View"]

@@ -1,7 +1,7 @@
-"""Seed ``random``, NumPy and torch quickly: the native library computes their states and copies them into place.
+"""Seed ``random``, NumPy and torch quickly: the native library computes their states and writes them to memory.
 
-In: three generators, and the prefix and ids from which the keys of samples are hashed. Out: after each step the
-generators are in the state that seeding them with the next sample's key gives.
+In: three generators, and the prefix and ids whose hashes are the samples' keys. Out: each step leaves the generators as
+seeding them with the next sample's key does.
 
 NOTE [Where states are]: NumPy publishes the address of a bit generator's state. That of a ``random.Random`` follows the
 object's header, a ``RandomState`` has a second Gaussian somewhere in itself, and torch's generator, whose ``set_state``
@@ -193,7 +193,7 @@ class States:
             first_thread=ctypes.cast(python.PyInterpreterState_ThreadHead, ctypes.c_void_p),
             next_thread=ctypes.cast(python.PyThreadState_Next, ctypes.c_void_p),
         )
-        """Their addresses."""
+        """The addresses of the states."""
         self._address = ctypes.byref(self.places)
 
     def read(self) -> Any:

@@ -261,14 +261,3 @@ def _trial_files(image: Image.Image) -> Iterator[bytes]:
         file = io.BytesIO()
         image.convert("L").save(file, "JPEG", quality=80, progressive=progressive)
         yield file.getvalue()
-
-
-__all__ = [
-    "Size",
-    "Waiting",
-    "pillow_agrees",
-    "pixels_of_jpeg",
-    "read_size",
-    "row_of_jpeg",
-    "why_not_as_pillow",
-]

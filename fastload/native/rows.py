@@ -1,9 +1,8 @@
-"""Crops, resizes, windows and flips by the native kernels, for pixels in memory: to pixels, or to a tensor of levels.
+"""Crop, resize, crop again and flip images in memory by the native kernels: to pixels, or to a tensor by a table.
 
-In: images of 8 bits a channel, and a :class:`Cut`. Out: arrays of pixels, or a tensor [3, h, w] of what a table says of
-each level; equal bit for bit to what Pillow and torch compute one after the other: ``image.crop``, ``image.resize``,
-``image.crop``, ``image.transpose``, and whatever function of a level the caller put into a table. Only what the window
-needs is computed. JPEG files: :mod:`fastload.native.jpeg`, which shares all of this.
+In: images of 8 bits a channel, and a :class:`Cut`. Out: an array of pixels, or a tensor [3, h, w] with a table's entry
+for each value. Equal bit for bit to Pillow's ``crop``, ``resize``, ``crop`` and ``transpose``, one after the other.
+Only what the window needs is computed. JPEG files: :mod:`fastload.native.jpeg`, which shares all of this.
 
 Calls release the GIL.
 """
@@ -51,7 +50,7 @@ _Target: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 
 class Status(enum.IntEnum):
-    """How decoding an image into a row ended. All but DONE: another decoder is to try it."""
+    """The result of decoding a file. For all but DONE another decoder has to be used."""
 
     DONE = 0
     NOT_JPEG = 1
@@ -63,16 +62,16 @@ class Status(enum.IntEnum):
     SAMPLING = 4
     """Components sampled in an uncommon way."""
     TOO_LARGE = 5
-    """More than 2**26 pixels: Pillow shall have its say about decompression bombs."""
+    """More than 2**26 pixels: left to Pillow, which checks for decompression bombs."""
     DAMAGED = 6
-    """Truncated, or the decoder would only warn of it."""
+    """Truncated, or damaged so that libjpeg would only warn."""
     NO_MEMORY = 7
     INCOMPLETE = 8
     """More of the file is needed."""
 
 
 class Order(enum.IntEnum):
-    """Which axis is resized first. Levels are rounded in between, so the two differ."""
+    """Which axis is resized first; values are rounded in between, so results differ."""
 
     COLUMNS_FIRST = 0
     """Always the columns: Pillow before 12.2."""
@@ -83,35 +82,32 @@ class Order(enum.IntEnum):
 
 
 class Cut(NamedTuple):
-    """What is made of an image, in this order."""
+    """Steps on an image, in this order."""
 
     box: Box
     """The part of the image that is taken."""
     size: tuple[int, int]
-    """(height, width) that it is resized to, antialiased; the box's own: it is not."""
+    """(height, width) to which the box is resized, antialiased; the box's own size: no resize."""
     interpolation: str
     """torchvision's name: ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"``, ``"lanczos"``."""
     window: Box
-    """The part of that which is kept."""
+    """The part of the resized box that is kept."""
     flips: tuple[bool, bool]
-    """Whether it is flipped left to right, and upside down."""
+    """Whether to flip left to right, and upside down."""
     source: tuple[float, float, float, float] | None = None
-    """The part of the box that becomes the result, as Pillow's ``resize(box=)`` has it: x0, y0, x1, y1 from the box's
-    corner. Samples of the box around it count. None: all of it."""
+    """Pillow's ``resize(box=)``: the part of the box that is resized, x0, y0, x1, y1 from the box's corner; filters
+    reach beyond it. None: all of it."""
 
 
 class Scratch:
-    """Memory that the kernels keep from one image to the next.
-
-    Ownership: of one thread at a time. Its memory goes with the object.
-    """
+    """Memory that the kernels reuse, for one thread at a time; freed with the object."""
 
     def __init__(self) -> None:
         self.address: int | None = function("fastload_scratch_new", _POINTER)()
         if self.address is None:
             raise MemoryError("no memory for the native library's scratch")
         freed = weakref.finalize(self, function("fastload_scratch_free", None, _POINTER), self.address)
-        # When Python ends, a daemon thread may be in the middle of a row.
+        # At exit a daemon thread may still be using it.
         freed.atexit = False
 
 
@@ -130,11 +126,11 @@ def scratch_of_thread() -> Scratch:
 
 
 def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes:
-    """Return what a function of the library wants to know.
+    """Return the request for a function of the library.
 
     Raises:
-        ValueError: the cut is none, or has a filter that is not known here.
-        RuntimeError: ``order`` is None, and Pillow here resizes in a way that is not known.
+        ValueError: the cut has a filter that is not supported, or another number of entries.
+        RuntimeError: ``order`` is None, and the installed Pillow resizes in an unknown order.
     """
     box, size, interpolation, window, flips, source = cut
     code = _CODES.get(interpolation)
@@ -145,7 +141,7 @@ def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes
     if order is None:
         order = pillow_order()
         if order is None:
-            raise RuntimeError("the installed Pillow resizes in a way of its own; pass order=")
+            raise RuntimeError("the installed Pillow resizes in an unknown order; pass order=")
     mirrored = flips[0] + 2 * flips[1]
     try:
         if source is None:
@@ -159,7 +155,7 @@ _CODES = {name: code for code, name in enumerate(FILTERS)}
 
 
 def refusal(cut: Cut, height: int, width: int) -> ValueError:
-    """Return why the library refused a cut of an image of this size."""
+    """Return the error for a cut that the library rejected, of an image of this size."""
     wholes = {"box": ("image", height, width), "window": ("result", *cut.size)}
     for name, (whole, *sides) in wholes.items():
         part = cut.box if name == "box" else cut.window
@@ -174,11 +170,7 @@ def refusal(cut: Cut, height: int, width: int) -> ValueError:
 
 
 def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
-    """Return an array for a cut's window, and the target that it is.
-
-    Raises:
-        ValueError: there is no such layout, or the window has no such sides.
-    """
+    """Return an array for a cut's window, and its target; a ValueError for an unknown layout or wrong sides."""
     channels = LAYOUTS.get(layout)
     if channels is None:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
@@ -190,11 +182,7 @@ def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
 
 
 def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor, _Target]:
-    """Return a tensor for a cut's window, ``out`` if that is given, and the target that it is.
-
-    Raises:
-        ValueError: the table or the tensor cannot be used.
-    """
+    """Return a tensor for a cut's window, ``out`` if given, and its target; a ValueError if one cannot be used."""
     _, _, height, width = cut.window
     _check_sides(height, width)
     if out is None:
@@ -225,7 +213,7 @@ def _check_sides(height: int, width: int) -> None:
 def _check_out(out: Tensor, height: int, width: int) -> None:
     if not out.is_cpu or out.layout != torch.strided or out.requires_grad:
         raise ValueError(
-            "rows are written past autograd, on the CPU, to strided tensors, got one on "
+            "rows must be strided tensors on the CPU without requires_grad, got one on "
             f"{out.device}, {out.layout}, requires_grad={out.requires_grad}"
         )
     if out.shape != (3, height, width):
@@ -237,7 +225,7 @@ def _check_out(out: Tensor, height: int, width: int) -> None:
         )
     for dim, (side, stride) in enumerate(zip(out.shape, out.stride(), strict=True)):
         if side > 1 and stride == 0:
-            raise ValueError(f"the row repeats itself along dimension {dim} (stride 0), it cannot be written")
+            raise ValueError(f"the row must not overlap itself, got stride 0 along dimension {dim}")
 
 
 @functools.cache
@@ -289,8 +277,8 @@ def pixels_of_image(
 
     Raises:
         ValueError: a part lies outside of its whole, or the pixels are not as they must be.
-        RuntimeError: the library cannot be used, or Pillow here resizes in a way that is not known.
-        MemoryError: as it says.
+        RuntimeError: the library cannot be used, or the installed Pillow resizes in an unknown order.
+        MemoryError: no memory for the kernels.
 
     Equal to Pillow's ``crop``, ``resize`` and ``transpose`` bit for bit: tests/native/test_native_rows.py.
 
@@ -329,7 +317,7 @@ def row_of_image(
 
 @functools.cache
 def pillow_order() -> Order | None:
-    """Return the order in which the installed Pillow resizes, found by trying; None if its results are none of ours.
+    """Return the order in which the installed Pillow resizes, by comparing results; None if none is equal.
 
     Each filter is tried with both axes smaller (tall and wide), both larger, and one of them; and a strip.
     """
@@ -347,20 +335,3 @@ def pillow_order() -> Order | None:
                 if not np.array_equal(pixels_of_image(pixels, cut, order=order), expected):
                     agreed.discard(order)
     return agreed.pop() if len(agreed) == 1 else None
-
-
-__all__ = [
-    "DTYPES",
-    "FILTERS",
-    "LAYOUTS",
-    "MOST_SIDE",
-    "Box",
-    "Cut",
-    "Order",
-    "Pixels",
-    "Scratch",
-    "Status",
-    "pillow_order",
-    "pixels_of_image",
-    "row_of_image",
-]

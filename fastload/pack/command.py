@@ -42,17 +42,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def pack_folder(options: argparse.Namespace) -> int:
-    """Carry out ``fastload pack``.
+def pack(options: argparse.Namespace) -> int:
+    """Store the images of an ImageFolder tree in a few Arrow files, for slow disks and small CPUs.
 
-    Args:
-        options: the parsed options.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        ConfigError: an option outside its range.
+    The files' bytes are stored as they are, or images are shrunk and encoded again, or their pixels are stored.
     """
     from .description import PackOptions
 
@@ -64,9 +57,11 @@ def pack_folder(options: argparse.Namespace) -> int:
         from .parts import load_pyarrow
 
         load_pyarrow()
-        from .run import pack
+        from .run import pack as pack_folder
 
-        done = pack(options.source, options.destination, wanted, workers=options.workers, on_error=options.on_error)
+        done = pack_folder(
+            options.source, options.destination, wanted, workers=options.workers, on_error=options.on_error
+        )
     except (PackError, OSError) as error:
         where = ""
         if isinstance(error, OSError) and error.filename is None:  # errors of the source name their file
@@ -91,6 +86,3 @@ def pack_folder(options: argparse.Namespace) -> int:
         f"{done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source), {time.monotonic() - began:.1f} s"
     )
     return 0
-
-
-__all__ = ["EPILOG", "add_options", "pack_folder"]

@@ -7,7 +7,7 @@ import io
 import itertools
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -66,7 +66,13 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             for number in range(len(description.parts))
         ]
         for path, part in zip(self._paths, description.parts, strict=True):
-            _check_size(path, part["bytes"])
+            if not os.path.exists(path):
+                raise PackError(f"a part of the pack is missing: {path}; run fastload pack again, which restores it")
+            if os.path.getsize(path) != part["bytes"]:
+                raise PackError(
+                    f"{path} has {os.path.getsize(path):,} bytes instead of {part['bytes']:,}: it was cut off or "
+                    "changed; fastload pack restores it"
+                )
         self._ends = list(itertools.accumulate(part["images"] for part in description.parts))
         self._class_ends = list(itertools.accumulate(description.images_per_class))
         self._parts: dict[int, Part] = {}
@@ -148,20 +154,16 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         place %= count
         number = bisect.bisect_right(self._ends, place)
         part = self._parts.get(number)
+        first = self._ends[number - 1] if number else 0
         if part is None:
-            # Two threads may both open it; one of the maps is kept.
-            part = self._parts[number] = self._opened(number)
-        return part, place - (self._ends[number - 1] if number else 0)
-
-    def _opened(self, number: int) -> Part:
-        path = self._paths[number]
-        part = Part(path)
-        first, end = (self._ends[number - 1] if number else 0), self._ends[number]
-        # Not from self.targets, which the user may have changed.
-        labels = np.searchsorted(self._class_ends, np.arange(first, end), side="right")
-        if part.labels != labels.tolist():
-            raise PackError(f"{path} has other classes than this pack; pack the images again")
-        return part
+            path = self._paths[number]
+            part = Part(path)
+            # Not from self.targets, which the user may have changed.
+            labels = np.searchsorted(self._class_ends, np.arange(first, self._ends[number]), side="right")
+            if part.labels != labels.tolist():
+                raise PackError(f"{path} has other classes than this pack; pack the images again")
+            self._parts[number] = part  # two threads may both open it; one of the maps is kept
+        return part, place - first
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_parts": {}}
@@ -169,12 +171,9 @@ class PackedImages(Dataset[tuple[Any, Any]]):
     def __repr__(self) -> str:
         lines = [f"Dataset {type(self).__name__}", f"    Number of datapoints: {len(self)}"]
         lines.append(f"    Root location: {self.root}")
-        lines += [f"    {name}: {value!r}" for name, value in self._transforms() if value is not None]
+        transforms = {"Transform": self.transform, "Target transform": self.target_transform}
+        lines += [f"    {name}: {value!r}" for name, value in transforms.items() if value is not None]
         return "\n".join(lines)
-
-    def _transforms(self) -> Iterator[tuple[str, Any]]:
-        yield "Transform", self.transform
-        yield "Target transform", self.target_transform
 
 
 class PackedSamples(Sequence[tuple[str, int]]):
@@ -196,24 +195,3 @@ class PackedSamples(Sequence[tuple[str, int]]):
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         return self._dataset.name(index), self._dataset.targets[index]
-
-
-def _check_size(path: str, num_bytes: int) -> None:
-    """Check that a part exists and is complete.
-
-    Raises:
-        PackError: it is missing, or has another size.
-    """
-    try:
-        found = os.path.getsize(path)
-    except OSError as error:
-        raise PackError(
-            f"a part of the pack is missing: {error}; run fastload pack again, which restores it"
-        ) from error
-    if found != num_bytes:
-        raise PackError(
-            f"{path} has {found:,} bytes instead of {num_bytes:,}: it was cut off or changed; fastload pack restores it"
-        )
-
-
-__all__ = ["PackedImages", "PackedSamples"]

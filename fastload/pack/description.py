@@ -95,13 +95,13 @@ class Description:
             ("from", {"classes": self.classes}, {"classes": begun.classes}),
             ("with", {"images_per_part": self.images_per_part}, {"images_per_part": begun.images_per_part}),
         ):
-            if ours != theirs:
-                name = next(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
-                was, now = (reprlib.repr(one.get(name)) for one in (theirs, ours))
-                raise PackError(
-                    f"{folder} has a pack made {what} {name}={was}, but this command has {name}={now}; pack to another "
-                    "folder, or remove that one"
-                )
+            for name in {**ours, **theirs}:
+                if ours.get(name) != theirs.get(name):
+                    was, now = reprlib.repr(theirs.get(name)), reprlib.repr(ours.get(name))
+                    raise PackError(
+                        f"{folder} has a pack made {what} {name}={was}, but this command has {name}={now}; pack to "
+                        "another folder, or remove that one"
+                    )
 
     def write(self, folder: str) -> None:
         """Write it to a pack's folder, atomically."""
@@ -162,6 +162,3 @@ def _agrees(one: Description) -> bool:
 def _are(kind: Any, values: Any) -> bool:
     """Return whether values are a list of this type; numbers must not be negative."""
     return type(values) is list and all(type(value) is kind and (kind is not int or value >= 0) for value in values)
-
-
-__all__ = ["FILE", "USUAL_QUALITY", "Description", "PackOptions", "read_description"]

@@ -24,14 +24,7 @@ _MOST_PIXELS = 1 << 26
 
 
 def encode(data: bytes, options: PackOptions) -> bytes:
-    """Return the bytes to store for an image.
-
-    Args:
-        data: a file.
-        options: how to store it.
-
-    Returns:
-        The file; or a JPEG, shrunk by Lanczos, RGB or grey, chroma 4:2:0; or pixels.
+    """Return the bytes to store for an image file: the file; or a JPEG, shrunk by Lanczos, 4:2:0; or pixels.
 
     Raises:
         Exception: of Pillow: it cannot be decoded or encoded.
@@ -73,6 +66,3 @@ def pixels_of(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
         return None
     pixels: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8, count, found.end()).reshape(height, width, 3)
     return pixels
-
-
-__all__ = ["encode", "header_of", "pixels_of"]

@@ -99,6 +99,3 @@ def _unicode(name: str) -> str:
     except UnicodeEncodeError as error:
         raise PackError(f"the name {name!r} is not Unicode, which names in an Arrow file must be; rename it") from error
     return name
-
-
-__all__ = ["EXTENSIONS", "Listing", "list_images", "refuse_pipe"]

@@ -37,21 +37,14 @@ def load_pyarrow() -> Any:
 
 
 def write_part(path: str, images: Iterable[tuple[bytes, str, int]], classes: Sequence[str]) -> None:
-    """Write a file, and flush it to the disk.
-
-    Args:
-        path: of the new file.
-        images: bytes, name and label of each.
-        classes: their names.
+    """Write a new file of the bytes, name and label of each image, and flush it to the disk.
 
     Raises:
         OSError: the file cannot be written, or exists.
     """
     pa = load_pyarrow()
-    schema = _schema(pa)
     features = {"image": {"_type": "Image"}, "label": {"names": list(classes), "_type": "ClassLabel"}}
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    schema = schema.with_metadata(metadata)
+    schema = _schema(pa).with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     kept: list[tuple[bytes, str, int]] = []
     size = 0
 
@@ -173,6 +166,3 @@ def _spans(data: Any, whole: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     if ends[0] < 0 or ends[-1] > whole.size:
         raise ValueError("offsets point outside of the file")
     return np.stack([ends[:-1], ends[1:]], axis=1)
-
-
-__all__ = ["Part", "check_size", "load_pyarrow", "write_part"]

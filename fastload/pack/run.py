@@ -46,12 +46,19 @@ class Packed:
 
     description: Description
     """Of the finished pack."""
-    num_images: int
-    num_bytes: int
-    """Size of all parts."""
     num_parts_before: int
     """How many parts existed before."""
     skipped: Failures
+
+    @property
+    def num_images(self) -> int:
+        """Of all parts."""
+        return sum(part["images"] for part in self.description.parts or ())
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all parts."""
+        return sum(part["bytes"] for part in self.description.parts or ())
 
 
 def pack(
@@ -117,17 +124,10 @@ def pack(
         left = [task for number, task in enumerate(tasks) if number not in there]
         progress.begin(len(listing.names), len(listing.names) - sum(len(task.names) for task in left))
         failures = _made(left, workers, progress.advance, folder)
-        done = _describe(plan, tasks, dict(failures), on_error == "skip")
-        if done[0] != read_description(folder):
-            done[0].write(folder)
-    parts = done[0].parts or []
-    return Packed(
-        description=done[0],
-        num_images=sum(part["images"] for part in parts),
-        num_bytes=sum(part["bytes"] for part in parts),
-        num_parts_before=len(there),
-        skipped=done[1],
-    )
+        description, skipped = _describe(plan, tasks, dict(failures), on_error == "skip")
+        if description != read_description(folder):
+            description.write(folder)
+    return Packed(description=description, num_parts_before=len(there), skipped=skipped)
 
 
 def _plan(listing: Listing, options: PackOptions, images_per_part: int | None) -> Description:
@@ -153,12 +153,8 @@ def _prepare(folder: str, plan: Description) -> set[int]:
     Raises:
         PackError: it contains something else.
     """
+    _remove_temporary(folder)  # left by a run that was killed
     names = set(os.listdir(folder))
-    for name in [name for name in names if _TEMPORARY.fullmatch(name)]:
-        # Left by a run that was killed; one of its processes may still be removing it.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, name))
-        names.discard(name)
     if FILE not in names:
         if names:
             raise PackError(f"{folder} is not empty, and not a pack: it has {min(names)!r}; pack to another folder")
@@ -167,14 +163,16 @@ def _prepare(folder: str, plan: Description) -> set[int]:
     begun = read_description(folder)
     plan.check_same(begun, folder)
     there = {number for number in range(plan.num_parts) if plan.part_name(number) in names}
-    if begun.parts is None:
-        return there
-    # A finished pack, which may have lost files since.
-    return {
-        number
-        for number in there
-        if os.path.getsize(os.path.join(folder, plan.part_name(number))) == begun.parts[number]["bytes"]
-    }
+    # A finished pack may have lost files since.
+    sizes = None if begun.parts is None else [part["bytes"] for part in begun.parts]
+    paths = {number: os.path.join(folder, plan.part_name(number)) for number in there}
+    return {number for number, path in paths.items() if sizes is None or os.path.getsize(path) == sizes[number]}
+
+
+def _remove_temporary(folder: str) -> None:
+    for name in filter(_TEMPORARY.fullmatch, os.listdir(folder)):
+        with contextlib.suppress(FileNotFoundError):  # the process that made it may remove it
+            os.unlink(os.path.join(folder, name))
 
 
 def _made(left: list[Task], workers: int | None, tell: Callable[[], object], folder: str) -> Failures:
@@ -190,10 +188,7 @@ def _made(left: list[Task], workers: int | None, tell: Callable[[], object], fol
         for failed in make_all(left, workers, tell):
             failures += failed
     finally:
-        for name in os.listdir(folder):
-            if _TEMPORARY.fullmatch(name):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(folder, name))
+        _remove_temporary(folder)
     failures.sort()
     if failures and not left[0].skip:
         raise _refused(failures)
@@ -264,6 +259,3 @@ def _locked(folder: str) -> Iterator[None]:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-__all__ = ["Packed", "pack"]

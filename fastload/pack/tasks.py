@@ -1,7 +1,6 @@
 """Makes the parts of a pack, in this process or in several.
 
-In: tasks. Out: for each, the files that cannot be packed. A part has a temporary name until it is complete and on the
-disk. Its contents depend on its task alone.
+A part has a temporary name until it is complete and on the disk. Its contents depend on its task alone.
 """
 
 from __future__ import annotations
@@ -43,11 +42,7 @@ class Task:
 
 
 def make(task: Task, tell: Callable[[], object]) -> Failures:
-    """Make a part.
-
-    Args:
-        task: the part.
-        tell: called after each image.
+    """Make a part, and return the files that cannot be packed; ``tell`` is called after each image.
 
     Raises:
         OSError: the part cannot be written.
@@ -70,7 +65,7 @@ def make(task: Task, tell: Callable[[], object]) -> Failures:
                 yield stored, name, label
             tell()
 
-    temporary = temporary_name(task.path)
+    temporary = f"{task.path}.{os.getpid()}.tmp"
     try:
         write_part(temporary, images(), task.classes)
         if task.skip or not failures:
@@ -81,18 +76,10 @@ def make(task: Task, tell: Callable[[], object]) -> Failures:
     return failures
 
 
-def temporary_name(path: str) -> str:
-    """Return the name of a file until it is complete."""
-    return f"{path}.{os.getpid()}.tmp"
-
-
 def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) -> Iterator[Failures]:
-    """Make parts; yield the files of each that cannot be packed, in the order of completion.
+    """Make parts, and yield the files of each that cannot be packed, in the order of completion.
 
-    Args:
-        tasks: the parts.
-        workers: number of processes; with one, this process makes all parts.
-        tell: called after each image.
+    With one worker, this process makes all parts. ``tell`` is called after each image.
 
     Raises:
         OSError: a part cannot be written.
@@ -107,16 +94,23 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
     context = multiprocessing.get_context("spawn")
     busy: dict[Connection, tuple[Any, Task]] = {}
     processes = []
+
+    def give(connection: Connection, process: Any) -> None:
+        busy[connection] = process, waiting.pop()
+        try:
+            connection.send(busy[connection][1])
+        except OSError:
+            raise _died(*busy[connection]) from None
+
     try:
         for number in range(min(workers, len(tasks))):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), name=f"fastload pack {number}", daemon=True)
-            with _held_interrupts():
+            with _blocked_interrupts():
                 process.start()
             processes.append((process, ours))
             theirs.close()
-            busy[ours] = process, waiting.pop()
-            _send(ours, *busy[ours])
+            give(ours, process)
         while busy:
             for one in wait(list(busy)):
                 assert isinstance(one, Connection)
@@ -132,8 +126,7 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
                     raise message
                 yield message
                 if waiting:
-                    busy[one] = process, waiting.pop()
-                    _send(one, *busy[one])
+                    give(one, process)
                 else:
                     del busy[one]
     finally:
@@ -145,7 +138,7 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
 
 
 @contextlib.contextmanager
-def _held_interrupts() -> Iterator[None]:
+def _blocked_interrupts() -> Iterator[None]:
     """Block Ctrl-C while a process is started, so that the process starts with it blocked: its parent handles it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -156,13 +149,6 @@ def _held_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _send(connection: Connection, process: Any, task: Task) -> None:
-    try:
-        connection.send(task)
-    except OSError:
-        raise _died(process, task) from None
 
 
 def _died(process: Any, task: Task) -> PackError:
@@ -188,6 +174,3 @@ def _work(connection: Connection) -> None:
             connection.send(message)
     except (EOFError, OSError):
         return
-
-
-__all__ = ["Failures", "Task", "make", "make_all", "temporary_name"]

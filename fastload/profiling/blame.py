@@ -218,8 +218,8 @@ class _Attribution:
                 of_worker[batch.loader, task.worker].append(task)
                 place = batch.iterator, task.worker
                 first[place] = min(first.get(place, task), task, key=lambda one: one.begun)
-        firsts = {id(task) for task in first.values()}
-        self._workers = {key: WorkerTimes(tasks, firsts) for key, tasks in of_worker.items()}
+        self._firsts = {id(task) for task in first.values()}
+        self._workers = {key: WorkerTimes(tasks) for key, tasks in of_worker.items()}
         drawn = [(batch.drawn, batch.sampler_ns or 0) for batch in batches if batch.drawn is not None]
         self._drawn = sorted(drawn, key=lambda one: one[0].begun)
         self._drawn_until = list(accumulate((span.ended for span, _ in self._drawn), max))
@@ -332,9 +332,8 @@ class _Attribution:
 
     def _queue(self, parts: dict[str, int], awaited: Task, begun: int, ended: int) -> int:
         """A task was in its worker's queue: what the worker did instead took the time."""
-        worker = self._workers[self._loader_of[id(awaited)], awaited.worker]
         for first, last, task in self._beside_tasks(parts, awaited, begun, ended):
-            parts["startup" if task is not None and worker.is_first(task) else "queued"] += last - first
+            parts["startup" if id(task) in self._firsts else "queued"] += last - first
         return max(begun, ended)
 
     def _beside_tasks(
@@ -402,11 +401,9 @@ def _spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
     left = ns
     largest = max(shares, key=lambda state: shares[state])
     for state, share in shares.items():
-        if state != largest and share > 0:
-            part = ns * share // total
-            if part:
-                into[state] += part
-                left -= part
+        if state != largest and (part := ns * share // total) > 0:
+            into[state] += part
+            left -= part
     if left:
         into[largest] += left
 
@@ -426,16 +423,12 @@ def _last_task(batch: Batch) -> Task | None:
 
 def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:
     """Return for each batch when the first of the later ones of its epoch was complete."""
-    of_epoch: dict[int, list[Batch]] = defaultdict(list)
-    for batch in batches:
-        of_epoch[batch.iterator].append(batch)
+    earliest: dict[int, int] = {}
     found: dict[tuple[int, int], int] = {}
-    for iterator, members in of_epoch.items():
-        earliest: int | None = None
-        for batch in sorted(members, key=lambda one: -one.number):
-            if earliest is not None:
-                found[iterator, batch.number] = earliest
-            arrived = batch.arrived if batch.arrived is not None else batch.worked
-            if arrived is not None:
-                earliest = arrived if earliest is None else min(earliest, arrived)
+    for batch in sorted(batches, key=lambda one: -one.number):
+        if batch.iterator in earliest:
+            found[batch.iterator, batch.number] = earliest[batch.iterator]
+        arrived = batch.arrived if batch.arrived is not None else batch.worked
+        if arrived is not None:
+            earliest[batch.iterator] = min(earliest.get(batch.iterator, arrived), arrived)
     return found

@@ -201,7 +201,7 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Carry out ``fastload report``; returns the exit status."""
+    """Show a recording again: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
     if options.tensorboard is not None and options.output is not None:
         print("fastload report: -o cannot be combined with --tensorboard, which names its own folder", file=sys.stderr)
         return 2
@@ -245,7 +245,7 @@ def rendered(analysis: Analysis, kind: str) -> str:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Carry out ``fastload compare``; returns the exit status."""
+    """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
     from .compare import compare as compared
     from .compare import comparison_lines
 

@@ -154,7 +154,7 @@ def _differences(before: Analysis, after: Analysis) -> Iterator[str]:
             yield f"the script of the {which} ended with status {analysis.exit_status}"
 
 
-def comparison_lines(comparison: Comparison, columns: int = 80) -> Iterator[list[tuple[str, str]]]:
+def comparison_lines(comparison: Comparison, columns: int) -> Iterator[list[tuple[str, str]]]:
     """Yield the lines of the comparison: pieces of text, each with a style for rich; at least 72 columns are used."""
     columns = max(columns, 72)
     if not comparison.ranks:

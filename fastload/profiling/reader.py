@@ -67,7 +67,7 @@ def _seconds_per_hook(written: list[Process]) -> float | None:
     costs = next((note for process in written for note in process.notes_of("costs")), None)
     if costs is None:
         return None
-    total, number = cost_of_hooks((record for process in written for record in process.records()), costs)
+    total, number = cost_of_hooks((record for process in written for ring in process.rings for record in ring), costs)
     return total / number if number else None
 
 
@@ -112,7 +112,7 @@ class _RankReader:
         self._arrived = self._arrivals()
 
     def rank(self) -> Rank:
-        """Return it."""
+        """Return the rank."""
         for record in self._records[Kind.DISPATCH]:
             batch = self._batch(record.a, record.b)
             begun = record.begun if batch.drawn is None else min(batch.drawn.begun, record.begun)

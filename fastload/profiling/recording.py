@@ -90,10 +90,8 @@ class Process:
     @property
     def rank(self) -> int | None:
         """The process's rank, from its environment or torch.distributed; None without one."""
-        found: list[int] = [
-            note["rank"] for note in (self.identity, *self.notes_of("rank")) if note["rank"] is not None
-        ]
-        return found[-1] if found else None
+        grouped: int | None = next((note["rank"] for note in self.notes_of("rank")), None)
+        return grouped if grouped is not None else self.identity["rank"]
 
     @property
     def has_waited(self) -> bool:
@@ -103,11 +101,6 @@ class Process:
     def notes_of(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield its notes of a kind."""
         return (note for note in self.notes if note["kind"] == kind)
-
-    def records(self) -> Iterator[Record]:
-        """Yield all records, thread by thread."""
-        for ring in self.rings:
-            yield from ring
 
 
 def processes(folder: str) -> list[Process]:

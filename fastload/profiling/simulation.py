@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,7 @@ from .workload import BatchWork, Part, Workload, total
 CPU, BLOCKED, PARKED = 0, 1, 2
 Request = tuple[int, float]
 """What a thread requests, and for how long: a core, blocked time, or to be parked until it is woken."""
-Program = Generator[Request, None, None]
+Program = Iterator[Request]
 """What a thread does: its requests, one after the other."""
 
 
@@ -286,7 +286,7 @@ class _Epoch:
                 self._result.overtaken_ns[-1] += ended - max(begun, later)
                 continue
             batch = self._arrived.popleft()
-            self._cores.start(_computing(2 * receiving))
+            self._cores.start(iter([(CPU, 2 * receiving)]))  # passing a batch needs computing on both sides
             yield BLOCKED, receiving
             self._untaken[batch] -= 1
             if self._model.order == "any":
@@ -403,11 +403,6 @@ class _Epoch:
             yield BLOCKED, self._batches[batch % len(self._batches)].pin_ns
             self._complete[batch] = self._cores.now
             self._arrive(batch)
-
-
-def _computing(ns: float) -> Program:
-    """Keep a core busy: passing a batch needs computing on both sides."""
-    yield CPU, ns
 
 
 def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:

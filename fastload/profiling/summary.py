@@ -6,7 +6,6 @@ Colours are used only on a terminal, through rich. Bars also differ in shape, so
 from __future__ import annotations
 
 import os
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TextIO
@@ -59,9 +58,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({"█": "#", "░": ".", "·": ",", "…": "~", "→": ">"} | dict.fromkeys(_EIGHTHS[1:], "#"))
 
 
-def print_summary(analysis: Analysis, file: TextIO | None = None) -> None:
-    """Print the summary to ``file`` (None: standard error); with colours if that is a terminal."""
-    write_lines(sys.stderr if file is None else file, lambda columns: summary(analysis, columns))
+def print_summary(analysis: Analysis, file: TextIO) -> None:
+    """Print the summary to a file; with colours if that is a terminal."""
+    write_lines(file, lambda columns: summary(analysis, columns))
 
 
 def write_lines(file: TextIO, lines: Callable[[int], Iterable[Line]]) -> None:

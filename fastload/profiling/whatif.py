@@ -43,13 +43,14 @@ _MOST_THREAD_CPU = 0.25
 _MOST_WANTED, _CLOSE_ENOUGH = 1_000.0, 0.02
 """How many threads may want each core, and how precisely that is found."""
 _TITLES = {
-    "engine": "fastload's loader",
-    "persistent_workers": "keep workers between epochs",
-    "in_order": "deliver batches as they are ready",
-    "uint8": "copy uint8 to the device, and convert there",
-    "pin_memory": "copy from page-locked memory, while the loop continues",
+    "engine=fastload": "fastload's loader",
+    "engine=torch": "torch's loader",
+    "persistent_workers=True": "keep workers between epochs",
+    "in_order=False": "deliver batches as they are ready",
+    "uint8=True": "copy uint8 to the device, and convert there",
+    "pin_memory=True": "copy from page-locked memory, while the loop continues",
 }
-"""Settings that are suggested, in words."""
+"""Settings in words, where these are not the arguments."""
 
 
 class WhatIf:
@@ -228,7 +229,7 @@ class WhatIf:
         return ", ".join(
             f"{name} {before[name]} -> {value}"
             if name in ("num_workers", "prefetch_factor")
-            else _TITLES.get(name, f"{name}={value!r}")
+            else _TITLES.get(f"{name}={value}", f"{name}={value!r}")
             for name, value in settings.items()
         )
 

@@ -115,29 +115,19 @@ def core_wait_share(rank: Rank, loader: int) -> float:
 
 
 class WorkerTimes:
-    """When one worker was busy, and with what.
+    """When one worker was busy, and with what; ``tasks``: the worker's."""
 
-    Args:
-        tasks: the worker's.
-        first: ids of the tasks that were a worker's first of an epoch.
-    """
-
-    def __init__(self, tasks: list[Task], first: set[int]) -> None:
+    def __init__(self, tasks: list[Task]) -> None:
         self.tasks = sorted(tasks, key=lambda task: (task.begun, task.ended))
         self._ended = list(accumulate((task.ended for task in self.tasks), max))
-        self._first = first
         self._occupied = union(
             Span(task.begun if task.dispatched is None else min(task.dispatched, task.begun), task.ended)
             for task in self.tasks
         )
 
-    def is_first(self, task: Task) -> bool:
-        """Whether it is the worker's first task of an epoch."""
-        return id(task) in self._first
-
-    def after(self, at: int) -> Iterable[Task]:
-        """Yield the tasks that ended after a time."""
-        yield from self.tasks[bisect_right(self._ended, at) :]
+    def after(self, at: int) -> list[Task]:
+        """Return the tasks that ended after a time."""
+        return self.tasks[bisect_right(self._ended, at) :]
 
     def free(self, begun: int, ended: int) -> Iterable[Span]:
         """Yield when it had no task, neither running nor queued, within a time span."""

@@ -12,6 +12,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median, median_low
 from typing import Any, NamedTuple
 
@@ -144,7 +145,7 @@ def measure_workload(rank: Rank, warmup: int) -> Workload:
     return Workload(
         loader=loader,
         epochs=tuple(tuple(itertools.islice(left, len(one))) for one in epochs),
-        cut=tuple(_is_cut(one, loader.get("batches")) for one in epochs),
+        cut=tuple(one[-1].ending is None and len(one) < (loader.get("batches") or inf) for one in epochs),
         steady=tuple(steady),
         step_ns=step_ns,
         overheads=measure_overheads(rank, all_steps),
@@ -198,10 +199,6 @@ def _steps_of_one_loader(rank: Rank) -> list[Step]:
 def _step_ns(step: Step, *, last: bool) -> float:
     ending = 0 if step.ending is None or last else step.ending.ns
     return float(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) + ending)
-
-
-def _is_cut(one: Sequence[Step], num_batches: int | None) -> bool:
-    return one[-1].ending is None and (num_batches is None or len(one) < num_batches)
 
 
 def _is_known(batch: Batch) -> bool:

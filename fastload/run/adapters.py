@@ -18,12 +18,11 @@ loaders are told the epoch before, and begin it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
@@ -32,6 +31,7 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from fastload.errors import ConfigError
+from fastload.loader import DataLoader
 from fastload.run.defaults import own_argument_names
 from fastload.sampling.epochs import our_sampler, seed_of
 from fastload.sampling.samplers import DistributedBatchSampler
@@ -50,8 +50,6 @@ def adapt(library: ModuleType) -> None:
 
 def own_arguments(loader: object) -> dict[str, Any]:
     """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
-    from fastload.loader import DataLoader
-
     return {name: getattr(loader, name) for name in own_argument_names(DataLoader)}
 
 
@@ -84,8 +82,8 @@ def _adapt_accelerate(data_loader: ModuleType) -> None:
                 names[name] = replaced[id(value)]
     data_loader.DataLoader = _rebuilding(torch_loader)  # type: ignore[attr-defined] # a name of the library's module
     for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
-        loader_class.set_epoch = _passing_on(set_epoch)
-    data_loader.DataLoaderAdapter.load_state_dict = _epoch_kept(load_state)
+        loader_class.set_epoch = _followed_by(set_epoch, _set_epoch_inside)
+    data_loader.DataLoaderAdapter.load_state_dict = _followed_by(load_state, _set_state_now)
 
 
 def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,8 +95,11 @@ def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
         given = signature.bind(dataloader, *args, **kwargs)
         if "num_processes" in signature.parameters and _is_shared_out(dataloader, given.arguments):
             given.arguments |= {"num_processes": 1, "process_index": 0}
-        with _take_apart(dataloader):
+        token = _taken_apart.set(getattr(dataloader, "base_dataloader", dataloader))
+        try:
             return function(*given.args, **given.kwargs)
+        finally:
+            _taken_apart.reset(token)
 
     return wrapper
 
@@ -127,23 +128,11 @@ def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _take_apart(loader: object) -> Iterator[None]:
-    """Let Accelerate build loaders in this context like ``loader``, or like the loader inside of it."""
-    token = _taken_apart.set(getattr(loader, "base_dataloader", loader))
-    try:
-        yield
-    finally:
-        _taken_apart.reset(token)
-
-
 def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
     """Return the replacement of torch's class in Accelerate's module."""
 
     @functools.wraps(torch_loader, updated=())
     def build(*args: Any, **kwargs: Any) -> Any:
-        from fastload.loader import DataLoader
-
         source = _taken_apart.get()
         if isinstance(source, DataLoader):
             return DataLoader(*args, **{**kwargs, **own_arguments(source)})
@@ -152,44 +141,30 @@ def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
     return build
 
 
-def _passing_on(set_epoch: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
-    """Wrap ``set_epoch`` of a prepared loader, to set the epoch of our loader inside, too."""
+def _followed_by(method: Callable[[Any, Any], None], then: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Wrap a method of prepared loaders, to call ``then`` after it for those that have one of our loaders inside."""
 
-    @functools.wraps(set_epoch)
-    def wrapper(prepared: Any, epoch: int) -> None:
-        from fastload.loader import DataLoader
-
-        set_epoch(prepared, epoch)
+    @functools.wraps(method)
+    def wrapper(prepared: Any, value: Any) -> None:
+        method(prepared, value)
         if isinstance(prepared.base_dataloader, DataLoader):
-            prepared.base_dataloader.set_epoch(epoch)
+            then(prepared, value)
 
     return wrapper
 
 
-def _epoch_kept(load_state_dict: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Wrap ``load_state_dict`` of a prepared loader, to set its epoch and its state now.
+def _set_epoch_inside(prepared: Any, epoch: int) -> None:
+    prepared.base_dataloader.set_epoch(epoch)
 
-    Accelerate sets them at the next iteration, and returns the old state until then.
-    """
 
-    @functools.wraps(load_state_dict)
-    def wrapper(prepared: Any, state: Any) -> None:
-        from fastload.loader import DataLoader
-
-        load_state_dict(prepared, state)
-        if isinstance(prepared.base_dataloader, DataLoader):
-            prepared.iteration = state["epoch"]
-            prepared.dl_state_dict = prepared.base_dataloader.state_dict()
-
-    return wrapper
+def _set_state_now(prepared: Any, state: Any) -> None:
+    """Set epoch and state of a prepared loader: Accelerate returns the old state until the next iteration."""
+    prepared.iteration = state["epoch"]
+    prepared.dl_state_dict = prepared.base_dataloader.state_dict()
 
 
 def _adapt_lightning(fit_loop: ModuleType) -> None:
-    """Let the training loop of Lightning tell our loaders its epochs.
-
-    Args:
-        fit_loop: the module ``lightning.pytorch.loops.fit_loop``, or pytorch_lightning's.
-    """
+    """Let the training loop of Lightning tell our loaders its epochs."""
     loop_class = getattr(fit_loop, "_FitLoop", None)
     if loop_class is None or not all(
         hasattr(loop_class, name) for name in ("setup_data", "on_advance_start", "_iteration_based_training")
@@ -209,8 +184,6 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
 
     @functools.wraps(on_advance_start)
     def wrapper(loop: Any) -> None:
-        from fastload.loader import DataLoader
-
         loop.setup_data()  # as Lightning does next: reloads the loaders if asked to
         found = getattr(loop._combined_loader, "flattened", ())
         loaders = [loader for loader in found if isinstance(loader, DataLoader)]

@@ -93,14 +93,7 @@ _active = _is_replaced()
 def initialize(
     loader: Any, torch_init: Callable[..., None], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> None:
-    """Construct ``loader``; called by what replaces torch's constructor.
-
-    Args:
-        loader: the new object, of torch's class or a subclass of it.
-        torch_init: torch's constructor.
-        args: the constructor's positional arguments.
-        kwargs: its keyword arguments, possibly with fastload's own.
-    """
+    """Construct ``loader``, an object of torch's class or of a subclass; called by what replaces ``torch_init``."""
     from fastload.loader import DataLoader
 
     # With our attributes, this is our constructor's call of torch's. Without them, an object of our class comes from a
@@ -148,13 +141,7 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
 
 
 def _reduce(source: type[Any], made: type[Any], reduced: Any) -> Any:
-    """Return a reduction that can be unpickled: classes of :func:`_with_engine` cannot be imported by name.
-
-    Args:
-        source: the user's class.
-        made: the class made from it.
-        reduced: the result of ``__reduce_ex__`` of the user's class.
-    """
+    """Return a reduction that can be unpickled: ``made``, which :func:`_with_engine` made, has no name to import."""
     if not isinstance(reduced, tuple):
         return reduced
     function, arguments, *rest = reduced

@@ -97,20 +97,20 @@ def call_action(action: str, target: Target, options: dict[str, Any]) -> Result:
     return result
 
 
-def run_target(verb: Verb, options: Mapping[str, Any], command: list[str]) -> int:
+def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
     """Apply a verb to its target; return the exit status.
 
     Args:
         verb: of the command line.
-        options: of the command line; values that JSON can hold. ``json``: where to write the result. With ``"-"`` a
-            script's standard output goes to standard error, so that it does not mix with the JSON. ``number``: which
-            loader of a script, counted by first iteration.
-        command: the target and its arguments.
+        options: of the command line; values that JSON can hold. ``command``: the target and its arguments. ``json``:
+            where to write the result; with ``"-"`` a script's standard output goes to standard error, so that it does
+            not mix with the JSON. ``number``: which loader of a script, counted by first iteration.
 
     Raises:
         UsageError: the target does not exist or is of the wrong kind, its script iterated over no loader, or the JSON
             cannot be written.
     """
+    command: list[str] = options["command"]
     _check_command(verb, command)
     options = {**options, "command": shlex.join(command)}
     json_to, number = options.get("json"), options.get("number", 1)
@@ -243,7 +243,7 @@ def _check_command(verb: Verb, command: list[str]) -> None:
 
 
 def _object(word: str) -> Target:
-    """Import a module and return an object in it, or what it returns if it is a function.
+    """Import a module and return an object in it, or what it returns if it is a function or a class.
 
     Its loaders are fastload's, also those that it constructs as torch's.
 
@@ -258,7 +258,7 @@ def _object(word: str) -> Target:
     install()
     try:
         found = _find_object(word)
-        if not callable(found) or hasattr(found, "__getitem__"):
+        if not isinstance(found, type) and (not callable(found) or hasattr(found, "__getitem__")):
             return Target(found, word)
         try:
             return Target(found(), f"{word}()")

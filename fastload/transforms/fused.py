@@ -1,9 +1,8 @@
 """Crops, resizing, flips, conversion and normalisation in one launch, on CUDA.
 
-In: images, the steps that say where each row and column of the result comes from, or boxes to resize; a fill value, and
-an :class:`~fastload.transforms.arithmetic.Arithmetic`. Out: the images that torch's operations, one after the
-other, would give. The kernels are written in Triton, which torch's builds for CUDA bring with them; they are imported
-when they are first needed.
+In: images, steps along their rows and columns or boxes to resize, a fill value, and an Arithmetic. Out: the images that
+torch's operations would give, one after the other. The kernels are written in Triton, which comes with torch's builds
+for CUDA; they are imported on first use.
 """
 
 from __future__ import annotations
@@ -40,14 +39,11 @@ _ENOUGH = 2048
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernel runs there: on CUDA, of compute capability 8.0 at least, with Triton 3.6 at least.
+    """Return whether the kernels run on a device: CUDA, compute capability 8.0 or later, Triton 3.6 or later.
 
-    And with what Triton needs to start a kernel, as ``torch.compile`` does: a C compiler and Python's headers.
-    ``FASTLOAD_TRITON=0`` in the environment says no, at any time. Where it does not run, torch's own operations are
-    used.
-
-    Raises:
-        ValueError: the variable is neither 0 nor 1.
+    Triton also needs a C compiler and Python's headers, as ``torch.compile`` does. ``FASTLOAD_TRITON=0`` in the
+    environment disables the kernels at any time; another value than 0 and 1 raises a ValueError. Where they do not
+    run, torch's own operations are used.
     """
     wish = os.environ.get("FASTLOAD_TRITON", "1")
     if wish not in ("0", "1"):
@@ -75,13 +71,10 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 
 def takes(images: Tensor) -> bool:
-    """Whether these images can be given to :func:`transformed`: nothing but their values is asked for.
-
-    Under ``torch.compile`` they cannot: there torch's operations are merged with what comes before and after.
-    """
+    """Return whether the kernels take these images; not under ``torch.compile``, which fuses torch's operations."""
     return (
         not torch.compiler.is_compiling()
-        and type(images) is Tensor  # others, as FakeTensor, have values of another kind, or none
+        and type(images) is Tensor  # a subclass such as FakeTensor may have no memory
         and not images.requires_grad
         and available(images.device)
     )
@@ -106,22 +99,22 @@ def transformed(
 
     Args:
         images: [N, C, H, W], in any strides.
-        rows: the steps along the rows, in the order in which they are done; [] leaves all where they are.
+        rows: the steps along the rows, in their order; [] moves nothing.
         cols: likewise.
         size: (h, w) of the result.
-        fill: the value where there is nothing, in the images' units, before the arithmetic; None: there is no such.
-        arithmetic: float64 can only be copied.
+        fill: the value of pixels without a source, in the images' units, before the arithmetic; None: there are none.
+        arithmetic: one that :func:`computes` accepts.
 
     Returns:
         [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
 
     Raises:
         ValueError: the fill value does not fit these images, or the steps are for another number of them.
-        Exception: whatever Triton raises, with a note; there is no falling back.
+        Exception: whatever Triton raises, with a note; there is no fallback.
 
     Cost:
-        One launch on the current stream, which reads and writes each pixel once. The first for images of a kind (their
-        dtype, layout, the steps) compiles for a second or so. Does not synchronise.
+        One launch on the current stream, without a synchronisation, which reads and writes each pixel once. The first
+        for a dtype, layout and kinds of steps compiles for about a second.
     """
     num, channels, height, width = images.shape
     memory_format = memory_format_of(images)
@@ -170,7 +163,7 @@ def resized(
 
     Args:
         images: [N, C, H, W], uint8, in any strides.
-        boxes: within the images; what is not is cut off.
+        boxes: clipped to the images.
         size: (h, w) of the result.
         interpolation: "bilinear" or "bicubic".
         flip: [N], bool: which results are flipped left to right; None: none.
@@ -184,12 +177,11 @@ def resized(
 
     Raises:
         ValueError: the parameters are for another number of images.
-        Exception: whatever Triton raises, with a note; there is no falling back.
+        Exception: whatever Triton raises, with a note; there is no fallback.
 
     Cost:
-        As :func:`transformed`, and no memory but the result's. A number of the result takes, for an image made k times
-        smaller along each side, about 1.2 k (2 k + 1) loads of bytes, most of them from the nearest cache, and 10 k
-        products with the weights of rows.
+        As :func:`transformed`, and no memory but the result's. For images k times as large along each side as the
+        result, a value takes about 1.2 k (2 k + 1) loads of bytes, mostly from the nearest cache, and 10 k products.
     """
     num, channels, height, width = images.shape
     memory_format = memory_format_of(images)
@@ -227,14 +219,14 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:
         error.add_note(
-            "this came from fastload's Triton kernels for crops, flips, resizing and normalisation; with "
-            "FASTLOAD_TRITON=0 in the environment torch's own operations are used"
+            "raised by fastload's Triton kernels for crops, flips, resizing and normalisation; set FASTLOAD_TRITON=0 "
+            "in the environment to use torch's own operations"
         )
         raise
 
 
 def _span(images: Tensor) -> int:
-    """Return how many numbers lie between the first and the last of a sample."""
+    """Return the distance between the first and the last value of a sample, in values."""
     return sum((side - 1) * stride for side, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
 
 
@@ -257,7 +249,7 @@ def _numbers_of(steps: Sequence[AxisStep], num: int) -> tuple[tuple[Tensor | Non
 def _plain(values: Tensor | None, num: int) -> Tensor | None:
     if values is None:
         return None
-    if len(values) != num:  # the kernel would read what lies behind them
+    if len(values) != num:  # the kernel would read what follows them in memory
         raise ValueError(f"these are parameters for {len(values)} samples, got {num} images")
     values = values.contiguous()
     return values.view(torch.uint8) if values.dtype == torch.bool else values
@@ -269,15 +261,15 @@ def _bits(numbers: tuple[Any, ...], dtype: torch.dtype) -> tuple[int, ...]:
 
 
 def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, int], int, int]:
-    """Return (rows, numbers of a row) of a tile, how many strips of such tiles a program makes, and how many programs.
+    """Return (rows, values of a row) of a tile, the number of such strips in a program, and the number of programs.
 
-    A tile of 32 * 128 leaves each of 128 threads 8 consecutive numbers in 4 rows. Several strips share what is computed
-    for columns; counted in the code for sm_90, uint8 to bfloat16: 19 instructions for a number with one, 11 with eight.
+    In a tile of 32 * 128 each of 128 threads has 8 adjacent values in 4 rows. Several strips share what is computed for
+    columns: in the code for sm_90, uint8 to bfloat16, 19 instructions for a value with one strip, 11 with eight.
 
     Args:
         size: of the result.
-        pixel: how many numbers of a pixel lie together.
-        planes: how many such images there are.
+        pixel: the number of adjacent values of a pixel.
+        planes: the number of such images.
     """
     height, length = size[0], size[1] * pixel
     cols = min(_COLS, max(16, _power_of_two(length)))
@@ -291,7 +283,7 @@ def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, i
 
 
 def _least_waste(length: int) -> int:
-    """Return how many numbers of a row a tile of resized images has: the most of those that leave the fewest over."""
+    """Return the width of a tile of resized images: the widest of those that waste the fewest values."""
     return min(_RESIZED_COLS, key=lambda cols: (max(0, -length % cols - length // 7), -cols))
 
 

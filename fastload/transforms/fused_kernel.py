@@ -4,9 +4,9 @@
 
     place in the result ─(steps of each axis, the last first)─> place in the source ─> load ─> arithmetic ─> store
 
-A program makes a tile of one sample's result: some rows, and of each some consecutive numbers as they lie in memory.
-What belongs to a row or to a column is computed once for the tile, so that hardly more than an addition, a load and the
-arithmetic is left for each number, and a warp writes consecutive bytes.
+A program makes a tile of one sample's result: some rows, and of each some numbers that are adjacent in memory. What
+depends on a row or a column alone is computed once for the tile, so that little more than an addition, a load and the
+arithmetic is left for each number, and a warp writes adjacent bytes.
 
 NOTE [The layout of loads]
 Triton gives each load and store of a tile the layout that suits its addresses. Those of the source are consecutive in
@@ -177,8 +177,8 @@ def transformed(
     sample, channel, col, at, length, top, start = _tile(height, width, tile_rows * strips, layout, tile_cols)
     there = at < length
 
-    # Every place is made one of the source's, so that loads need no mask: it is cheaper to replace what was read for
-    # nothing. And parameters that nobody drew, which may point anywhere, read no memory of others.
+    # Positions are clamped to the source, so that loads need no mask: replacing unused values is cheaper. Nor can wrong
+    # parameters read other memory.
     source_col, col_inside = _source(col, there, sample, col_kinds, cols[0], cols[1])
     source_col = tl.minimum(tl.maximum(source_col, 0), source_width - 1)
     if wide:
@@ -248,8 +248,8 @@ def _axis(length, size, index, cubic: tl.constexpr):
 
 
 @triton.jit
-def _weighed(pixels, stride, first, taps, axis, length, by_sum, wide: tl.constexpr, cubic: tl.constexpr):
-    """Return the weighted sums along a row of the box, rounded to levels."""
+def _weighed(pixels, stride, first, taps, axis, length, wide: tl.constexpr, cubic: tl.constexpr):
+    """Return the weighted sums along a row of the box, not divided by the sum of the weights."""
     total = tl.full(first.shape, 0.0, tl.float32)
     for tap in range(taps):
         share = _share(first + tap, axis[3], length, axis[2], cubic)
@@ -257,7 +257,7 @@ def _weighed(pixels, stride, first, taps, axis, length, by_sum, wide: tl.constex
         if wide:
             pixel = pixel.to(tl.int64)
         total += share * tl.load(pixels + pixel * stride).to(tl.int32).to(tl.float32)
-    return _level(total * by_sum)
+    return total
 
 
 @triton.jit
@@ -288,7 +288,7 @@ def resized(
     left = _within(tl.load(boxes[1] + sample), 0, source_width - 1)
     box_height = _within(tl.load(boxes[2] + sample), 1, source_height - top)
     box_width = _within(tl.load(boxes[3] + sample), 1, source_width - left)
-    # Rows and columns behind the last are as the last, so that no sum is 0; they are not stored.
+    # Rows and columns after the last are as the last, so that no sum is 0; they are not stored.
     col = tl.minimum(col, width - 1)
     if flips is not None:
         col = tl.where(tl.load(flips + sample) != 0, width - 1 - col, col)
@@ -313,7 +313,7 @@ def resized(
     box = images + sample * strides[0] + left.to(tl.int64) * strides[3]
     for place in range(tl.maximum(begin, 0), tl.minimum(end, box_height)):
         pixels = box + (top + place).to(tl.int64) * strides[2] + channel * strides[1]
-        levels = _weighed(pixels, strides[3], first, taps, along, box_width, by_sum, wide, cubic)
+        levels = _level(_weighed(pixels, strides[3], first, taps, along, box_width, wide, cubic) * by_sum)
         share = _share(place, down[3], box_height, down[2], cubic)
         row_sum += share
         total += share[:, None] * levels[None, :]

@@ -1,11 +1,8 @@
-"""Resizing boxes of images, each sample its own box, in two ways that agree.
+"""Resizing boxes of images, another box for each sample, in two ways that agree.
 
-In: images and boxes, [N] each of top, left, height and width. Out: what is in the boxes, all at one size.
-
-On the CPU torch's own kernel resizes one box after the other; the loop reads the boxes, which are there. On other
-devices, and where ``torch.compile`` records, nothing may be read: two matrices of weights are made from each box, and
-two batched products with them resize the batch. For antialiased uint8 on CUDA there is a kernel that makes no matrices:
-:func:`fastload.transforms.fused.resized`.
+On the CPU torch's own kernel resizes one box after the other. On other devices, and where ``torch.compile`` records,
+the boxes cannot be read: each makes two matrices of weights, and two batched products with them resize the batch. For
+antialiased uint8 on CUDA there is a kernel without matrices: :func:`fastload.transforms.fused.resized`.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
@@ -21,7 +18,7 @@ from torch.nn import functional
 
 from .tensors import check_box, memory_format_of, wide_dtype
 
-# Numbers of float32 in one tensor: 128 MiB. Larger batches are resized part by part.
+# Values of float32 in one tensor: 128 MiB. Larger batches are resized in parts.
 _CHUNK = 2**25
 
 
@@ -41,10 +38,10 @@ def whole_box(height: int, width: int, device: torch.device) -> Boxes:
 
 
 def nearest_places(lengths: Tensor, size: int, exact: bool) -> Tensor:
-    """Return [N, size]: which of ``lengths`` pixels are the nearest, by torch's rule for "nearest" or "nearest-exact".
+    """Return [N, size]: the nearest of ``lengths`` pixels, by torch's rule for "nearest" or "nearest-exact".
 
-    In float32, as torch computes it, so that ties fall as they do there; for float64 images on the CPU torch computes
-    in float64, and one size in 3,000 has a pixel whose neighbour is taken.
+    In float32, as torch computes it, so that ties are the same. For float64 images on the CPU torch computes in
+    float64: there one size in 3,000 has a pixel whose neighbour is taken.
     """
     scale = (lengths.to(torch.float32) / size)[:, None]
     places = torch.arange(size, dtype=torch.float32, device=lengths.device)

@@ -6,11 +6,14 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.users_line import users_frame
 from ..errors import one_line
 from ..run.targets import Result, Target, UsageError, Verb, add_json_option
+
+if TYPE_CHECKING:
+    from ..loader import DataLoader
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +65,7 @@ def tune(target: Target, options: dict[str, Any]) -> Result:
 class Found(NamedTuple):
     """A loader and its names."""
 
-    loader: Any
+    loader: DataLoader[Any]
     name: str
     """The variable that holds it; empty where none was found."""
     line: str

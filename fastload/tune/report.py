@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -34,8 +34,6 @@ class TuneReport:
     notes: list[str] = field(default_factory=list)
     command: str = ""
     """The script and its arguments, for ``fastload run``; empty for an object."""
-    run_options: Sequence[str] = ()
-    """The arguments that have options in ``fastload run``."""
 
     def recommended(self) -> dict[str, Any]:
         """Return the arguments to change, with their values; empty if nothing is recommended."""
@@ -45,7 +43,7 @@ class TuneReport:
     def without_an_edit(self) -> str | None:
         """Return the command that makes the changes without an edit of the script; None if there is none."""
         changes = self.recommended()
-        options = as_options(changes, self.run_options) if changes and self.command else None
+        options = as_options(changes) if changes and self.command else None
         return None if options is None else f"fastload run {options} {self.command}"
 
     def to_json(self) -> str:

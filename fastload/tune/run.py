@@ -11,7 +11,6 @@ import torch
 from ..base.cgroups import processor_quota, processors
 from ..base.terminal_bar import TerminalBar
 from ..loader import DataLoader
-from ..run.defaults import OPTIONS
 from .report import TuneReport
 from .runner import Runner, refused, setting_of
 from .search import Search
@@ -69,7 +68,6 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
         seconds=time.perf_counter() - begun,
         notes=notes,
         command=command,
-        run_options=tuple(OPTIONS),
     )
 
 

@@ -24,7 +24,7 @@ from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..loader import DataLoader
 from ..sampling.sampler_generators import generators_kept
 from ..spec import spec_of
-from ..verification.hashing import BatchPrint, print_batch
+from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
 from ..work import slots_in_flight
@@ -104,7 +104,7 @@ class Runner:
         self._slice_s, self._check_s, self._read_s = slice_s, check_s, read_s
         self._rate = 0.0
         self._by_sample = self._auto_collation and compat.collates_by_default(loader.collate_fn)
-        self._reference: list[BatchPrint] = []
+        self._reference: list[BatchHashes] = []
         self._shares_parts = False
         self._kept: dict[Setting, DataLoader[Any]] = {}
         self.notes: list[str] = []
@@ -132,9 +132,9 @@ class Runner:
             first_s = time.perf_counter() - begun
             if batch is None:
                 raise ConfigError("the loader returns no batch")
-            prints = self._printed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
-            differs = self._compare(prints)
-            rows = self._rows or sum(one.num_samples for one in prints) / len(prints)
+            hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
+            differs = self._compare(hashes)
+            rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
             timed = self._timed(twin, iterator)
             held = memory()
         number = timed.batches * rows
@@ -171,7 +171,7 @@ class Runner:
             order = {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
         with self._running(setting, **order) as twin, _one_thread():
             iterator = iter(twin)
-            prints = self._printed(iterator, 1, 0.0)
+            hashes = self._hashed(iterator, 1, 0.0)
             begun, before = time.perf_counter(), time.process_time()
             loaded: list[Any] = []
             for batch in itertools.islice(iterator, max(1, -(-number // rows))):
@@ -179,21 +179,21 @@ class Runner:
                 if time.perf_counter() - begun > self._slice_s:
                     break
             cpu_s = time.process_time() - before
-            prints += self._printed(iter(loaded), len(loaded), self._slice_s)
+            hashes += self._hashed(iter(loaded), len(loaded), self._slice_s)
         if not loaded:
-            raise ConfigError(f"the loader returns {'a single' if prints else 'no'} batch")
+            raise ConfigError(f"the loader returns {'a single' if hashes else 'no'} batch")
         made = min(len(loaded) * rows, max(1, number))
-        return cpu_s / made, made, self._compare(prints)
+        return cpu_s / made, made, self._compare(hashes)
 
     def check(self, setting: Setting) -> str:
         """Compare the batches of about ``check_s`` seconds; return where they differ, empty if nowhere."""
         if len(self._reference) < _CHECKED:
             with self._running(self._present) as twin:
-                longer = self._printed(iter(twin), _CHECKED, self._check_s)
+                longer = self._hashed(iter(twin), _CHECKED, self._check_s)
             if len(longer) > len(self._reference):
                 self._reference = longer
         with self._running(setting) as twin:
-            return self._compare(self._printed(iter(twin), len(self._reference), 2 * self._check_s))
+            return self._compare(self._hashed(iter(twin), len(self._reference), 2 * self._check_s))
 
     def _check_read(self, setting: Setting) -> None:
         if setting.resident is None or setting in self._kept or not self._rate:
@@ -206,14 +206,11 @@ class Runner:
 
     @contextmanager
     def _running(self, setting: Setting, **changes: Any) -> Iterator[DataLoader[Any]]:
-        """Yield a copy of the loader with a setting, at its first epoch; stop its workers at the end.
-
-        Args:
-            setting: which.
-            changes: other arguments.
-        """
+        """Yield a copy of the loader with a setting, at its first epoch; stop its workers at the end."""
         with undisturbed():
-            twin = self._kept.get(setting) or build({**self._copied_arguments(), **asdict(setting), **changes})
+            twin = self._kept.get(setting)
+            if twin is None:
+                twin = build({**self._copied_arguments(), **asdict(setting), **changes})
             try:
                 with generators_kept(twin):
                     twin.set_epoch(0)
@@ -228,37 +225,35 @@ class Runner:
     def _copied_arguments(self) -> dict[str, Any]:
         if self._shares_parts:
             return self._arguments
-        begun = time.perf_counter()
+        begun, made, reason = time.perf_counter(), self._arguments, ""
         try:
             made = with_copied_parts(self._arguments)
         except Exception as error:  # whatever the user's class raises
-            self._share_parts(f"cannot be copied ({type(error).__name__}: {error})")
-            return self._arguments
-        if time.perf_counter() - begun > _COPY_S:
-            self._share_parts("takes long to copy")
+            reason = f"cannot be copied ({type(error).__name__}: {error})"
+        if not reason and time.perf_counter() - begun > _COPY_S:
+            reason = "takes long to copy"
+        if reason:
+            self._shares_parts = True
+            self.notes.append(f"the dataset {reason}, so all runs share it: what one changes affects the next")
         return made
-
-    def _share_parts(self, reason: str) -> None:
-        self._shares_parts = True
-        self.notes.append(f"the dataset {reason}, so all runs share it: what one changes affects the next")
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 
-    def _printed(self, batches: Iterator[Any], number: int, seconds: float) -> list[BatchPrint]:
+    def _hashed(self, batches: Iterator[Any], number: int, seconds: float) -> list[BatchHashes]:
         """Hash up to ``number`` batches within some seconds, at least one."""
         begun = time.perf_counter()
-        prints = []
+        hashes = []
         for batch in itertools.islice(batches, number):
-            prints.append(print_batch(batch, by_sample=self._by_sample))
+            hashes.append(hash_batch(batch, by_sample=self._by_sample))
             if time.perf_counter() - begun > seconds:
                 break
-        return prints
+        return hashes
 
-    def _compare(self, prints: list[BatchPrint]) -> str:
+    def _compare(self, hashes: list[BatchHashes]) -> str:
         if not self._reference:
-            self._reference = prints
-        number = min(len(prints), len(self._reference))
-        difference = first_difference([self._reference[:number]], [prints[:number]])
+            self._reference = hashes
+        number = min(len(hashes), len(self._reference))
+        difference = first_difference([self._reference[:number]], [hashes[:number]])
         return "" if difference is None else str(difference)
 
     # -- what is timed ------------------------------------------------------------------------------------------------

@@ -9,9 +9,11 @@ Pure.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ..run.defaults import OPTIONS
 
 PREFETCH = 2
 """torch's default for ``prefetch_factor``."""
@@ -66,9 +68,9 @@ def _quoted(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def as_options(changes: Mapping[str, Any], known: Sequence[str]) -> str | None:
+def as_options(changes: Mapping[str, Any]) -> str | None:
     """Return the options of ``fastload run`` for the changes; None if one of them has no option."""
-    if not all(name in known and value is not None for name, value in changes.items()):
+    if not all(name in OPTIONS and value is not None for name, value in changes.items()):
         return None
     words = []
     for name, value in changes.items():

@@ -36,17 +36,9 @@ Differs = Callable[[Sequence[Stage]], bool | None]
 def find_culprit(
     subject: Subject, reference: Setting, setting: Setting, num_batches: int, *, regrouped: bool
 ) -> tuple[Culprit, Difference | None]:
-    """Find the stage that makes two settings differ.
+    """Find the stage that makes two settings differ; and the first place where samples differ before ``collate_fn``.
 
-    Args:
-        subject: what is loaded.
-        reference: one setting.
-        setting: the other, with which a difference was seen.
-        num_batches: how many batches to compare.
-        regrouped: they cut the samples into batches differently.
-
-    Returns:
-        The stage; and the first place where samples differ before ``collate_fn``, if they do.
+    ``regrouped``: the settings cut the samples into batches differently.
 
     Blocking: two runs for each trial; about log2 of the number of stages, twice.
     """
@@ -94,10 +86,6 @@ def find_culprit(
 
 def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage | None, Stage] | None:
     """Find the first stage of a chain that makes the difference, by halving.
-
-    Args:
-        stages: the chain; with all of it, the settings differ.
-        differs: tries without some stages.
 
     Returns:
         None: they differ without any stage. Else the stage; and before it, where chains in between could not be run,

@@ -38,7 +38,7 @@ class Leaf:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BatchPrint:
+class BatchHashes:
     """The hashes of a batch."""
 
     samples: tuple[tuple[Leaf, ...], ...]
@@ -55,8 +55,7 @@ class BatchPrint:
 def leaves(value: object, path: str = "") -> Iterator[Leaf]:
     """Yield the leaves of a sample in order; empty containers are leaves."""
     for place, inner in _leaves(value, path, ()):
-        kind, digest = _of_leaf(inner)
-        yield Leaf(place, kind, digest)
+        yield _leaf(place, inner)
 
 
 def digest_of(value: object) -> bytes:
@@ -67,7 +66,7 @@ def digest_of(value: object) -> bytes:
     return whole.digest()
 
 
-def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
+def hash_batch(batch: object, *, by_sample: bool) -> BatchHashes:
     """Return the hashes of a batch.
 
     Args:
@@ -79,10 +78,10 @@ def print_batch(batch: object, *, by_sample: bool) -> BatchPrint:
     for path, value in _leaves(batch, "", (), num_rows):
         column = None if num_rows is None else _rows(path, value, num_rows)
         if column is None:
-            whole.append(Leaf(path, *_of_leaf(value)))
+            whole.append(_leaf(path, value))
         else:
             columns.append(column)
-    return BatchPrint(tuple(zip(*columns, strict=True)), tuple(whole))
+    return BatchHashes(tuple(zip(*columns, strict=True)), tuple(whole))
 
 
 def _leaves(
@@ -107,10 +106,8 @@ def _leaves(
     if not children:
         yield path, value
         return
-    if type(value) not in (dict, list, tuple):  # their paths show the type
+    if type(value) not in (dict, list):  # their paths show the type
         yield f"{path} type", type(value).__qualname__
-    elif type(value) is tuple:
-        yield f"{path} type", "tuple"
     for step, inner in children:
         yield from _leaves(inner, path + step, above, num_rows)
 
@@ -127,7 +124,7 @@ def _num_rows(batch: object) -> int | None:
 def _rows(path: str, value: object, num_rows: int) -> list[Leaf] | None:
     """Return the leaf of each sample in a leaf of a batch; None if it has no rows."""
     if isinstance(value, (list, tuple)) and len(value) == num_rows:
-        return [Leaf(path, *_of_leaf(one)) for one in value]
+        return [_leaf(path, one) for one in value]
     if not _is_plain_tensor(value) or not value.ndim or value.shape[0] != num_rows:
         return None
     rows = _bytes_of(value).reshape(num_rows, -1) if value.numel() else np.empty((num_rows, 0), np.uint8)
@@ -151,16 +148,13 @@ def _bytes_of(value: torch.Tensor) -> Any:
     return plain.reshape(-1).view(torch.uint8).numpy()
 
 
-def _of_leaf(value: object) -> tuple[str, bytes]:
-    """Return kind and digest of a leaf."""
+def _leaf(path: str, value: object) -> Leaf:
     kind, content = _content_of(value)
-    return kind, hashlib.blake2b(content, digest_size=16).digest()
+    return Leaf(path, kind, hashlib.blake2b(content, digest_size=16).digest())
 
 
 def _content_of(value: object) -> tuple[str, Any]:
     name = type(value).__qualname__
-    if value is None or isinstance(value, (bool, int)):
-        return name, repr(value).encode()
     if isinstance(value, float):
         return name, struct.pack("<d", value)  # NaN equals itself here, and 0.0 is not -0.0
     if isinstance(value, str):
@@ -171,7 +165,7 @@ def _content_of(value: object) -> tuple[str, Any]:
         return _kind_of_tensor(value, value.shape), _bytes_of(value).tobytes() if value.numel() else b""
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return f"{name} {value.dtype} {value.shape}", np.ascontiguousarray(value).tobytes()
-    if isinstance(value, numbers.Number):
+    if value is None or isinstance(value, numbers.Number):
         return name, repr(value).encode()
     if isinstance(value, (set, frozenset)):
         return name, b"".join(sorted(digest_of(one) for one in value))
@@ -187,4 +181,4 @@ def _content_of(value: object) -> tuple[str, Any]:
         return f"{PICKLED}{name} (pickling failed: {error}; its repr was compared)", repr(value).encode()
 
 
-__all__ = ["PICKLED", "BatchPrint", "Leaf", "digest_of", "leaves", "print_batch"]
+__all__ = ["PICKLED", "BatchHashes", "Leaf", "digest_of", "hash_batch", "leaves"]

@@ -17,7 +17,6 @@ from typing import Literal
 
 Method = Literal["inline", "thread", "fork", "spawn"]
 METHODS: tuple[Method, ...] = ("inline", "thread", "fork", "spawn")
-WORLD_SIZES = (1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +116,7 @@ def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> li
     # Two ranks with workers, the others without: twelve processes would show nothing more.
     with_workers = Setting(world_size=2, method=method, num_workers=workers)
     made += [
-        ("world size", with_workers if world_size == 2 else Setting(world_size=world_size))
-        for world_size in WORLD_SIZES
+        ("world size", with_workers if world_size == 2 else Setting(world_size=world_size)) for world_size in (1, 2, 4)
     ]
     if num_batches > 1:
         step = random.Random(seed).randrange(1, num_batches)
@@ -161,5 +159,4 @@ def plan_iterable_checks(methods: Sequence[Method]) -> list[PlannedCheck]:
     return made + _against_torch("torch's samples", process)
 
 
-__all__ = ["METHODS", "REFERENCE", "WORLD_SIZES", "Method", "PlannedCheck", "Setting", "plan_checks"]
-__all__ += ["plan_iterable_checks"]
+__all__ = ["METHODS", "REFERENCE", "Method", "PlannedCheck", "Setting", "plan_checks", "plan_iterable_checks"]

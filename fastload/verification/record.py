@@ -16,24 +16,22 @@ from dataclasses import replace
 from typing import Any
 
 from ..keys.seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
-from .hashing import PICKLED, BatchPrint, Leaf, leaves, print_batch
+from .hashing import PICKLED, BatchHashes, Leaf, hash_batch, leaves
 from .plan import Setting
 from .report import Difference
 from .subject import Edit, Subject
 
-Record = list[list[BatchPrint]]
+Record = list[list[BatchHashes]]
 """The batches of each epoch."""
 
 
 def record(
     subject: Subject, setting: Setting, num_batches: int, *, edit: Edit | None = None, by_samples: bool = False
 ) -> Record:
-    """Run a loader.
+    """Run a loader for so many batches of each epoch, on each rank.
 
     Args:
-        subject: what is loaded.
-        setting: how.
-        num_batches: of an epoch, on each rank.
+        subject, setting, num_batches: what is loaded, how, and how much.
         edit: changes the copy of the dataset that is loaded.
         by_samples: hash samples before ``collate_fn``, which is not called.
 
@@ -43,7 +41,7 @@ def record(
     Blocking: until all is loaded; a wait for workers ends at the loader's time limit.
     """
 
-    def prints(loader: Any, epoch: int, number: int) -> list[BatchPrint]:
+    def prints(loader: Any, epoch: int, number: int) -> list[BatchHashes]:
         batches = _batches(subject, setting, loader, epoch, number)
         return [_print(subject, setting, batch, by_samples) for batch in batches]
 
@@ -53,8 +51,8 @@ def record(
             for rank in range(setting.world_size):  # one after the other
                 with _closing(subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)) as loader:
                     ranks.append(prints(loader, 0, num_batches))
-            steps = itertools.zip_longest(*ranks, fillvalue=BatchPrint(()))
-            return [[BatchPrint(tuple(sample for batch in step for sample in batch.samples)) for step in steps]]
+            steps = itertools.zip_longest(*ranks, fillvalue=BatchHashes(()))
+            return [[BatchHashes(tuple(sample for batch in step for sample in batch.samples)) for step in steps]]
         with _closing(subject.loader(setting, edit=edit, by_samples=by_samples)) as loader:
             if setting.resume_after is None:
                 return [prints(loader, epoch, num_batches) for epoch in range(setting.num_epochs)]
@@ -97,13 +95,13 @@ def _batches(subject: Subject, setting: Setting, loader: Any, epoch: int, number
             iterator._shutdown_workers()
 
 
-def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchPrint:
+def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchHashes:
     if setting.indices_only:
-        return BatchPrint(tuple(tuple(leaves(index)) for index in (batch if subject.auto_collation else [batch])))
+        return BatchHashes(tuple(tuple(leaves(index)) for index in (batch if subject.auto_collation else [batch])))
     return (
-        BatchPrint(tuple(map(tuple, batch)))
+        BatchHashes(tuple(map(tuple, batch)))
         if by_samples
-        else print_batch(batch, by_sample=subject.collates_by_default)
+        else hash_batch(batch, by_sample=subject.collates_by_default)
     )
 
 
@@ -122,7 +120,7 @@ def first_difference(expected: Record, actual: Record, *, regrouped: bool = Fals
     return None
 
 
-def _in_epoch(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Difference | None:
+def _in_epoch(epoch: int, expected: list[BatchHashes], actual: list[BatchHashes]) -> Difference | None:
     for batch, (before, after) in enumerate(zip(expected, actual, strict=False)):
         found = _in_batch(before, after)
         if found is not None:
@@ -134,7 +132,7 @@ def _in_epoch(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) 
     return None
 
 
-def _in_regrouped(epoch: int, expected: list[BatchPrint], actual: list[BatchPrint]) -> Difference | None:
+def _in_regrouped(epoch: int, expected: list[BatchHashes], actual: list[BatchHashes]) -> Difference | None:
     before = [(batch, row, leaves) for batch, one in enumerate(expected) for row, leaves in enumerate(one.samples)]
     after = (sample for batch in actual for sample in batch.samples)
     for (batch, row, one), other in zip(before, after, strict=False):
@@ -145,7 +143,7 @@ def _in_regrouped(epoch: int, expected: list[BatchPrint], actual: list[BatchPrin
     return None
 
 
-def _in_batch(before: BatchPrint, after: BatchPrint) -> tuple[int | None, str, str] | None:
+def _in_batch(before: BatchHashes, after: BatchHashes) -> tuple[int | None, str, str] | None:
     """Return row, path and description of the first difference of two batches."""
     if before == after:
         return None
@@ -186,14 +184,7 @@ def pickled_kinds(made: Record) -> set[str]:
 
 
 def with_index(subject: Subject, setting: Setting, num_batches: int, found: Difference) -> Difference:
-    """Add the position in the epoch's order, and the dataset index there, to a place in a record, if they are known.
-
-    Args:
-        subject: what was loaded.
-        setting: of the reference, which has no workers.
-        num_batches: of an epoch, as many as were recorded.
-        found: the place.
-    """
+    """Add the position in the epoch's order, and the dataset index there, to a place in a reference, if known."""
     if subject.iterable or found.row is None or subject.arguments["on_error"] == "skip":  # rows are not the sampler's
         return found
     setting = replace(setting, indices_only=True)

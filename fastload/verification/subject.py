@@ -139,11 +139,9 @@ class Subject:
         """Build a loader.
 
         Args:
-            setting: how it is to run.
+            setting, rank, workers: how it is to run; the number of workers is the setting's by default.
             edit: changes its copy of the dataset.
             by_samples: return the hashed leaves of samples in place of batches.
-            rank: which one, if the setting has ranks.
-            workers: their number, in place of the setting's.
         """
         arguments = self.copied_arguments()
         if edit is not None:
@@ -224,14 +222,7 @@ class Subject:
 
 
 def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float, name: str = "") -> Subject:
-    """Make a subject of a loader, a dataset, or a function without arguments that returns one.
-
-    Args:
-        target: which.
-        seed: for loaders without a seed of their own; None: 0.
-        batch_size: for a dataset.
-        timeout: see :class:`Subject`.
-        name: for the report; empty: its class.
+    """Make a subject of the target of :func:`fastload.verify`; ``name``: for the report; empty: its class.
 
     Raises:
         ConfigError: ``target`` is of another type, or an argument is out of range.

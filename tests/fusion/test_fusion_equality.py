@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from fused_samples import params_of, reference_of, sample_with
+from fused_samples import params_of, reference_of, sample, sample_with
 from fusion_tools import MEAN, PIPELINES, STD, cifar, files, folder, forced, fused, mnist, planes, same, unfused
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,7 +145,7 @@ def test_qmnist_gives_the_targets_that_it_gives(compat):
     dataset = mnist(v1.ToTensor(), kind=datasets.QMNIST, compat=compat)
     dataset.targets = torch.arange(12 * 8).view(12, 8)
     for index in range(12):
-        target, expected = fused(dataset)[index][1], dataset[index][1]
+        target, expected = sample(fused(dataset), index)[1], dataset[index][1]
         assert type(target) is type(expected)
         assert np.array_equal(target, expected)
 
@@ -172,7 +172,7 @@ def test_parts_of_different_transforms_and_types_are_loaded_together(root):
     one = fused(dataset)
     assert one.plan.yields is None
     for index in [0, 24, 25, 36, 37, 48]:
-        assert same(one[index][0], dataset[index][0], layout=True)
+        assert same(sample(one, index)[0], dataset[index][0], layout=True)
 
 
 def test_row_and_tensor_have_the_layout_of_the_unfused_sample(root):
@@ -180,7 +180,7 @@ def test_row_and_tensor_have_the_layout_of_the_unfused_sample(root):
         dataset = folder(root, v1.Compose([*steps, v2.Lambda(lambda image: image)]))
         one = fused(dataset)
         values = params_of(one, [4], [4], 0)[0]
-        image = one[4][0]
+        image = sample(one, 4)[0]
         expected = dataset.loader(dataset.samples[4][0])
         for transform, given_ in zip(steps, values, strict=True):
             expected = forced(transform, expected, given_)
@@ -211,21 +211,21 @@ def test_a_file_that_cannot_be_read_raises_what_the_dataset_raises_and_names_it(
         with pytest.raises(OSError) as expected:
             dataset[index]
         with pytest.raises(type(expected.value)) as found:
-            one[index]
+            sample(one, index)
         assert any(path in note for note in found.value.__notes__)
     (tmp_path / "a" / "cut.jpg").unlink()
     with pytest.raises(FileNotFoundError):
-        one[[path.endswith("cut.jpg") for path, _ in dataset.samples].index(True)]
+        sample(one, [path.endswith("cut.jpg") for path, _ in dataset.samples].index(True))
 
 
 def test_an_index_beyond_the_end_is_an_index_error(root):
     for dataset in (cifar(v1.ToTensor()), folder(root, v1.Compose(PIPELINES["v1, eval"]))):
         with pytest.raises(IndexError):
-            fused(dataset)[len(dataset)]
+            sample(fused(dataset), len(dataset))
         with pytest.raises(IndexError):
-            fused(Subset(dataset, [0]))[1]
+            sample(fused(Subset(dataset, [0])), 1)
         with pytest.raises(IndexError):
-            fused(ConcatDataset([dataset]))[len(dataset)]
+            sample(fused(ConcatDataset([dataset])), len(dataset))
 
 
 def test_rows_are_written_into_the_tensor_that_is_given(root):
@@ -234,8 +234,8 @@ def test_rows_are_written_into_the_tensor_that_is_given(root):
     slot = torch.full((10, 3, 8, 8), torch.nan)
     loaded = one.load([4, 2], [4, 2], 0, out=slot[3:5])
     assert loaded.images.data_ptr() == slot[3:5].data_ptr()
-    assert torch.equal(slot[3], one[4][0])
-    assert torch.equal(slot[4], one[2][0])
+    assert torch.equal(slot[3], sample(one, 4)[0])
+    assert torch.equal(slot[4], sample(one, 2)[0])
     assert slot.isnan().sum() == 8 * 3 * 8 * 8
     with pytest.raises(ValueError, match="rows for 2 samples must be"):
         one.load([4, 2], [4, 2], 0, out=slot[:3])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fused_samples import sample
 from fusion_tools import MEAN, STD, cifar, folder, fused, mnist
 from rich.console import Console
 from torch.utils.data import ConcatDataset, Subset
@@ -144,7 +145,7 @@ def test_it_says_what_a_sample_is(steps, kind, dtype, make):
         assert yields.shape is None
     else:
         assert (yields.dtype, yields.shape) == (dtype, tuple(image.shape)) == (image.dtype, yields.shape)
-    assert type(fused(dataset)[0][0]) is type(image)
+    assert type(sample(fused(dataset), 0)[0]) is type(image)
 
 
 def test_a_plan_of_another_dataset_is_refused():

@@ -8,6 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from fused_samples import sample
 from fusion_tools import PIPELINES, cifar, folder, fused, same
 from torch.utils.data import ConcatDataset
 from torchvision import transforms as v1
@@ -115,7 +116,7 @@ def test_the_error_of_an_unknown_transform_is_its_own():
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        fused(cifar(v1.Compose([v1.CenterCrop(20), failing])))[3]
+        sample(fused(cifar(v1.Compose([v1.CenterCrop(20), failing]))), 3)
 
 
 def test_parts_have_their_own_unknown_transforms():

@@ -41,7 +41,7 @@ def test_a_pillow_that_computes_something_else_is_noticed(monkeypatch):
     monkeypatch.setattr(Image.Image, "resize", lambda self, size, way: resize(self, size, other.get(way, way)))
     assert rows.pillow_order.__wrapped__() is None
     monkeypatch.setattr(rows, "pillow_order", lambda: None)
-    with pytest.raises(RuntimeError, match="in a way of its own"):
+    with pytest.raises(RuntimeError, match="in an unknown order"):
         rows.pixels_of_image(np.zeros((9, 9, 3), dtype=np.uint8), cut_of((0, 0, 9, 9)))
 
 

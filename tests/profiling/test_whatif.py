@@ -222,6 +222,22 @@ def test_keeping_the_workers_saves_their_start():
     assert found[0].speedup == pytest.approx((30 + 5 * 255) / (30 + 5 * 55), rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "title"),
+    [
+        ({"num_workers": 4}, "num_workers 2 -> 4"),
+        ({"engine": "fastload", "num_workers": 3}, "fastload's loader, num_workers 2 -> 3"),
+        ({"persistent_workers": True}, "keep workers between epochs"),
+        ({"persistent_workers": False, "in_order": True}, "persistent_workers=False, in_order=True"),
+        ({"cache": "encoded"}, "cache='encoded'"),
+        ({"on_device": ["Blur"]}, "on_device=['Blur']"),
+    ],
+)
+def test_a_change_is_named_by_its_settings(settings, title):
+    rank = recorded([40.0] * 40, workers=2, loop_ms=5.0, computing=0.5, stages=[("Blur", 0.2)])
+    assert WhatIf(rank, WARMUP).fix(settings).title == title
+
+
 def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
     """Of 40 ms on a core, 24 are decoding and 8 a transform; one worker, and the loop takes 5."""
     rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("PIL.decode", 0.6), ("Blur", 0.2)])

@@ -141,7 +141,7 @@ def test_threads_are_not_recommended_where_they_break_the_dataset(
         (
             ["train.py:Waiting"],
             2,
-            "train.py:Waiting is of type type: no DataLoader, nor a list",
+            "train.py:Waiting() is of type Waiting: no DataLoader, nor a list",
         ),
         (["missing.py"], 2, "no such script: missing.py"),
         ([], 2, "a script, -m MODULE or MODULE:NAME is missing; see fastload tune --help"),

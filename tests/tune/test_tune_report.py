@@ -7,7 +7,6 @@ import json
 import pytest
 
 from fastload.base import console
-from fastload.run.defaults import OPTIONS
 from fastload.tune.report import TuneReport
 from fastload.tune.search import Outcome, Slice, Trial, median_interval
 from fastload.tune.settings import Setting
@@ -40,7 +39,6 @@ def report(outcome: Outcome, **arguments: object) -> TuneReport:
             "processors": 2,
             "seconds": 30.4,
             "command": "train.py --epochs 3",
-            "run_options": tuple(OPTIONS),
             **arguments,  # type: ignore[arg-type]
         }
     )

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.run.defaults import OPTIONS
 from fastload.tune.settings import STAGES, Machine, Setting, as_call, as_options, candidates
 
 PRESENT = Setting(
@@ -94,4 +93,4 @@ def test_what_is_left_out_is_not_tried():
     ],
 )
 def test_options_of_fastload_run_are_given_where_there_are_some_for_all(changes, options):
-    assert as_options(changes, tuple(OPTIONS)) == options
+    assert as_options(changes) == options

@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
-from fastload.verification.hashing import PICKLED, BatchPrint, digest_of, leaves, print_batch
+from fastload.verification.hashing import PICKLED, BatchHashes, digest_of, hash_batch, leaves
 from fastload.verification.record import first_difference
 from fastload.verification.report import Difference
 
@@ -121,22 +121,22 @@ def test_a_list_inside_of_itself_ends():
 )
 def test_a_row_of_a_batch_has_the_same_hash_in_any_batch(samples: list[Any]):
     made = [(number, torch.tensor(values), {"text": text}) for number, values, text in samples]
-    whole = print_batch(default_collate(made), by_sample=True)
+    whole = hash_batch(default_collate(made), by_sample=True)
     for row, sample in enumerate(made):
-        alone = print_batch(default_collate([sample]), by_sample=True)
+        alone = hash_batch(default_collate([sample]), by_sample=True)
         assert whole.samples[row] == alone.samples[0]
         assert whole.whole == alone.whole
     assert {len(sample) for sample in whole.samples} == {3}
 
 
 def test_batches_that_cannot_be_taken_apart_are_hashed_whole():
-    made = print_batch([torch.zeros(3, 2), torch.zeros(4)], by_sample=False)
+    made = hash_batch([torch.zeros(3, 2), torch.zeros(4)], by_sample=False)
     assert made.samples == ()
     assert [leaf.path for leaf in made.whole] == ["[0]", "[1]"]
 
 
-def prints(*batches: list[Any]) -> list[BatchPrint]:
-    return [BatchPrint(tuple(tuple(leaves(sample)) for sample in batch)) for batch in batches]
+def prints(*batches: list[Any]) -> list[BatchHashes]:
+    return [BatchHashes(tuple(tuple(leaves(sample)) for sample in batch)) for batch in batches]
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,10 @@ from torch.utils.data import Dataset
 from ...errors import ConfigError, DatasetError
 from ...fusion.plan import recognise
 from ...fusion.sources import Router, reader_of_files
+from ...native.rows import Cut
 from ...transforms.draws import Draws
 from ...transforms.sample import Sizes
-from ..base import Cut, whole
+from ..base import whole
 from ..choice import make_decoder
 from .recipe import Recipe
 
@@ -73,14 +74,7 @@ class Files(Dataset[tuple[bytes, Any, int]]):
 
 
 class BatchInputs:
-    """What a pipeline may take of a batch, made when it is asked for.
-
-    Args:
-        dataset: where the samples come from.
-        recipe: says how images are cut; None: not at all.
-        batch: of samples of the dataset, collated.
-        draws: of these samples.
-    """
+    """What a pipeline may take of a batch, made when it is asked for. Without a recipe, images are not cut."""
 
     def __init__(self, dataset: Files, recipe: Recipe | None, batch: Any, draws: Draws) -> None:
         self._dataset = dataset
@@ -235,6 +229,3 @@ def declaring_inputs() -> Iterator[dict[str, Any]]:
         yield declared
     finally:
         _declared.reset(token)
-
-
-__all__ = ["BatchInputs", "Files", "declaring_inputs", "import_dali", "source"]

@@ -53,18 +53,13 @@ class DALILoader:
     ``[output, ..., targets]``. They are yours: they stay valid as long as you hold them. The last batch may be short.
 
     Order, shards, epochs and state are those of :class:`fastload.DataLoader`, and so are crops and flips: the same
-    seed, epoch and index give the same box, whatever the batch, the workers, the ranks or the decoder. Colour
-    transforms, erasing and whatever else DALI is not given is done with the batch, on its device, after DALI.
+    seed, epoch and index give the same box, whatever the batch, the workers, the ranks or the decoder. What DALI does
+    not do (colour transforms, erasing) is done with the batch, on its device, after DALI. Nothing is padded.
 
-    Pixels are DALI's: JPEG files are decoded to the same bits as by Pillow, on the CPU, and resized in DALI's way, by
-    0.16 levels otherwise on the average; docs/dali.md has the numbers. Orientation in EXIF data is not applied by the
-    built-in pipeline, as torchvision does not. Nothing is padded.
+    docs/dali.md says how DALI's pixels differ from Pillow's, and how its own random operators are seeded.
+    ``source("uniforms")`` gives random numbers that do not depend on the batch size, and are the same after a resume.
 
-    Random operators of DALI's own in a ``pipeline`` draw from streams of DALI's, which are seeded from seed and epoch:
-    the same at every start of an epoch with the same batches, but neither independent of the batch size nor restored
-    by a state in the middle of an epoch. ``source("uniforms")`` is: numbers from the sample's key.
-
-    A pass takes the place of the one before it: iterations side by side are allowed, and wait for each other's batches.
+    Iterations side by side are allowed, and wait for each other's batches.
 
     Raises:
         ConfigError: DALI is not installed, an argument is out of its range, or a transform cannot be done.
@@ -285,6 +280,3 @@ def _built_in(recipe: Recipe | None, device: torch.device) -> Callable[..., Any]
 
     factory: Callable[..., Any] = dali.pipeline_def(images)
     return factory
-
-
-__all__ = ["DALILoader"]

@@ -25,16 +25,12 @@ from .inputs import BatchInputs, declaring_inputs
 
 
 class Ticket:
-    """A batch that is under way in a pipeline, or has come out of it.
-
-    Args:
-        inputs: of the pipeline.
-        rest: what does not go through the pipeline.
-    """
+    """A batch that is under way in a pipeline, or has come out of it."""
 
     def __init__(self, inputs: BatchInputs, rest: Any) -> None:
         self.inputs = inputs
         self.rest = rest
+        """What does not go through the pipeline."""
         self.run: Running | None = None
         """Where it is under way."""
         self.outputs: list[Tensor] | None = None
@@ -42,16 +38,10 @@ class Ticket:
 
 
 class Running:
-    """One pipeline, and what is under way in it.
-
-    Args:
-        factory: what ``@pipeline_def`` made.
-        options: its keyword arguments.
+    """One pipeline, and what is under way in it. Tickets that nobody holds any more come out and are dropped.
 
     Raises:
         ConfigError: it takes nothing from the loader, or has an executor that cannot be used.
-
-    Tickets that nobody holds any more come out and are dropped.
     """
 
     def __init__(self, factory: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -145,13 +135,14 @@ class Pipelines:
 
         Args:
             ticket: of the batch.
-            num_samples: in it. A pipeline has a largest batch: for one that is larger there is another pipeline.
+            num_samples: in it.
             seed: of DALI's own random operators, 31 bits.
 
         Raises:
             Exception: what the making of a pipeline or of the inputs raises.
         """
         self._seed = seed
+        # A pipeline has a largest batch: for one that is larger there is another pipeline.
         if num_samples > self._largest:
             self._largest, self._current = num_samples, None
         if self._current is None:
@@ -216,6 +207,3 @@ def _tensor(output: Any, place: int) -> Tensor:
             f"{sorted(set(map(tuple, output.shape())))}: resize or crop them to one"
         )
     return from_dlpack(output.as_tensor())
-
-
-__all__ = ["Pipelines", "Running", "Ticket"]

@@ -17,11 +17,11 @@ from ...errors import ConfigError
 from ...fusion.conversions import Values
 from ...fusion.plan import FusedTail, recognise
 from ...fusion.stages import Drawing, cut_of, fits, names_of, num_cut, size_after
+from ...native.rows import Cut
 from ...transforms.crop import CenterCrop, RandomCrop, RandomVerticalFlip
 from ...transforms.draws import Draws
 from ...transforms.resize import RandomResizedCrop, Resize
 from ...transforms.sample import SampleTransform, Sizes, State
-from ..base import Cut
 
 _INTERPOLATIONS = {
     "nearest": "NN",
@@ -94,11 +94,7 @@ class Recipe:
 
 
 def recipe_of(dataset: Any, *, whole: bool) -> Recipe:
-    """Return what is made of a dataset's images.
-
-    Args:
-        dataset: an ImageFolder or DatasetFolder of torchvision's, or a Subset or ConcatDataset of them.
-        whole: the recipe is to say all; else only how images are cropped, resized and flipped.
+    """Return what is made of a dataset's images; not ``whole``: only how they are cropped, resized and flipped.
 
     Raises:
         ConfigError: it is another dataset, or a transform of it is not known, or DALI cannot do it.
@@ -167,6 +163,3 @@ def _tail(steps: Sequence[SampleTransform], states: Sequence[State], head: int, 
             )
         size = step.size_after(*size)
     return FusedTail.of(tuple(tail))
-
-
-__all__ = ["Recipe", "Scaling", "recipe_of"]

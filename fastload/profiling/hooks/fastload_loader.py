@@ -100,7 +100,4 @@ class FastloadListener:
         return pinned
 
     def _flow(self, source: Any) -> _Flow:
-        flow = self._flows.get(source)
-        if flow is None:
-            flow = self._flows[source] = _Flow()
-        return flow
+        return self._flows.setdefault(source, _Flow())

@@ -72,7 +72,7 @@ class TaskRecorder:
         self._begun = _now()
 
     def end(self, iterator: int, batch: int, task: int) -> None:
-        """It has ended."""
+        """The task has ended."""
         if not self._is_recorded:
             return
         ended = _now()

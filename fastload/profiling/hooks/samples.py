@@ -184,7 +184,7 @@ class Samples(_Wrapper):
         return self._mean >= _SPARSE or kind is Samples
 
     def end(self) -> None:
-        """It has ended."""
+        """The task has ended."""
         if self._pending is not None:
             self._write(self._place)
         for place, (index, begun, ended) in enumerate(self._unwritten):
@@ -260,7 +260,7 @@ class Batched(_Wrapper):
         return True
 
     def end(self) -> None:
-        """It has ended."""
+        """The task has ended."""
         self._ring = None
 
     @hidden

@@ -63,7 +63,7 @@ class StageHooks:
         self._thread.ring = ring
 
     def end(self) -> None:
-        """It has ended."""
+        """The sample has ended."""
         self._thread.ring = self._thread.inner = None
 
     def timed(self, name: str, function: Any) -> Any:

@@ -105,7 +105,7 @@ class _GilProbe:
             begun = _now()
 
     def close(self, grace: float) -> None:
-        """End it."""
+        """End the thread."""
         self._over.set()
         self._thread.join(grace)
 

@@ -59,7 +59,7 @@ class TrialRuns:
         self._process = os.getpid()
 
     def run(self) -> None:
-        """Run them, unless that was done, or this process was forked from the one that was to do it."""
+        """Run the trials; does nothing the second time, and in processes that were forked from this one."""
         if os.getpid() != self._process:
             return
         self._process = -1
