@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .loader import DataLoader
     from .profiling.api import profile
     from .run.installation import install, uninstall
-    from .sampling.samplers import DistributedBatchSampler, DistributedSampler
+    from .sampling.distributed import DistributedBatchSampler, DistributedSampler
     from .verification.report import VerifyReport
     from .verification.run import verify
     from .workers.on_error import FailedSample
@@ -61,8 +61,8 @@ __all__ = [
 
 _MODULE_OF = {
     "DataLoader": "loader",
-    "DistributedBatchSampler": "sampling.samplers",
-    "DistributedSampler": "sampling.samplers",
+    "DistributedBatchSampler": "sampling.distributed",
+    "DistributedSampler": "sampling.distributed",
     "FailedSample": "workers.on_error",
     "Statistics": "engine.statistics",
     "VerifyReport": "verification.report",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from multiprocessing.context import BaseContext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -21,8 +19,9 @@ from .engine.iteration import Iteration
 from .engine.sources import Runtime
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .sampling.epochs import Epochs, epoch_owner, samplers_of
-from .sampling.samplers import DistributedBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .sampling.epochs import Epochs, samplers_of
+from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .workers.pool import WORKER_MODULES
 
 if TYPE_CHECKING:
     from .engine.statistics import Statistics
@@ -208,7 +207,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             in_order=in_order,
         )
         self._check_own_arguments()  # after torch's own checks
-        if isinstance(batch_sampler, DistributedBatchSampler):
+        if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
         observe.notify(observe.on_construction, self)
@@ -252,44 +251,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         return list(map(type, given)) == [int, tuple, bool, bool] and given == (2, (), False, False)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
+        from .engine.first_batch import batch_on_host
 
-        Loaded without workers by a copy of this loader, which stays as it is, with its samplers and an IterableDataset;
-        so do the global generators.
-        """
-        from .device.batch_keys import BatchKeys, batch_keys
-        from .keys.seeding import preserved_global_generators
-        from .sampling.sampler_generators import generators_kept
-        from .spec import served_as, spec_of
-
-        spec = spec_of(self)
-        spec = served_as(
-            spec,
-            dataset=copy.deepcopy(self.dataset) if spec.iterable else self.dataset,
-            num_workers=0,
-            prefetch_factor=None,
-            persistent_workers=False,
-            timeout=0,
-            pin_memory=False,
-            device=None,
-            batch_transform=None,
-            resident=None,
-            alone=True,
-        )
-        owner = epoch_owner(self)
-        epoch = getattr(owner, "epoch", None)
-        try:
-            with preserved_global_generators(), generators_kept(self):
-                iteration = Iteration(self, spec, self._epochs.copied(), Runtime())
-                batch = iteration.source.next()
-                data = batch.result()
-        except StopIteration:
-            raise ConfigError("the loader gives no batch") from None
-        finally:
-            if owner is not None:
-                owner.epoch = epoch
-        keys: BatchKeys = batch_keys(spec, iteration.source.shard, iteration.base_seed)
-        return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))
+        return batch_on_host(self, self._epochs)
 
     def _get_iterator(self) -> Any:
         observe.notify(observe.on_iteration, self)
@@ -432,8 +396,8 @@ def _check(
     worker_method: object, seed: object, seeding: object, chunk_size: object, multiprocessing_context: object
 ) -> None:
     """Check the arguments that are ours; torch checks its own."""
-    if worker_method not in ("multiprocessing", "thread"):
-        raise ConfigError(f"worker_method must be 'multiprocessing' or 'thread', got {worker_method=}")
+    if worker_method not in WORKER_MODULES:
+        raise ConfigError(f"worker_method must be {' or '.join(map(repr, WORKER_MODULES))}, got {worker_method=}")
     if worker_method == "thread" and multiprocessing_context is not None:
         raise ConfigError(
             "multiprocessing_context has no meaning with worker_method='thread'; leave one of the two out, got "

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import (
     IterDataPipe,
@@ -29,8 +28,6 @@ from torch.utils.data._utils import pin_memory as _pin_memory
 from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
-
-from ..errors import SampleNote, add_note
 
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
@@ -109,51 +106,6 @@ def set_thread_name(name: str) -> None:
     setter = getattr(torch.multiprocessing, "_set_thread_name", None)
     if setter is not None:
         setter(name)
-
-
-def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
-    """Wrap an exception for another thread or process.
-
-    Some classes would be lost in ``reraise()``: StopIteration ends a loop without a word, and torch calls a class with
-    an attribute ``message`` by that keyword, whether or not it takes it. They become RuntimeError, with the same text.
-
-    A :class:`SampleNote` is no part of that text: ``reraise()`` adds it to the exception.
-    """
-    kind = type(error)
-    notes: Any = getattr(error, "__notes__", None)
-    ours = [note for note in notes if isinstance(note, SampleNote)] if isinstance(notes, list) else []
-    if ours:
-        error.__notes__ = [note for note in notes if note not in ours]
-    wrapper: Any = ExceptionWrapper((kind, error, error.__traceback__), where=where)
-    if ours:
-        error.__notes__ = notes
-        wrapper.sample_notes = ours
-    lost = issubclass(kind, StopIteration)
-    if getattr(kind, "message", None):
-        try:
-            kind(message="")  # type: ignore[call-arg]  # that is the question
-        except Exception:
-            lost = True
-    if lost:
-        wrapper.exc_type = RuntimeError
-        wrapper.where = f"{where} (in place of {kind.__name__}, which cannot be raised again)"
-    made: ExceptionWrapper = wrapper
-    return made
-
-
-def error_of(wrapper: ExceptionWrapper) -> BaseException:
-    """Return the wrapped exception, as torch would raise it here, without its frame.
-
-    That frame's reference to the exception would be a cycle, through which it would keep the user's frames, and so
-    iterators and their workers, until the next collection.
-    """
-    try:
-        wrapper.reraise()
-    except BaseException as error:
-        found = error.with_traceback(None)
-    for note in getattr(wrapper, "sample_notes", ()):
-        add_note(found, note)
-    return found
 
 
 def draw_base_seed(loader: Any) -> int:

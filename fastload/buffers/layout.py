@@ -14,12 +14,15 @@ Pure: no threads, no clocks. Buffers are one-dimensional NumPy arrays of uint8.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from ..work import WorkItem
 
 Buffer = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -427,3 +430,17 @@ def _sample(node: Node, leaves: list[Any], objects: list[Any]) -> Any:
         return {key: _sample(child, leaves, objects) for key, child in zip(node.keys, node.children, strict=True)}
     children = [_sample(child, leaves, objects) for child in node.children]
     return node.kind(*children) if node.kind not in (list, tuple) else node.kind(children)
+
+
+WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
+"""Writes an item's samples: given the rows of each tensor leaf, returns the objects of each object leaf."""
+
+
+class Sink(Protocol):
+    """Where a worker's rows and layouts live."""
+
+    def layout(self, generation: int) -> Layout | None:
+        """Return the layout of this generation; None if there is none (yet)."""
+
+    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
+        """Let the rows of an item be written in its slot; return what must travel beside them."""

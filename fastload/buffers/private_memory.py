@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .layout import Buffer
-from .slots import Mapping, capacity_for, has_mappings, memory_of
+from .slots import LIBC, Mapping, capacity_for, memory_of
 
 if TYPE_CHECKING:
     from .page_lock import PageLock
@@ -27,7 +27,7 @@ class PrivateMemory:
         self._lock = threading.Lock()
         self.page_lock = page_lock
         self.is_open = True
-        if page_lock is not None and not has_mappings():
+        if page_lock is not None and LIBC is None:
             page_lock.refuse("only Linux's memory is page-locked here")
 
     def buffer(self, slot: int, num_bytes: int) -> Buffer:

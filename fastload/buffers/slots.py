@@ -36,20 +36,17 @@ if TYPE_CHECKING:
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
 _CHUNK_SHIFT = 32
-# What the samples that one chunk sends beside the batch's rows can be.
-MAX_CHUNK_BYTES = 1 << (_CHUNK_SHIFT - 1)
+MAX_CHUNK_BYTES = 1 << (_CHUNK_SHIFT - 1)  # of the samples that one chunk sends beside the batch's rows
 
-# From Linux's falloc.h.
-_KEEP_SIZE = 1
-_PUNCH_HOLE = 2
+_PUNCH_HOLE = 2 | 1  # with FALLOC_FL_KEEP_SIZE, from Linux's falloc.h
 
-_libc: Any = ctypes.CDLL(None, use_errno=True) if hasattr(os, "memfd_create") else None
-if _libc is not None:
-    _libc.mmap.restype = ctypes.c_void_p
-    _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
-    _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+LIBC: Any = ctypes.CDLL(None, use_errno=True) if hasattr(os, "memfd_create") else None
+if LIBC is not None:
+    LIBC.mmap.restype = ctypes.c_void_p
+    LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+    LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 # Linux' MADV_HUGEPAGE, and how large such a page is: a fault, or a page lock, costs 512 times as much in small ones.
 _LARGE_PAGES = 14
@@ -59,11 +56,6 @@ _DO_FORK = 11
 
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
-
-
-def has_mappings() -> bool:
-    """Return whether memory can be mapped here without Python's mmap, as page-locked slots and memory files need it."""
-    return _libc is not None
 
 
 def slot_offset(slot: int) -> int:
@@ -227,7 +219,7 @@ class MemoryFile:
         self._punch(slot_offset(slot), 1 << _SLOT_SHIFT)
 
     def _punch(self, offset: int, num_bytes: int) -> None:
-        if _libc.fallocate(self.fd, _KEEP_SIZE | _PUNCH_HOLE, offset, num_bytes):
+        if LIBC.fallocate(self.fd, _PUNCH_HOLE, offset, num_bytes):
             raise OSError(ctypes.get_errno(), "fallocate: cannot give memory back")
 
     def forget(self, slot: int) -> None:
@@ -263,7 +255,7 @@ class MemoryFile:
         """See :class:`Memory`."""
         self.discard(0)
         for slot in slots:
-            self._punch(chunk_offset(slot, 0), 1 << _SLOT_SHIFT - 1)
+            self._punch(chunk_offset(slot, 0), _CHUNKS_AT)
 
     def close(self, close: Callable[[int], None] = os.close) -> None:
         """See :class:`Memory`."""
@@ -289,14 +281,14 @@ class Mapping:
     def __init__(self, fd: int, offset: int, num_bytes: int, page_lock: PageLock | None = None) -> None:
         self.num_bytes = num_bytes
         flags = mmap.MAP_SHARED | (mmap.MAP_ANONYMOUS if fd < 0 else 0)
-        self.address = _libc.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
+        self.address = LIBC.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
         if self.address == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), f"mmap: cannot map {num_bytes} bytes for a batch")
         if num_bytes >= _LARGE_PAGE_BYTES:
-            _libc.madvise(self.address, num_bytes, _LARGE_PAGES)  # where the system has none, all is as it was
+            LIBC.madvise(self.address, num_bytes, _LARGE_PAGES)  # where the system has none, all is as it was
         self._page_lock = page_lock
         # The module's names may be gone when an interpreter ends.
-        self._unmap, self._partial = _libc.munmap, functools.partial
+        self._unmap, self._partial = LIBC.munmap, functools.partial
 
     def unlock(self) -> None:
         """End the page lock."""
@@ -334,7 +326,6 @@ def _lease_type(num_bytes: int) -> Any:
 class _Watch(weakref.ref[Any]):
     """Tells that a lease is gone, and of which slot it was."""
 
-    __slots__ = ("slot",)
     slot: int
 
 
@@ -380,7 +371,7 @@ class SlotPool:
         address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
         locked = page_lock.lock(address, len(memory))
         if locked:
-            _libc.madvise(address, len(memory), _DO_FORK)
+            LIBC.madvise(address, len(memory), _DO_FORK)
         return locked
 
     def lend(self, slot: int, num_bytes: int, *, tensors_only: bool = False) -> Buffer:

@@ -17,6 +17,7 @@ import torch
 from .. import observe
 from ..base import compat
 from ..base.at_exit import close_at_exit
+from ..base.worker_errors import error_of, wrap_exception
 from ..errors import LoadTimeout, NotReady
 from ..work import Batch, Stage
 
@@ -103,7 +104,7 @@ def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> Non
             try:
                 batch.data = pin(batch.data)
             except Exception as error:
-                batch.error, batch.data = compat.error_of(compat.wrap_exception(error, where)), None
+                batch.error, batch.data = error_of(wrap_exception(error, where)), None
         done.put(batch)
         del entry, batch
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..base.compat import error_of, worker_collate, wrap_exception
+from ..base.compat import worker_collate
+from ..base.worker_errors import error_of, wrap_exception
 from ..buffers.layout import DoesNotFit, Layout, LayoutBook
 from ..errors import NothingLeft
 from ..work import WorkItem

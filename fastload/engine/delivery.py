@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import observe
-from ..base.compat import error_of
+from ..base.worker_errors import error_of
 from ..buffers.layout import LayoutBook
 from ..errors import DatasetError, LoadTimeout, NothingLeft, NotReady, WorkerDied
 from ..spec import Spec

@@ -11,8 +11,8 @@ from typing import Any
 
 from .. import observe
 from ..errors import NothingLeft
-from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
+from ..keys.preserving import VisitingSeeder
 from ..spec import Spec
 from ..work import Batch, Counts, EpochWork, Replica, Shard
 from ..workers.fetch import Fetcher, Job
@@ -31,7 +31,7 @@ class InlineSource:
         self._spec = spec
         self._counts = counts
         roots = (job.dataset, job.collate_fn) if spec.seeded else ()
-        self._seeder = seeding.VisitingSeeder()
+        self._seeder = VisitingSeeder()
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
         self.repeats_interrupted = False
@@ -116,8 +116,8 @@ class InlineSource:
                 self._row -= num_rows
                 self._num_made -= 1
             raise
-        if iterable:
-            batch.replica = Replica(0, self._fetcher.replica_state(), self._num_made)
+        if self._fetcher.replica is not None:
+            batch.replica = Replica(0, self._fetcher.replica.state(), self._num_made)
         else:
             batch.indices = index
         self._counts.count(1 if iterable else num_rows - len(batch.left_out), None)

@@ -18,7 +18,7 @@ from .. import observe
 from ..base import compat
 from ..errors import LoadTimeout
 from ..sampling.epochs import Epoch, Epochs, epoch_owner, our_sampler, shard_of, without_skipping
-from ..sampling.samplers import DistributedSampler, KeyedSampler
+from ..sampling.samplers import EpochSampler
 from ..spec import Spec, spec_of
 from ..work import EpochWork, Shard, Stage
 from ..workers.pool import GRACE, HeldInterrupts, Pool
@@ -348,7 +348,7 @@ def _index_batches(
         arrays: give batches of a known order as arrays, else as lists.
     """
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(spec), (KeyedSampler, DistributedSampler))
+    ours = isinstance(epoch_owner(spec), EpochSampler)
     if epoch.resume is None and epoch.known is not None and ours:
         return epoch.known.batches(epoch.number, arrays=arrays), 0
     may_draw_ahead = epoch.known is None and spec.sample_seed is not None and not spec.iterable

@@ -19,7 +19,7 @@ from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from ..sampling.epochs import Epoch, Resume, epoch_owner, without_skipping
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
-from ..sampling.samplers import DistributedSampler, KeyedSampler
+from ..sampling.samplers import EpochSampler
 from ..spec import Spec
 from ..work import Replica
 
@@ -131,7 +131,7 @@ def rest_of_index_batches(
     from_states = spec.generator is not None or "torch" in begun.generators
     draws_base_seed = resume is not None and begun.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(spec), KeyedSampler | DistributedSampler)
+    ours = isinstance(epoch_owner(spec), EpochSampler)
     if begun.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:

@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset
 from ..errors import StateError
 from ..sampling.epochs import Epoch, Resume, known_batches, samplers_of, seed_of
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
-from ..sampling.samplers import DistributedSampler, KeyedSampler
+from ..sampling.samplers import EpochSampler
 
 VERSION = 2
 
@@ -211,8 +211,7 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
 
 
 def _order_seed(loader: Any) -> int | None:
-    kinds = (DistributedSampler, KeyedSampler)
-    return next((sampler.seed for sampler in samplers_of(loader) if isinstance(sampler, kinds)), None)
+    return next((sampler.seed for sampler in samplers_of(loader) if isinstance(sampler, EpochSampler)), None)
 
 
 def _length_of(loader: Any) -> int:

@@ -17,6 +17,7 @@ from ..engine.sources import Origin, make_job
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
+from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
 from ..sampling.epochs import KnownBatches, repeats_from
 from ..sampling.samplers import as_integer, check_epoch
@@ -82,7 +83,7 @@ def replay(
     job, _ = make_job(replace(alone, worker_init_fn=None), loader._runtime, Origin(spec.dataset, shard=shard))
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
-    with seeding.preserved_global_generators(), libraries.adopted():
+    with preserved_global_generators(), libraries.adopted():
         if known is None or not by_batch:
             sample = _own(fetcher, fetcher.load([index], epoch, position), 0)
         else:  # such a dataset loads a batch at once, and is seeded for all of it

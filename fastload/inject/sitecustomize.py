@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def _install() -> None:
     """Replace torch's DataLoader once it is imported."""
-    from fastload_hook import after_import, replace_init  # type: ignore[import-not-found] # on sys.path only now
+    from fastload_hook import after_import  # type: ignore[import-not-found] # on sys.path only now
+    from fastload_replacement import replace_init  # type: ignore[import-not-found]
 
     after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader))
     if "FASTLOAD_SCRIPT_LOADERS" in os.environ:  # for fastload verify, explain and tune

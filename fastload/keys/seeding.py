@@ -17,8 +17,7 @@ import functools
 import hashlib
 import random
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,7 +34,7 @@ ALL_EPOCHS = 4
 SUBSTITUTE = 5
 
 # The generators of the functions random.*() and np.random.*().
-_random: Any = getattr(random.seed, "__self__", None)
+random_generator: Any = getattr(random.seed, "__self__", None)
 _numpy: Any = np.random.mtrand._rand
 _torch = torch.default_generator
 
@@ -140,7 +139,7 @@ class GlobalSeeder:
 
 
 def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-    for_random, for_numpy, bits, lock = _random, _numpy, run.states.bits, run.states.lock
+    for_random, for_numpy, bits, lock = random_generator, _numpy, run.states.bits, run.states.lock
     step, step_locked, handle = run.step, run.step_locked, run.handle
     fallback: Callable[[], None] | None = None
 
@@ -163,30 +162,6 @@ def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[
     return seed_next
 
 
-class VisitingSeeder(GlobalSeeder):
-    """Seeds the global generators in the user's own process: saves their states first, and restores them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._saved: _SavedStates | None = None
-
-    def seed(self, key: bytes) -> None:
-        """Seed from 16 bytes of key."""
-        self._saved = self._saved or _SavedStates()
-        super().seed(key)
-
-    def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that seeds for the next sample: see :class:`GlobalSeeder`."""
-        self._saved = self._saved or _SavedStates()
-        return super().each(keys, ids)
-
-    def give_back(self) -> None:
-        """Restore the states that the generators had before they were seeded, if they were."""
-        saved, self._saved = self._saved, None
-        if saved is not None:
-            saved.restore()
-
-
 _known_states: generators.States | None = None
 
 
@@ -194,10 +169,10 @@ def global_states() -> generators.States | None:
     """Return the memory of the global generators' states; None if their own functions must seed them."""
     global _known_states
     if _known_states is None or _known_states.bits is not _numpy._bit_generator:
-        kinds = type(_random), type(_numpy), type(_numpy._bit_generator)
+        kinds = type(random_generator), type(_numpy), type(_numpy._bit_generator)
         usual = kinds == (random.Random, np.random.RandomState, np.random.MT19937)  # not replaced by others
         usable = usual and slow_because() is None
-        _known_states = generators.States(_random, _numpy, _torch) if usable else None
+        _known_states = generators.States(random_generator, _numpy, _torch) if usable else None
     return _known_states
 
 
@@ -236,41 +211,6 @@ def slow_because() -> str | None:
     except Exception as error:  # other versions may raise anything
         return f"installing states failed: {error!r}"
     return None
-
-
-class _SavedStates:
-    """The states of the three global CPU generators."""
-
-    def __init__(self) -> None:
-        self._states = global_states()
-        if self._states is not None:
-            self._memory, self._gauss_next = self._states.read(), _random.gauss_next
-        else:
-            self._for_random, self._for_numpy = random.getstate(), np.random.get_state()
-            self._for_torch = torch.default_generator.get_state()
-
-    def restore(self) -> None:
-        """Set the generators to these states."""
-        if self._states is not None:
-            self._states.write(self._memory)
-            _random.gauss_next = self._gauss_next
-        else:
-            random.setstate(self._for_random)
-            np.random.set_state(self._for_numpy)
-            torch.default_generator.set_state(self._for_torch)
-
-
-@contextmanager
-def preserved_global_generators() -> Iterator[None]:
-    """Restore the states of the three global CPU generators at the end.
-
-    For code that seeds them in the user's own process. Cost: 3 µs; 60 µs if :func:`slow_because` returns a reason.
-    """
-    saved = _SavedStates()
-    try:
-        yield
-    finally:
-        saved.restore()
 
 
 def torch_worker_streams(base_seed: int, worker_id: int) -> None:

@@ -34,7 +34,7 @@ from fastload.errors import ConfigError
 from fastload.loader import DataLoader
 from fastload.run.defaults import own_argument_names
 from fastload.sampling.epochs import our_sampler, seed_of
-from fastload.sampling.samplers import DistributedBatchSampler
+from fastload.sampling.samplers import EpochBatchSampler
 
 # The loader that Accelerate is taking apart in this thread.
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
@@ -115,7 +115,7 @@ def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
     sampler = our_sampler(loader)
     if sampler is None or sampler.num_replicas == 1:
         return False
-    if isinstance(loader.batch_sampler, DistributedBatchSampler):
+    if isinstance(loader.batch_sampler, EpochBatchSampler):
         num_processes = arguments.get("num_processes")
         if num_processes is None:
             num_processes = sys.modules["accelerate.data_loader"].PartialState().num_processes

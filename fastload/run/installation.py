@@ -22,7 +22,7 @@ from typing import Any
 
 import torch.utils.data
 
-from fastload.inject.fastload_hook import replace_init
+from fastload.inject.fastload_replacement import replace_init
 
 _TorchDataLoader: Any = torch.utils.data.DataLoader  # Any: assigning to a method is what this module is for
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from ..base import compat
 from ..errors import RankMismatch
-from .samplers import DistributedSampler
+from .distributed import DistributedSampler
 
 # Seconds until a message says which ranks are waited for.
 _SILENCE_S = 10.0

@@ -8,14 +8,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..work import Batch, Shard
 from .order import Sequential
-from .samplers import DistributedBatchSampler, DistributedSampler, EpochOrder, KeyedSampler
+from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
+
+if TYPE_CHECKING:
+    from .distributed import DistributedSampler
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def known_batches(loader: Any) -> KnownBatches | None:
         rows = known_rows(loader.sampler)
         return None if rows is None else KnownBatches(rows, None, False)
     batches, num_skipped = without_skipping(loader.batch_sampler)
-    if _iterates_as(batches, DistributedBatchSampler) and _iterates_as(batches.sampler, DistributedSampler):
+    if _iterates_as(batches, EpochBatchSampler) and _iterates_as(batches.sampler, EpochSampler):
         known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
     else:
         rows = known_rows(batches.sampler) if type(batches) is BatchSampler else None
@@ -75,7 +78,7 @@ def known_batches(loader: Any) -> KnownBatches | None:
 
 def known_rows(sampler: Any) -> EpochOrder | None:
     """Return the rows that a sampler of indices gives, where they are known; None for those that may do anything."""
-    if _iterates_as(sampler, KeyedSampler) or _iterates_as(sampler, DistributedSampler):
+    if _iterates_as(sampler, EpochSampler):
         rows: EpochOrder = sampler.epoch_order
         # The sampler inside of a DistributedBatchSampler is nothing on its own.
         return rows if rows.shard.global_batch_size is None else None
@@ -118,7 +121,10 @@ def samplers_of(loader: Any) -> Iterator[Any]:
 
 def our_sampler(loader: Any) -> DistributedSampler | None:
     """Return the sampler that shares out a seeded order of ours, or None."""
-    return next((sampler for sampler in samplers_of(loader) if isinstance(sampler, DistributedSampler)), None)
+    for sampler in samplers_of(loader):
+        if isinstance(sampler, TorchDistributedSampler) and isinstance(sampler, EpochSampler):
+            return cast("DistributedSampler", sampler)
+    return None
 
 
 def seed_of(loader: Any) -> int | None:
@@ -228,7 +234,7 @@ class Epochs:
             return self.next
         if seed_of(loader) is None:
             was_set = True
-        elif isinstance(owner, (DistributedSampler, KeyedSampler)):
+        elif isinstance(owner, EpochSampler):
             was_set = owner.times_set != self._times_set
         else:
             was_set = owner.epoch != self._given  # torch's does not say that it was set
@@ -274,7 +280,7 @@ class Epochs:
         epoch = self.upcoming(spec)
         if owner is not None and seed_of(spec) is not None:
             self._given = epoch
-            if isinstance(owner, (DistributedSampler, KeyedSampler)):
+            if isinstance(owner, EpochSampler):
                 owner.epoch, self._times_set = epoch, owner.times_set  # not set by the user
             else:
                 owner.set_epoch(epoch)

@@ -23,8 +23,9 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.nesting import attributes_of
 from ..errors import StateError
+from .distributed import DistributedBatchSampler, DistributedSampler
 from .epochs import samplers_of
-from .samplers import DistributedBatchSampler, DistributedSampler, KeyedSampler
+from .samplers import KeyedSampler
 
 _MAX_DEPTH = 4
 _MAX_ITEMS = 20

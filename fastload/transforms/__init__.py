@@ -1,4 +1,4 @@
-"""Batched transforms: torchvision's names, arguments and values, with parameters of its own for each sample.
+"""Batched transforms: torchvision's names, arguments and values, with separate parameters for each sample.
 
 ::
 
@@ -9,7 +9,7 @@
     loader = fastload.DataLoader(dataset, 256, seed=1, device="cuda", batch_transform=transform)
 
 In a loader a sample's parameters come from its key: they depend neither on the batch, nor on the workers or ranks, nor
-on the device. Alone they come from torch's global generator of the CPU, or from the one given.
+on the device. Without a loader they come from torch's global CPU generator, or from one that is given.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Rotations and affine transforms, each sample its own: a matrix, a grid, one resampling of the batch.
+"""Rotations and affine transforms, different for each sample: a matrix, a grid, one resampling of the batch.
 
 ::
 
@@ -227,7 +227,7 @@ def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) 
     memory_format = memory_format_of(images)
     step = num
     if eager_on_cpu(images):
-        # grid_sample gives each thread samples of its own.
+        # grid_sample distributes samples over threads.
         step = max(1, _CHUNK // (height * width * (channels + 3))) * torch.get_num_threads()
     if step >= num:
         return _warp_part(images, matrix, interpolation, fill).contiguous(memory_format=memory_format)
@@ -244,7 +244,7 @@ def _warp_part(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | 
     values = None if fill is None else fill_values("fill", fill, images, work)
     grid = _grid(matrix, height, width, work)
     source = images.to(work)
-    # Rounded to zero what is outside is the fill value already.
+    # grid_sample fills with 0.
     masked = values is not None and not (interpolation == "nearest" and not any(fill or ()))
     if masked:
         source = torch.cat([source, source.new_ones((num, 1, height, width))], dim=1)

@@ -1,4 +1,4 @@
-"""RandAugment, TrivialAugmentWide and AugMix, each sample with operations and magnitudes of its own.
+"""RandAugment, TrivialAugmentWide and AugMix, with separate operations and magnitudes for each sample.
 
 ::
 

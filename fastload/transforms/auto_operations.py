@@ -91,7 +91,7 @@ def matrices_of(operations: Integers, magnitudes: Floats, height: int, width: in
     """Return the matrices from a place in the result to its place in the image, about the image's centre.
 
     Args:
-        operations: [N]; what is none of the five above moves nothing.
+        operations: [N]; those that are not geometric give the identity.
         magnitudes: [N]: a slope, pixels (cut off to whole ones), or degrees counter-clockwise.
         height: of the images, in pixels.
         width: likewise.
@@ -124,7 +124,7 @@ def matrices_of(operations: Integers, magnitudes: Floats, height: int, width: in
 
 def _each(function: Callable[[float], float], values: Floats) -> Floats:
     """Return a function of the standard library of each value; NumPy's own differ from it in the last place."""
-    distinct, places = np.unique(values, return_inverse=True)  # at most as many as there are magnitudes
+    distinct, places = np.unique(values, return_inverse=True)  # there are few magnitudes
     return np.array([function(value) for value in distinct.tolist()])[places]
 
 

@@ -132,9 +132,9 @@ class Transform(nn.Module):
             images: see the class.
             labels: [N] classes or [N, num_classes] probabilities. Transforms that mix samples need them; others return
                 them unchanged.
-            generator: parameters are drawn from this generator of the CPU's; None: from torch's global one.
-            draws: the draws of these samples, which :class:`fastload.DataLoader` gives; in a generator's place.
-            params: parameters that were drawn before, for as many images of this shape.
+            generator: the CPU generator to draw parameters from; None: torch's global one.
+            draws: the draws of these samples, as :class:`fastload.DataLoader` makes them, instead of a generator.
+            params: parameters that were drawn for a batch of this shape.
             return_params: return the parameters, too; they are tensors of the CPU, or as they were given.
 
         Returns:

@@ -70,7 +70,7 @@ def adjust_hue(images: Tensor, factors: Tensor) -> Tensor:
     turn = factors.to(torch.float32).view(-1, 1, 1)
     rgb = images.to(torch.float32)
     if images.dtype == torch.uint8:
-        rgb.mul_(1.0 / 255)  # converted, so ours
+        rgb.mul_(1.0 / 255)  # a copy
     hue, saturation, value = _to_hsv(rgb)
     hue = hue.add_(turn)
     hue = hue.sub_(hue.floor())
@@ -86,7 +86,7 @@ def _to_hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     high = torch.maximum(torch.maximum(red, green), blue)
     low = torch.minimum(torch.minimum(red, green), blue)
     spread = high - low
-    # Where the spread is zero, so are all numerators: the divisor only must not be zero.
+    # Where the spread is 0, all numerators are too; only the divisor must not be 0.
     saturation = spread / high.clamp_min(_TINY)
     spread = spread.clamp_min_(_TINY)
     red, green, blue = ((high - colour).div_(spread) for colour in (red, green, blue))
@@ -331,7 +331,7 @@ def _widened(images: Tensor, *, copy: bool = False) -> Tensor:
 
 def _for_extremes(images: Tensor) -> Tensor:
     """Return the images in a dtype for which compiled amin and amax are right."""
-    # Inductor's amin of uint8 on the CPU is 0 in torch 2.13, whatever the values; without it bytes are read faster.
+    # Inductor's amin of uint8 on the CPU is always 0 in torch 2.13; eager, bytes are read faster.
     return images.short() if torch.compiler.is_compiling() and images.dtype == torch.uint8 else images
 
 

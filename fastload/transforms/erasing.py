@@ -21,7 +21,7 @@ from .tensors import check_box, memory_format_of, on_host
 _ATTEMPTS = 10
 _LOW = 0xFFFFFFFF
 
-# Noise of a batch is made part by part: this many numbers of 8 bytes in each of a few tensors.
+# Noise is made in parts of a batch: this many values of 8 bytes in each of a few tensors.
 _CHUNK = 2**24
 
 

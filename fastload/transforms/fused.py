@@ -117,11 +117,9 @@ def transformed(
         for a dtype, layout and kinds of steps compiles for about a second.
     """
     num, channels, height, width = images.shape
-    memory_format = memory_format_of(images)
-    out = torch.empty((num, channels, *size), dtype=arithmetic.dtype, device=images.device, memory_format=memory_format)
+    out, channels_last, wide = _result_for(images, size, arithmetic.dtype)
     copied = arithmetic.operation == Operation.COPY
     integers = INTEGERS[images.element_size()]
-    channels_last = memory_format == torch.channels_last
     block, strips, programs = _tiles(size, *((channels, num) if channels_last else (1, num * channels)))
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
     kernels = _kernels()
@@ -134,7 +132,7 @@ def transformed(
         fill is not None,
         (int(arithmetic.operation), *dtypes),
         (channels, channels_last),
-        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        wide,
         *block,
     )
     with _explained(), torch.cuda.device_of(images):
@@ -184,9 +182,7 @@ def resized(
         result, a value takes about 1.2 k (2 k + 1) loads of bytes, mostly from the nearest cache, and 10 k products.
     """
     num, channels, height, width = images.shape
-    memory_format = memory_format_of(images)
-    out = torch.empty((num, channels, *size), dtype=arithmetic.dtype, device=images.device, memory_format=memory_format)
-    channels_last = memory_format == torch.channels_last
+    out, channels_last, wide = _result_for(images, size, arithmetic.dtype)
     planes, pixel = (num, channels) if channels_last else (num * channels, 1)
     rows, cols = min(_RESIZED_ROWS, _power_of_two(size[0])), _least_waste(size[1] * pixel)
     programs = planes * -(-size[0] // rows) * -(-size[1] * pixel // cols)
@@ -195,7 +191,7 @@ def resized(
         arithmetic.operation == Operation.LINE,
         interpolation == "bicubic",
         (channels, channels_last),
-        max(_span(images), channels * size[0] * size[1]) >= 2**31,
+        wide,
         rows,
         cols,
     )
@@ -225,9 +221,12 @@ def _explained() -> Iterator[None]:
         raise
 
 
-def _span(images: Tensor) -> int:
-    """Return the distance between the first and the last value of a sample, in values."""
-    return sum((side - 1) * stride for side, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
+def _result_for(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, bool, bool]:
+    """Return an empty result, whether it is channels-last, and whether a sample needs offsets of 64 bits."""
+    memory_format = memory_format_of(images)
+    out = torch.empty((*images.shape[:2], *size), dtype=dtype, device=images.device, memory_format=memory_format)
+    span = sum((side - 1) * stride for side, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
+    return out, memory_format == torch.channels_last, max(span, out[0].numel()) >= 2**31
 
 
 def _kernels() -> Any:

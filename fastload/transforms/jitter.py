@@ -1,4 +1,4 @@
-"""Random colour transforms, each sample with parameters of its own."""
+"""Random colour transforms and filters, with separate parameters for each sample."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLENDS = ("brightness", "contrast", "saturation")
 
 
 class ColorJitter(Transform, SampleTransform):
-    """Change brightness, contrast, saturation and hue, in an order of its own for each sample.
+    """Change brightness, contrast, saturation and hue, in a random order for each sample.
 
     The result is what torchvision's functions make of each sample, given the parameters: see
     :mod:`fastload.transforms.color`. All samples pass through the hue at once; what comes before and after it is one
@@ -121,7 +121,7 @@ class ColorJitter(Transform, SampleTransform):
 
 
 class GaussianBlur(Transform):
-    """Blur each sample with a standard deviation of its own: see :func:`fastload.transforms.color.gaussian_blur`.
+    """Blur each sample with its own standard deviation: see :func:`fastload.transforms.color.gaussian_blur`.
 
     Args:
         kernel_size: an odd number of pixels, or (x, y).
@@ -191,7 +191,7 @@ class RandomGrayscale(_Sometimes, SampleTransform):
     Parameters: ``chosen`` [N], bool; ``rows`` [K], int64, the same samples as indices.
 
     Raises:
-        ConfigError: p is no probability.
+        ConfigError: p is not a probability.
     """
 
     role = "color"
@@ -230,7 +230,7 @@ class RandomAutocontrast(_Sometimes):
 
 
 class RandomSolarize(_Sometimes):
-    """Invert what is at or above a threshold, with probability p.
+    """Invert the values at or above a threshold, with probability p.
 
     Args:
         threshold: at most 255 for uint8, at most 1 for floats.
@@ -238,7 +238,7 @@ class RandomSolarize(_Sometimes):
         layout: see :class:`Transform`.
 
     Raises:
-        ConfigError: the threshold is no number, or above 255, or p is no probability.
+        ConfigError: the threshold is not a number of at most 255, or p is not a probability.
         TypeError: at the call: the threshold is above 1, and the images are floats.
     """
 
@@ -264,7 +264,7 @@ class RandomPosterize(_Sometimes):
         layout: see :class:`Transform`.
 
     Raises:
-        ConfigError: bits is no integer in [0, 8], or p is no probability.
+        ConfigError: bits is not an integer in [0, 8], or p is not a probability.
     """
 
     def __init__(self, bits: int, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
@@ -285,7 +285,7 @@ class RandomAdjustSharpness(_Sometimes):
         layout: see :class:`Transform`.
 
     Raises:
-        ConfigError: the factor is negative or no number, or p is no probability.
+        ConfigError: the factor is not a number of at least 0, or p is not a probability.
     """
 
     def __init__(self, sharpness_factor: float, p: float = 0.5, *, layout: Layout = "NCHW") -> None:

@@ -71,7 +71,7 @@ class MixUp(Mix):
 
     Args:
         alpha: the weight is Beta(alpha, alpha); above 0.
-        num_classes: how many there are; None: labels are always given as probabilities.
+        num_classes: the number of classes; None: labels are always probabilities.
         layout: see :class:`Transform`.
 
     Parameters: ``weight`` and ``label_weight`` [N], float32, the same number; 1 for an odd last sample.
@@ -79,7 +79,7 @@ class MixUp(Mix):
     Source: Zhang et al., "mixup: Beyond empirical risk minimization" (2018).
 
     Raises:
-        ConfigError: alpha is not above 0, or num_classes is no number of classes.
+        ConfigError: alpha is not above 0, or num_classes is not an integer above 0.
     """
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
@@ -103,7 +103,7 @@ class CutMix(Mix):
 
     Args:
         alpha: the share of the image that is kept is Beta(alpha, alpha), before the box is clipped; above 0.
-        num_classes: how many there are; None: labels are always given as probabilities.
+        num_classes: the number of classes; None: labels are always probabilities.
         layout: see :class:`Transform`.
 
     Parameters: ``box`` [N, 4], int64: left, top, right, bottom, in pixels, the last two exclusive; ``label_weight``
@@ -112,7 +112,7 @@ class CutMix(Mix):
     Source: Yun et al., "CutMix: Regularization strategy to train strong classifiers" (2019).
 
     Raises:
-        ConfigError: alpha is not above 0, or num_classes is no number of classes.
+        ConfigError: alpha is not above 0, or num_classes is not an integer above 0.
     """
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, layout: Layout = "NCHW") -> None:
@@ -136,14 +136,14 @@ class MixUpOrCutMix(Mix):
         mixup_alpha: as alpha in :class:`MixUp`.
         cutmix_alpha: as alpha in :class:`CutMix`.
         cutmix_p: the probability of CutMix.
-        num_classes: how many there are; None: labels are always given as probabilities.
+        num_classes: the number of classes; None: labels are always probabilities.
         layout: see :class:`Transform`.
 
     Parameters: ``weight`` of MixUp, 1 for the pairs of CutMix; ``box`` of CutMix, empty for the pairs of MixUp;
     ``label_weight``.
 
     Raises:
-        ConfigError: an alpha is not above 0, cutmix_p is no probability, or num_classes is no number of classes.
+        ConfigError: an alpha is not above 0, cutmix_p is not a probability, or num_classes is not an integer above 0.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""The parameters of a batch on their way to its images: all of them in one page-locked copy.
-
-In: tensors of the host, [N, ...] each, nested as the transforms that drew them are. Out: the same nest, with its
-tensors on the images' device. Nothing here waits for the device.
-"""
+"""Moves the parameters of a batch to the device of its images, in one page-locked copy, and checks given ones."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from torch import Tensor
 Params: TypeAlias = dict[str, Tensor]
 """The parameters of one transform for a batch: tensors of the CPU, or of the images' device, [N, ...] each."""
 
-# Of each tensor in the buffer, in bytes: what the widest loads ask for, and Triton compiles for.
+# Of each tensor in the buffer, in bytes: for the widest loads, and as Triton assumes.
 _ALIGNMENT = 16
 
 
@@ -28,7 +24,7 @@ _T = TypeVar("_T")
 def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Return a function that ``torch.compile`` does not look into, as ``torch.compiler.disable`` does.
 
-    That one loads the compiler: a second and 80 MB of every process. Where none is loaded, none is recording.
+    That function loads the compiler: a second and 80 MB of every process. Without the compiler nothing is recorded.
     """
     disabled: list[Callable[_P, _T]] = []
 

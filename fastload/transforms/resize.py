@@ -1,7 +1,4 @@
-"""Resizing, and random crops resized, each sample its own.
-
-In: images, or the parameters drawn for them. Out: images of one size. How values are computed: ``resampling.py``.
-"""
+"""Resize and RandomResizedCrop; how values are computed: ``resampling.py``."""
 
 # N samples, C channels, H and W of the source, h and w of the result.
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..keys.library_generators import shared_transforms
+from ..keys.albumentations_transforms import shared_transforms
 from .plan import Setting
 from .record import first_difference, record
 from .report import Culprit, Difference

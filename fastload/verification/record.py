@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ..keys.seeding import ORDER, Keys, preserved_global_generators, seed_global_generators
+from ..keys.preserving import preserved_global_generators
+from ..keys.seeding import ORDER, Keys, seed_global_generators
 from .hashing import PICKLED, BatchHashes, Leaf, hash_batch, leaves
 from .plan import Setting
 from .report import Difference

@@ -21,8 +21,9 @@ from ..base.compat import TorchDataLoader
 from ..errors import ConfigError
 from ..keys.seeding import draws_nothing
 from ..loader import DataLoader, argument_defaults
+from ..sampling.distributed import DistributedBatchSampler
 from ..sampling.epochs import KnownBatches, known_batches, seed_of
-from ..sampling.samplers import DistributedBatchSampler, KeyedSampler, check_seed
+from ..sampling.samplers import KeyedSampler, check_seed
 from ..work import Shard
 from .hashing import Leaf, leaves
 from .plan import Setting

@@ -6,23 +6,23 @@ a :class:`Sink` takes it.
 
 from __future__ import annotations
 
-import copy
+import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import observe
 from ..base import compat
-from ..buffers.layout import REFUSED, DoesNotFit, Layout, learn
+from ..base.worker_errors import wrap_exception
+from ..buffers.layout import REFUSED, DoesNotFit, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
 from ..work import WHOLE_BATCH, WorkItem
-from .samples import Fused, FusedSamples, Job, SampleLoader
+from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
+    from .iterable import IterableReplica
     from .on_error import Failure
 
 # What a Result carries.
@@ -61,19 +61,13 @@ class Result(NamedTuple):
     decoded: dict[str, int] | None = None
     """Images decoded meanwhile, by what decoded them, as far as that is known."""
 
-
-WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]
-"""Writes an item's samples: given the rows of each tensor leaf, returns the objects of each object leaf."""
-
-
-class Sink(Protocol):
-    """Where a worker's rows and layouts live."""
-
-    def layout(self, generation: int) -> Layout | None:
-        """Return the layout of this generation; None if there is none (yet)."""
-
-    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        """Let the rows of an item be written in its slot; return what must travel beside them."""
+    def pickled(self) -> bytes:
+        """Return the fields, pickled."""
+        result = self
+        if result.status in (ERROR, FAILED_START):
+            # Apart, since reading it runs the user's code: if that fails there, the result itself must not be lost.
+            result = result._replace(payload=pickle.dumps(result.payload, 5))
+        return pickle.dumps(tuple(result), 5)
 
 
 class Fetcher:
@@ -88,18 +82,23 @@ class Fetcher:
 
     def __init__(self, job: Job, worker_id: int, where: str, seeder: Seeder) -> None:
         self._job = job
-        self._dataset = job.dataset
         self._worker_id = worker_id
         self._where = where
         heard = observe.listener
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
         self._samples = SampleLoader(job, seeder, self.watch)
+        if job.fused is not None:
+            from .fused import FusedLoader
+
+            self._samples.fused = FusedLoader(self._samples, job.fused.of(job.dataset), self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
-        self._iterator: Any = None
-        self._ended = False
+        self.replica: IterableReplica | None = None
         if job.iterable:
-            self._begin_replica(job.replicas[worker_id] if job.replicas else None)
+            from .iterable import IterableReplica
+
+            state = job.replicas[worker_id] if job.replicas else None
+            self.replica = IterableReplica(job, state, self._samples, self.watch)
 
     def run(self, item: WorkItem, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
@@ -119,7 +118,8 @@ class Fetcher:
         self._samples.failures = []
         try:
             if layout == START:
-                self._begin_pass(item.indices)
+                assert self.replica is not None
+                self.replica.begin_pass(item.indices)
                 status = SKIPPED
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
@@ -127,7 +127,7 @@ class Fetcher:
                 status, layout, payload = self._chunk(item, sink)
         except Exception as error:
             status, payload = ERROR, self._wrapped(error, item)
-        replica = self.replica_state() if status == WHOLE and self._iterator is not None else None
+        replica = self.replica.state() if status == WHOLE and self.replica is not None else None
         busy_ns = time.perf_counter_ns() - begun
         decoded = self._samples.decoded()
         return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, self.failures, decoded)
@@ -147,77 +147,19 @@ class Fetcher:
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
         fused = self._samples.fused_in(item.epoch)
-        if fused is not None:
-            return self._fused_chunk(fused, item, sink)
-        return self._passed_on(self.load(item.indices, item.epoch, item.position), item, sink)
-
-    def _passed_on(self, samples: Any, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
+        if fused is None:
+            samples = self.load(item.indices, item.epoch, item.position)
+        else:
+            written = fused.chunk(item, sink)
+            if not isinstance(written, list):
+                return ROWS, *written
+            samples = written
         if type(samples) is list and len(samples) == len(item.indices):
             rows = _rows if self.watch is None else self.watch.collate(_rows)
             return rows(samples, item, sink)
         if self.failures and type(samples) is list:
             return SAMPLES, 0, samples  # their batch is put together without those that were left out
         return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
-
-    def _fused_chunk(self, fused: Fused, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
-        """Let a fused dataset write its images where they are to be; pass them on as samples if they cannot be there.
-
-        Either way they are loaded once.
-        """
-        loaded: FusedSamples | list[Any]
-        load = partial(self._samples.load_fused, fused, item.indices, item.epoch, item.position)
-        generation = item.layout or 1
-        layout = sink.layout(generation)
-        if layout is None or not fused.fits(layout):
-            loaded = load()
-            return self._passed_on(loaded if isinstance(loaded, list) else loaded.samples(), item, sink)
-
-        def write(rows: list[Tensor]) -> list[Sequence[Any]]:
-            nonlocal loaded
-            loaded = load(rows[0])
-            if isinstance(loaded, list):
-                raise DoesNotFit("some samples could not be loaded")
-            return layout.write_column(1, loaded.targets, rows)
-
-        try:
-            return ROWS, generation, sink.write_rows(layout, item, write)
-        except DoesNotFit:
-            samples = loaded if isinstance(loaded, list) else loaded.copied().samples()
-        return self._passed_on(samples, item, sink)
-
-    def _begin_pass(self, shared_seed: int | None) -> None:
-        self._ended = False
-        try:
-            self._iterator = self._stream(compat.seed_iter_data_pipe(self._dataset, shared_seed))
-        except Exception as error:
-            self._iterator = _raising(error)  # in the place of the first batch
-
-    def _begin_replica(self, state: Any) -> None:
-        dataset = self._dataset
-        self._iterator = self._stream(dataset)
-        if state is None:
-            return
-        self._ended = state["ended"]
-        if _is_stateful(self._iterator):
-            self._iterator.load_state_dict(state["state"])
-        elif _is_stateful(dataset):
-            dataset.load_state_dict(state["state"])
-            self._iterator = self._stream(dataset)
-
-    def _stream(self, dataset: Any) -> Any:
-        iterator = iter(dataset)
-        return iterator if self.watch is None else self.watch.stream(iterator)
-
-    def replica_state(self) -> Any:
-        """Return where this worker's replica of an IterableDataset is; None if it does not say.
-
-        It says so if its iterator, or the dataset itself, has ``state_dict`` and ``load_state_dict``.
-        """
-        stateful = next((owner for owner in (self._iterator, self._dataset) if _is_stateful(owner)), None)
-        if stateful is None:
-            return None
-        # A copy: it may be the very object that the dataset goes on changing.
-        return {"state": copy.deepcopy(stateful.state_dict()), "ended": self._ended}
 
     def fetch(self, index: Any, epoch: int, position: int) -> Any:
         """Load and collate one batch (or one sample, without auto-collation).
@@ -229,15 +171,15 @@ class Fetcher:
         """
         job = self._job
         self._samples.failures = []
-        if job.iterable:
-            return self._collated(self._next_samples(index))
+        if self.replica is not None:
+            return self._collated(self.replica.next_samples(index))
         if not job.auto_collation:
             return self._collated(self._samples.load_alone(index, epoch, position))
         fused = self._samples.fused_in(epoch)
         if fused is None:
             data = self.load(index, epoch, position)
         else:
-            data = self._samples.load_fused(fused, index, epoch, position)
+            data = fused.load(index, epoch, position)
             if not isinstance(data, list):
                 by_default = compat.collates_by_default(job.collate_fn) and len(index)
                 batch = data.batch() if by_default else None
@@ -264,29 +206,13 @@ class Fetcher:
         except NothingLeft:
             return SAMPLES, []
         except StopIteration as error:
-            if self._job.iterable:
-                self._ended = True
+            if self.replica is not None:
+                self.replica.ended = True
                 return EXHAUSTED, None
             return ERROR, self._wrapped(error, item)
 
-    def _next_samples(self, index: Any) -> Any:
-        if self._ended:
-            raise StopIteration
-        if not self._job.auto_collation:
-            return self._samples.next_of(self._iterator)
-        samples = []
-        for _ in index:
-            try:
-                samples.append(self._samples.next_of(self._iterator))
-            except StopIteration:
-                self._ended = True
-                break
-        if not samples or (self._job.drop_last and len(samples) < len(index)):
-            raise StopIteration
-        return samples
-
     def _wrapped(self, error: Exception, item: WorkItem) -> Any:
-        return compat.wrap_exception(error, self._where)
+        return wrap_exception(error, self._where)
 
 
 def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
@@ -307,19 +233,6 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
         except DoesNotFit:
             pass
     return SAMPLES, 0, samples
-
-
-def _is_stateful(owner: Any) -> bool:
-    return all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict"))
-
-
-def _raising(error: Exception) -> Iterator[Any]:
-    """Return an iterator that raises once, and is at its end then."""
-
-    def fail(_: None) -> None:
-        raise error
-
-    return map(fail, [None])
 
 
 __all__ = ["Fetcher", "Job", "Result", "Sink"]

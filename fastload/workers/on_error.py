@@ -31,8 +31,8 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..errors import ConfigError, DatasetError, add_note
 from ..keys.seeding import SUBSTITUTE, Keys
+from ..sampling.distributed_orders import Weighted
 from ..sampling.epochs import known_batches, known_rows, without_skipping
-from ..sampling.order import Weighted
 from ..sampling.samplers import as_integer
 
 # Substitutes that are tried for a sample before its own error is raised.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import socket
 import threading
 from collections import deque
@@ -11,6 +12,13 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
+
+import numpy as np
+
+from ..buffers.layout import Buffer, Layout, WriteRows
+from ..buffers.packing import join, pack
+from ..work import WorkItem
+from .fetch import SAMPLES, WHOLE, Result
 
 # A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
 _SMALL_MESSAGE = 3_072
@@ -172,4 +180,35 @@ def _send(connection: Connection[bytes, bytes], message: bytes) -> None:
         pass  # the worker has died; wait() sees it
 
 
-__all__ = ["Pipes"]
+class PipeSink:
+    """A worker's side where everything is in the message. See :class:`~fastload.workers.fetch.Sink`."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[int, Layout] = {}
+
+    def layout(self, generation: int) -> Layout | None:
+        """See :class:`.fetch.Sink`."""
+        return self._layouts.get(generation)
+
+    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
+        """See :class:`.fetch.Sink`."""
+        count = len(item.indices)
+        rows: Buffer = np.empty(layout.offsets(count)[1], dtype=np.uint8)
+        objects = write(layout.rows(rows, count, 0, count))
+        return objects, pickle.PickleBuffer(rows.data)
+
+    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+        """See :class:`.worker_process.MessageSink`."""
+        if result.status in (SAMPLES, WHOLE):
+            result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
+        return result.pickled()
+
+    def decode(self, message: memoryview | bytes) -> WorkItem:
+        """See :class:`.worker_process.MessageSink`."""
+        generation, encoded, fields = pickle.loads(message)
+        if generation and generation not in self._layouts:
+            self._layouts[generation] = pickle.loads(encoded)
+        return WorkItem(*fields)
+
+
+__all__ = ["PipeSink", "Pipes"]

@@ -16,7 +16,6 @@ import multiprocessing
 import multiprocessing.process
 import os
 import pickle
-import signal
 import sys
 import time
 import weakref
@@ -28,13 +27,14 @@ from typing import Any
 import numpy as np
 from torch._utils import ExceptionWrapper
 
-from ..base import compat
+from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Buffer, Layout
 from ..buffers.packing import pack, unpack
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..errors import WorkerDied
 from ..spec import Spec
 from ..work import WorkItem
+from .deaths import died
 from .fetch import Job, Result
 from .pool import GRACE, HeldInterrupts
 from .transport import MAX_PACKET, Packets, Transport, use_packets
@@ -222,7 +222,7 @@ class ProcessPool:
             wrapper: ExceptionWrapper = pickle.loads(payload)
         except Exception as error:
             error.add_note("while reading an exception that a DataLoader worker process had sent")
-            wrapper = compat.wrap_exception(error, "of a DataLoader worker process")
+            wrapper = wrap_exception(error, "of a DataLoader worker process")
         return wrapper
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
@@ -252,34 +252,9 @@ class ProcessPool:
         return objects
 
     def _death(self, worker_id: int) -> WorkerDied:
-        process = self.workers[worker_id]
-        process.join()
-        code = process.exitcode
         control = self._control
         serial = self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
-        item = None if serial is None else self._items.get(serial)
-        samples: tuple[object, ...] = ()
-        doing = "between two tasks"
-        if item is not None:
-            samples = tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
-            doing = f"while loading batch {item.batch_id} (samples {_shortened(samples)})"
-        how = f"exited with code {code}"
-        if code is not None and code < 0:
-            try:
-                how = f"was killed by {signal.Signals(-code).name}"
-            except ValueError:
-                how = f"was killed by signal {-code}"
-        hint = "; the kernel log will say if memory ran out" if code == -signal.SIGKILL else ""
-        died = WorkerDied(
-            f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: worker {worker_id} {how} {doing}{hint}",
-            worker_id=worker_id,
-            exitcode=code,
-            samples=samples,
-        )
-        # torch's words, for those who look for them: there its signal handler's error is the cause of the other.
-        ended = f"is killed by signal: {signal.strsignal(-code)}." if code is not None and code < 0 else "has ended."
-        died.__cause__ = RuntimeError(f"DataLoader worker (pid {process.pid}) {ended}")
-        return died
+        return died(worker_id, self.workers[worker_id], None if serial is None else self._items.get(serial))
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""
@@ -337,11 +312,6 @@ def _pidfd(process: BaseProcess) -> int | None:
 def _writable(payload: Any) -> Buffer:
     found: Buffer = np.frombuffer(payload, dtype=np.uint8)
     return found if found.flags.writeable else found.copy()
-
-
-def _shortened(samples: tuple[object, ...]) -> str:
-    shown = [repr(sample)[:40] for sample in samples[:8]]
-    return ", ".join(shown) + (f", ... {len(samples)} in all" if len(samples) > 8 else "")
 
 
 __all__ = ["ProcessPool"]

@@ -27,15 +27,17 @@ from torch._utils import ExceptionWrapper
 from ..base import compat
 from ..base.at_exit import close_at_exit
 from ..base.nesting import Key, map_leaves
-from ..buffers.layout import ALIGNMENT, Buffer, Layout
+from ..base.worker_errors import wrap_exception
+from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
 from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import Memory, SlotPool
-from ..keys.library_generators import LibraryGenerators, copies_for_thread, warn_of_shared_transforms
+from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
+from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys, Seeder
 from ..spec import Spec
 from ..work import WorkItem
 from . import routing
-from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result, WriteRows
+from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Job, Result
 
 _GRACE = 5.0
 
@@ -170,7 +172,7 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
             dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
             job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
     except Exception as error:
-        board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
+        board.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
         return
     compat.set_thread_worker_info(
         compat.make_worker_info(
@@ -193,7 +195,7 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
                 libraries.adopt()
         fetcher = Fetcher(job, worker_id, where, seeder)
     except BaseException as error:  # an exit would end a process; here nobody would hear of it
-        board.results.put(Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0))
+        board.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
         return
     while (item := tasks.get()) is not None and not board.closed:
         if item.iteration < board.iteration and item.layout != START:
@@ -203,7 +205,7 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
                 result = board.laid(fetcher.run(item, board), item.slot)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
-                wrapper = compat.wrap_exception(error, where)
+                wrapper = wrap_exception(error, where)
                 result = Result(item.serial, worker_id, ERROR, 0, wrapper, 0)
         board.results.put(result)
         del item, result

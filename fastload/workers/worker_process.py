@@ -14,14 +14,15 @@ import pickle
 import select
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
 
 from ..base import compat
-from ..buffers.layout import Buffer, Layout
+from ..base.worker_errors import wrap_exception
+from ..buffers.layout import Layout, Sink, WriteRows
 from ..buffers.packing import join, pack, unpack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
@@ -39,7 +40,6 @@ from .fetch import (
     Fetcher,
     Job,
     Result,
-    WriteRows,
 )
 from .pool import let_interrupts_through_in_worker
 from .transport import MAX_PACKET
@@ -84,11 +84,14 @@ class Control:
         self._words[_FIRST_WORKER + worker_id] = 0
 
 
-def _dumped(result: Result) -> bytes:
-    if result.status in (ERROR, FAILED_START):
-        # Apart, since reading it runs the user's code: if that fails there, the result itself must not be lost.
-        result = result._replace(payload=pickle.dumps(result.payload, 5))
-    return pickle.dumps(tuple(result), 5)
+class MessageSink(Sink, Protocol):
+    """A sink that also reads and writes a worker's messages."""
+
+    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+        """Return the message that says a result; ``item``: what it is of; None: of a start that failed."""
+
+    def decode(self, message: memoryview | bytes) -> WorkItem:
+        """Return the item that a message asks for."""
 
 
 class _FileSink:
@@ -127,7 +130,7 @@ class _FileSink:
                 self._memory.write(list(pieces), offset)
                 payload = length
             result = result._replace(payload=payload)
-        message = _dumped(result)
+        message = result.pickled()
         if len(message) > MAX_PACKET:
             # What is said of a start that failed belongs to no item: slot 0 has a place for each worker.
             offset = message_offset(0, result.worker_id) if item is None else message_offset(item.slot, item.chunk_id)
@@ -140,33 +143,6 @@ class _FileSink:
         if len(fields) == 2:
             offset, length = fields
             fields = pickle.loads(self._memory.read(length, offset))
-        return WorkItem(*fields)
-
-
-class _MessageSink:
-    """A worker's side where everything is in the message. See :class:`~fastload.workers.fetch.Sink`."""
-
-    def __init__(self) -> None:
-        self._layouts: dict[int, Layout] = {}
-
-    def layout(self, generation: int) -> Layout | None:
-        return self._layouts.get(generation)
-
-    def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        count = len(item.indices)
-        rows: Buffer = np.empty(layout.offsets(count)[1], dtype=np.uint8)
-        objects = write(layout.rows(rows, count, 0, count))
-        return objects, pickle.PickleBuffer(rows.data)
-
-    def encode(self, result: Result, item: WorkItem | None) -> bytes:
-        if result.status in (SAMPLES, WHOLE):
-            result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
-        return _dumped(result)
-
-    def decode(self, message: memoryview | bytes) -> WorkItem:
-        generation, encoded, fields = pickle.loads(message)
-        if generation and generation not in self._layouts:
-            self._layouts[generation] = pickle.loads(encoded)
         return WorkItem(*fields)
 
 
@@ -232,8 +208,16 @@ def worker_main(
         pass  # the user's process got the interrupt too; or it is gone
 
 
+def _sink_of(memory: MemoryFile | None) -> MessageSink:
+    if memory is not None:
+        return _FileSink(memory)
+    from .pipes import PipeSink
+
+    return PipeSink()
+
+
 def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
-    sink = _MessageSink() if memory is None else _FileSink(memory)
+    sink = _sink_of(memory)
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source.load(memory)
@@ -284,14 +268,12 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
             control.end(worker_id)
 
 
-def _send_failed_start(
-    error: Exception, sink: _FileSink | _MessageSink, worker_id: int, endpoint: Any, where: str
-) -> None:
-    result = Result(-1, worker_id, FAILED_START, 0, compat.wrap_exception(error, where), 0)
+def _send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
+    result = Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0)
     endpoint.send(_encoded(sink, result, None, where))
 
 
-def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | None, where: str) -> bytes:
+def _encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str) -> bytes:
     """Encode a result; one that cannot be pickled becomes an error that says so, in its place."""
     try:
         return sink.encode(result, item)
@@ -311,7 +293,7 @@ def _encoded(sink: _FileSink | _MessageSink, result: Result, item: WorkItem | No
                 "the result of the dataset or of collate_fn could not be sent to the main process; "
                 "return tensors, arrays or other picklable objects"
             )
-            result = result._replace(status=ERROR, payload=compat.wrap_exception(error, where))
+            result = result._replace(status=ERROR, payload=wrap_exception(error, where))
         return _encoded(sink, result, item, where)
 
 

@@ -29,7 +29,7 @@ class Locking(RuleBasedStateMachine):
     @initialize(make=st.sampled_from([MemoryFile, PrivateMemory]), keep=st.integers(0, 2))
     def begin(self, make: Callable[..., Any], keep: int) -> None:
         self.pages = SimulatedPages()
-        self.libc, slots._libc = slots._libc, WatchedLibc(slots._libc, self.pages)
+        self.libc, slots.LIBC = slots.LIBC, WatchedLibc(slots.LIBC, self.pages)
         self.pool = SlotPool(make(page_lock=PageLock(self.pages)), keep)
         self.streams = CopyingStreams(self.pages)
         self.held: list[tuple[Any, Any]] = []
@@ -90,7 +90,7 @@ class Locking(RuleBasedStateMachine):
             assert self.pages.locked == {}
             self.nothing_is_wrong()
         finally:
-            slots._libc = self.libc
+            slots.LIBC = self.libc
 
 
 TestLocking = Locking.TestCase
@@ -99,8 +99,8 @@ TestLocking.settings = settings(max_examples=60, stateful_step_count=40, deadlin
 
 @pytest.mark.parametrize("make", [MemoryFile, PrivateMemory])
 def test_the_system_is_asked_for_large_pages_where_one_fits(make, monkeypatch):
-    libc = WatchedLibc(slots._libc, SimulatedPages())
-    monkeypatch.setattr(slots, "_libc", libc)
+    libc = WatchedLibc(slots.LIBC, SimulatedPages())
+    monkeypatch.setattr(slots, "LIBC", libc)
     memory = make(page_lock=PageLock(SimulatedPages()))
     memory.buffer(1, 1 << 20)
     assert libc.advised == []
@@ -113,7 +113,7 @@ def test_the_system_is_asked_for_large_pages_where_one_fits(make, monkeypatch):
 @pytest.mark.parametrize("end", ["collect", "close", "del"])
 def test_memory_that_a_thread_outgrows_is_unlocked_by_the_training_thread(end, monkeypatch):
     pages = SimulatedPages()
-    monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, pages))
+    monkeypatch.setattr(slots, "LIBC", WatchedLibc(slots.LIBC, pages))
     pool = SlotPool(PrivateMemory(page_lock=PageLock(pages)), 2)
     slot = pool.acquire()
     pool.lock(slot, 5000)
@@ -171,7 +171,7 @@ def test_a_forked_process_shares_the_pages_that_were_locked_whatever_the_driver_
 
 def test_the_simulation_sees_memory_that_goes_too_early(monkeypatch):
     pages = SimulatedPages()
-    monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, pages))
+    monkeypatch.setattr(slots, "LIBC", WatchedLibc(slots.LIBC, pages))
     memory = MemoryFile(page_lock=PageLock(pages))
     pool = SlotPool(memory, 2)
     pool.lend(pool.acquire(), 5000)
@@ -188,8 +188,8 @@ def test_the_simulation_sees_memory_that_goes_too_early(monkeypatch):
 
 def test_when_the_interpreter_ends_what_may_be_read_is_neither_unlocked_nor_unmapped(monkeypatch):
     pages = SimulatedPages()
-    libc = WatchedLibc(slots._libc, pages)
-    monkeypatch.setattr(slots, "_libc", libc)
+    libc = WatchedLibc(slots.LIBC, pages)
+    monkeypatch.setattr(slots, "LIBC", libc)
     lock = PageLock(pages)
     pool = SlotPool(MemoryFile(page_lock=lock), 2)
     pool.lend(pool.acquire(), 10)
@@ -200,7 +200,7 @@ def test_when_the_interpreter_ends_what_may_be_read_is_neither_unlocked_nor_unma
     assert pages.locked == {address: num_bytes}
     assert pages.wrong == []
     monkeypatch.undo()
-    slots._libc.munmap(address, num_bytes)
+    slots.LIBC.munmap(address, num_bytes)
 
 
 class Runtime:

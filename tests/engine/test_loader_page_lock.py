@@ -82,7 +82,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     made = Device()
     monkeypatch.setattr(device_stage, "streams_of", lambda _: made.streams)
     monkeypatch.setattr(page_lock, "pages_of", lambda _: made.pages)
-    monkeypatch.setattr(slots, "_libc", WatchedLibc(slots._libc, made.pages))
+    monkeypatch.setattr(slots, "LIBC", WatchedLibc(slots.LIBC, made.pages))
     yield made
     gc.collect()
     assert made.pages.wrong == []

@@ -13,8 +13,9 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 
 import fastload
-from fastload.keys import library_generators, seeding
-from fastload.keys.library_generators import LibraryGenerators, copies_for_thread
+from fastload.keys import albumentations_transforms, seeding
+from fastload.keys.albumentations_transforms import copies_for_thread
+from fastload.keys.library_generators import LibraryGenerators
 
 albumentations = pytest.importorskip("albumentations", reason="albumentations is not installed")
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
@@ -286,4 +287,4 @@ def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
     keys = []
     LibraryGenerators(Augmented(pipeline()), then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
     assert keys == [bytes(16)]
-    assert library_generators._transforms_of(Augmented(pipeline()), inside=True) == []
+    assert albumentations_transforms.transforms_of(Augmented(pipeline()), inside=True) == []

@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, Dataset, StackDataset, Subset, TensorDataset
 
 import fastload
+from fastload.keys.preserving import VisitingSeeder, preserved_global_generators
 from fastload.keys.seeding import (
     BATCH,
     ORDER,
     SAMPLE,
     GlobalSeeder,
     Keys,
-    VisitingSeeder,
     draws_nothing,
-    preserved_global_generators,
     seed_global_generators,
     torch_worker_streams,
 )

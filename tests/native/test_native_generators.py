@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jpeg_files import SOURCES, compiler
 
 from fastload import native
-from fastload.keys import seeding
+from fastload.keys import preserving, seeding
 from fastload.keys.seeding import BATCH, SAMPLE, Keys, words
 from fastload.native import generators
 from fastload.native.generators import Run, States
@@ -236,7 +236,7 @@ def test_states_that_differ_from_those_of_seeding_are_noticed_before_any_is_inst
 
 def _seeds_as_ever() -> None:
     keys = Keys(1, 2, SAMPLE)
-    with seeding.preserved_global_generators():
+    with preserving.preserved_global_generators():
         seed_next = seeding.GlobalSeeder().each(keys, [3, 4])
         assert type(seed_next).__name__ == "partial"  # one by one
         for identity in (3, 4):

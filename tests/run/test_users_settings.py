@@ -17,7 +17,7 @@ from torch_settings import default_device, default_dtype, deterministic
 from fastload import DataLoader, prefetch
 from fastload.device import prefetch as device
 from fastload.engine import iteration
-from fastload.sampling.order import AsTorch
+from fastload.sampling.distributed_orders import AsTorch
 
 LENGTH = 24
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload import ConfigError, native
-from fastload.sampling.order import AsTorch, Blocks, Buckets, Keyed, Order, Permutation, Sequential, Weighted
+from fastload.sampling.distributed_orders import AsTorch, Blocks, Buckets, Weighted
+from fastload.sampling.order import Keyed, Order, Permutation, Sequential
 
 seeds = st.integers(-(2**127), 2**127 - 1)
 

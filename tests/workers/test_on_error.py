@@ -32,7 +32,8 @@ from torch.utils.data import (
 
 import fastload
 from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSampler, WorkerDied, replay
-from fastload.keys.seeding import SAMPLE, Keys, preserved_global_generators, seed_global_generators
+from fastload.keys.preserving import preserved_global_generators
+from fastload.keys.seeding import SAMPLE, Keys, seed_global_generators
 from fastload.run.exit_report import ExitReport
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -22,7 +22,7 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload.errors import ConfigError, DatasetError
-from fastload.keys import seeding
+from fastload.keys import preserving, seeding
 from fastload.workers import method_patches, routing, torch_routing
 from fastload.workers.routing import ThreadGenerators
 
@@ -56,7 +56,7 @@ def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
 def seeded(draw: Callable[[], Any]) -> list[Any]:
     """Return what is drawn from the process's generators after each key."""
     found = []
-    with seeding.preserved_global_generators():
+    with preserving.preserved_global_generators():
         for key in KEYS:
             seeding.seed_global_generators(key)
             found.append(plain(draw()))
@@ -342,7 +342,7 @@ def test_functions_keep_their_identity():
 def test_outside_of_worker_threads_routed_names_do_what_they_did():
     routing.install()
     try:
-        with seeding.preserved_global_generators():
+        with preserving.preserved_global_generators():
             random.seed(3)
             np.random.seed(3)
             found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist(), random._inst.gauss_next
@@ -379,7 +379,7 @@ def test_copies_of_the_hidden_objects_are_plain_and_have_the_state(remake):
     ):
         copied = remake(routed_object)
         assert type(copied) is kind
-        with seeding.preserved_global_generators():
+        with preserving.preserved_global_generators():
             assert draw(copied) == draw(routed_object)
 
 
@@ -558,7 +558,7 @@ def test_this_processs_generators_are_untouched_by_threads_and_may_be_drawn_from
                 drawn.append(own())
         return [*drawn, states()]
 
-    with seeding.preserved_global_generators():
+    with preserving.preserved_global_generators():
         dataset = Everything()
         generator = torch.Generator()
         alone = go(range(5))

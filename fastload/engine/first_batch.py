@@ -1,0 +1,62 @@
+"""One batch of a loader, without its workers and device: what a preview of its transforms shows.
+
+In: a loader. Out: the batch that it would load next. The loader and all generators stay as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..device.batch_keys import BatchKeys, batch_keys
+from ..errors import ConfigError
+from ..keys.preserving import preserved_global_generators
+from ..sampling.epochs import Epochs, epoch_owner
+from ..sampling.sampler_generators import generators_kept
+from ..spec import served_as, spec_of
+from .iteration import Iteration
+from .sources import Runtime
+
+if TYPE_CHECKING:
+    from ..transforms.draws import Draws
+
+
+def batch_on_host(loader: Any, epochs: Epochs) -> tuple[Any, Callable[[int], Draws]]:
+    """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
+
+    Loaded without workers by a copy of the loader, which stays as it is, with its samplers and an IterableDataset;
+    so do the global generators.
+    """
+    spec = spec_of(loader)
+    spec = served_as(
+        spec,
+        dataset=copy.deepcopy(loader.dataset) if spec.iterable else loader.dataset,
+        num_workers=0,
+        prefetch_factor=None,
+        persistent_workers=False,
+        timeout=0,
+        pin_memory=False,
+        device=None,
+        batch_transform=None,
+        resident=None,
+        alone=True,
+    )
+    owner = epoch_owner(loader)
+    epoch = getattr(owner, "epoch", None)
+    try:
+        with preserved_global_generators(), generators_kept(loader):
+            iteration = Iteration(loader, spec, epochs.copied(), Runtime())
+            batch = iteration.source.next()
+            data = batch.result()
+    except StopIteration:
+        raise ConfigError("the loader gives no batch") from None
+    finally:
+        if owner is not None:
+            owner.epoch = epoch
+    keys: BatchKeys = batch_keys(spec, iteration.source.shard, iteration.base_seed)
+    return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))
+
+
+__all__ = ["batch_on_host"]

@@ -1,0 +1,48 @@
+"""Replaces the constructor of torch's loader by fastload's.
+
+Imported by ``sitecustomize.py`` as a top-level module, where fastload may not be importable, and by fastload as
+``fastload.inject.fastload_replacement``. So it imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # importing typing would cost each process several milliseconds
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def replace_init(loader_class: Any) -> None:
+    """Let the constructor of torch's DataLoader, and of its subclasses, make a loader with fastload's engine.
+
+    The first construction imports :func:`fastload.run.installation.initialize`, which does it; a process that
+    constructs no loader does not import fastload. Where fastload cannot be imported (another interpreter's
+    environment), a warning says so and the loader is torch's.
+
+    Args:
+        loader_class: ``torch.utils.data.DataLoader``.
+    """
+    import functools
+
+    torch_init = loader_class.__init__
+
+    @functools.wraps(torch_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            from fastload.run.installation import initialize
+        except ImportError as error:
+            import warnings
+
+            warnings.warn(
+                f"fastload run: torch's DataLoader stays, because fastload cannot be imported by {sys.executable} "
+                f"({error}); install fastload in that environment",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            torch_init(self, *args, **kwargs)
+        else:
+            initialize(self, torch_init, args, kwargs)
+
+    init.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.run.installation
+    loader_class.__init__ = init

@@ -1,0 +1,250 @@
+"""Samplers for one of many ranks: torch's ``DistributedSampler`` with more orders, and shares of global batches.
+
+In: a dataset's length, a seed, a rank. Out: the indices of this rank, as :mod:`.samplers` yields them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import Dataset
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
+
+from ..errors import ConfigError
+from ..work import Shard, Tail
+from .distributed_orders import AsTorch, Blocks, Buckets, Weighted
+from .order import Keyed, Order, Sequential
+from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, as_integer, check_seed, is_integer
+
+OrderName = Literal["keyed", "torch", "block"]
+
+
+def _check_count(name: str, value: object) -> None:
+    if not is_integer(value, 1, 1 << 63):
+        raise ConfigError(f"{name} must be a positive integer, got {name}={value!r}")
+
+
+class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
+    """torch's ``DistributedSampler`` with an order that needs no list, and a choice of tails.
+
+    Rank ``r`` of ``W`` gets the positions ``r``, ``r + W``, ``r + 2 W``, ... of the epoch's global order, as in torch.
+    In a :class:`fastload.DataLoader` the epoch advances by itself; ``set_epoch`` overrides it.
+
+    Args:
+        dataset, num_replicas, rank, shuffle, drop_last: torch's.
+        seed: any integer of up to 128 bits, signed (64 bits with ``order="torch"``); the same on all ranks.
+        order: with ``shuffle``: ``"keyed"``, a permutation that is computed at each position, without memory;
+            ``"torch"``, torch's own order for this seed; ``"block"``, blocks of ``block_size`` consecutive samples in
+            random order, for slow storage.
+        tail: if the number of samples is not a multiple of the number of ranks, ``"drop"`` leaves the rest out,
+            ``"pad"`` repeats samples from the order's beginning (:attr:`num_valid` rows are not repeats), ``"short"``
+            loads every sample exactly once, and some ranks have one sample less. None: ``"drop"`` or ``"pad"``, as
+            ``drop_last`` says in torch.
+        block_size: samples of a block.
+        weights: one for each sample: samples are drawn with replacement, by weight, instead of a permutation.
+        num_draws: with ``weights``: samples of an epoch over all ranks; None: the dataset's length.
+
+    Raises:
+        ConfigError: one of the keyword-only arguments or the seed is out of its range, or excludes another.
+        ValueError, RuntimeError: as torch.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any] | Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        *,
+        order: OrderName = "keyed",
+        tail: Tail | None = None,
+        block_size: int = 1024,
+        weights: Sequence[float] | torch.Tensor | None = None,
+        num_draws: int | None = None,
+    ) -> None:
+        num_replicas, rank, seed = as_integer(num_replicas), as_integer(rank), as_integer(seed)
+        super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)  # type: ignore[arg-type]
+        if tail is None:
+            tail = "drop" if drop_last else "pad"
+        elif tail not in ("drop", "short", "pad") or (drop_last and tail != "drop"):
+            raise ConfigError(
+                f"tail must be 'drop', 'short' or 'pad', and with drop_last=True 'drop', got {tail=}, {drop_last=}"
+            )
+        self.order = order
+        self.tail = tail
+        self.block_size = block_size
+        self.drop_last = tail == "drop"
+        made = _make_order(len(dataset), shuffle, seed, order, block_size, weights, num_draws)  # type: ignore[arg-type]
+        self.set_order(made, Shard(length=made.length, rank=self.rank, num_ranks=self.num_replicas, tail=tail))
+
+    def set_order(self, order: Order, shard: Shard) -> None:
+        """Replace the order and the share of it; for use by fastload itself."""
+        self.comparison: tuple[int, int] | None = None  # with the other ranks; see agreement.py
+        self._epoch_order = EpochOrder(order, shard)
+        self.num_samples = shard.num_rows
+        self.total_size = shard.end
+        self.times_set = 0
+
+    @property
+    def epoch_order(self) -> EpochOrder:
+        """Order and share."""
+        return self._epoch_order
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "comparison": None}  # a copy is compared with the other ranks' copies
+
+    @property
+    def num_valid(self) -> int:
+        """Number of this rank's rows that are not padding; they come first."""
+        return self._epoch_order.shard.num_valid
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class DistributedBatchSampler(EpochBatchSampler):
+    """This rank's share of global batches, which are the same for any number of ranks.
+
+    The global batch of step ``t`` begins at position ``t * global_batch_size`` of the epoch's global order. It is cut
+    into ``W`` equal pieces, and rank ``r`` of ``W`` gets the ``r``-th. All ranks have the same number of steps, except
+    that with ``tail="short"`` ranks without a sample in the last step have one less. In a :class:`fastload.DataLoader`
+    the epoch advances by itself; ``set_epoch`` overrides it. ::
+
+        sampler = fastload.DistributedBatchSampler(dataset, global_batch_size=256)
+        loader = fastload.DataLoader(dataset, batch_sampler=sampler, num_workers=8)
+
+    Args:
+        dataset: anything with a length.
+        global_batch_size: samples of a step over all ranks; a multiple of their number.
+        shuffle: False: the dataset's own order.
+        seed: any integer of up to 128 bits, signed (64 bits with ``order="torch"``); the same on all ranks.
+        order, block_size, weights, num_draws: as in :class:`DistributedSampler`.
+        tail: if samples at the end do not fill a global batch, ``"drop"`` leaves them out; ``"short"`` makes a smaller
+            batch, so that an evaluation loads every sample exactly once; ``"pad"`` fills the batch with repeats, which
+            :meth:`valid` marks.
+        rank: of this process; None: that of the process group, or 0 without one.
+        world_size: number of ranks; None: that of the process group, or 1 without one.
+        lengths: one for each sample: batches are made of samples of similar length
+            (see :class:`~.distributed_orders.Buckets`).
+        bucket_window: number of global batches that are sorted by length together.
+
+    Raises:
+        ConfigError: an argument is out of its range, or excludes another.
+    """
+
+    sampler: DistributedSampler
+
+    def __init__(
+        self,
+        dataset: Sized,
+        global_batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        order: OrderName = "keyed",
+        tail: Tail = "drop",
+        rank: int | None = None,
+        world_size: int | None = None,
+        block_size: int = 1024,
+        weights: Sequence[float] | torch.Tensor | None = None,
+        num_draws: int | None = None,
+        lengths: Sequence[float] | torch.Tensor | None = None,
+        bucket_window: int = 100,
+    ) -> None:
+        global_batch_size, rank, world_size = map(as_integer, (global_batch_size, rank, world_size))
+        grouped = dist.is_available() and dist.is_initialized()
+        world_size = world_size if world_size is not None else dist.get_world_size() if grouped else 1
+        rank = rank if rank is not None else dist.get_rank() if grouped else 0
+        if not isinstance(world_size, int) or not isinstance(rank, int) or not 0 <= rank < world_size:
+            raise ConfigError(f"rank must be an integer from 0 to world_size - 1, got {rank=}, {world_size=}")
+        _check_count("global_batch_size", global_batch_size)
+        if global_batch_size % world_size:
+            raise ConfigError(
+                f"global_batch_size must be a positive multiple of the number of ranks, got {global_batch_size=}, "
+                f"{world_size=}; the nearest are {max(1, global_batch_size // world_size) * world_size} and "
+                f"{(global_batch_size // world_size + 1) * world_size}"
+            )
+        if lengths is not None:
+            if len(lengths) != len(dataset) or weights is not None or order != "keyed":
+                raise ConfigError(
+                    "lengths must be one for each sample, and need weights=None and order='keyed', got "
+                    f"{len(lengths)} lengths for {len(dataset)} samples, "
+                    f"weights={'None' if weights is None else '...'}, {order=}"
+                )
+            _check_count("bucket_window", bucket_window)
+        if tail not in ("drop", "short", "pad"):
+            raise ConfigError(f"tail must be 'drop', 'short' or 'pad', got {tail=}")
+        inner = DistributedSampler(
+            dataset,
+            world_size,
+            rank,
+            shuffle,
+            seed,
+            order=order,
+            tail=tail,
+            block_size=block_size,
+            weights=weights,
+            num_draws=num_draws,
+        )
+        made = inner.epoch_order.order
+        if lengths is not None:
+            made = Buckets(lengths, seed, batch_size=global_batch_size, window=bucket_window, shuffle=shuffle)
+        inner.set_order(
+            made,
+            Shard(length=made.length, rank=rank, num_ranks=world_size, global_batch_size=global_batch_size, tail=tail),
+        )
+        super().__init__(inner, global_batch_size // world_size, drop_last=False)
+        self.drop_last = tail == "drop"
+        self.global_batch_size = global_batch_size
+        self.tail = tail
+
+    def valid(self, step: int) -> torch.Tensor:
+        """Return a mask of this rank's batch that is False for repeats.
+
+        Args:
+            step: 0 to ``len(self) - 1``.
+
+        Returns:
+            [rows of that batch], bool; all True unless the tail is ``"pad"``.
+        """
+        if not 0 <= step < len(self):
+            raise IndexError(f"step must be in 0 to {len(self) - 1}, got {step}")
+        first = step * self.batch_size
+        rows = torch.arange(first, min(first + self.batch_size, len(self.sampler)), device="cpu")
+        return rows < self.sampler.num_valid
+
+
+def _make_order(
+    length: int,
+    shuffle: bool,
+    seed: int,
+    order: str,
+    block_size: int,
+    weights: Sequence[float] | torch.Tensor | None,
+    num_draws: int | None,
+) -> Order:
+    if order not in ("keyed", "torch", "block"):
+        raise ConfigError(f"order must be 'keyed', 'torch' or 'block', got {order=}")
+    check_seed("seed", seed, bits=64 if order == "torch" else 128)
+    _check_count("block_size", block_size)
+    if num_draws is not None:
+        _check_count("num_draws", num_draws)
+        if weights is None:
+            raise ConfigError(f"num_draws needs weights, got {num_draws=}, weights=None")
+    if weights is not None:
+        if len(weights) != length or not shuffle or order != "keyed":
+            raise ConfigError(
+                "weights must be one for each sample, and need shuffle=True and order='keyed', got "
+                f"{len(weights)} weights for {length} samples, {shuffle=}, {order=}"
+            )
+        return Weighted(weights, length if num_draws is None else num_draws, seed)
+    if not shuffle or length == 0:
+        return Sequential(length)
+    if order == "torch":
+        return AsTorch(length, seed)
+    return Keyed(length, seed) if order == "keyed" else Blocks(length, seed, block_size)
