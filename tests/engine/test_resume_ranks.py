@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ import resume_script
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from processes import wait_gone
 from resume_script import EPOCHS, GLOBAL_BATCH, LENGTH, Noisy, hashes, make_loader
 
 import fastload
 
 STEPS = -(-LENGTH // GLOBAL_BATCH)
-_SOON_S = 60.0
 
 
 # --- Real processes, killed ------------------------------------------------------------------------------------------
@@ -40,21 +39,6 @@ def descendants(pid: int) -> set[int]:
             continue
         found |= children.union(*(descendants(child) for child in children))
     return found
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is there and has not ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def assert_gone(pids: set[int]) -> None:
-    deadline = time.monotonic() + _SOON_S
-    while left := {pid for pid in pids if lives(pid)}:
-        assert time.monotonic() < deadline, f"processes {left} still live"
-        time.sleep(0.01)
 
 
 def train_until_killed(folder: Path, kind: str, num_workers: int, epoch: int, step: int) -> None:
@@ -81,7 +65,7 @@ def train_until_killed(folder: Path, kind: str, num_workers: int, epoch: int, st
             rank.wait()
             rank.stdout.close()  # type: ignore[union-attr]
     assert [rank.returncode for rank in ranks] == [-signal.SIGKILL] * 2
-    assert_gone(workers)
+    wait_gone(workers)
 
 
 def noted(folder: Path) -> dict[tuple[int, int], dict[int, list[str]]]:

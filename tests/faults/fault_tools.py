@@ -19,12 +19,10 @@ from typing import Any
 
 import pytest
 import torch
+from processes import SOON_S
 from shared_files import files_of_this_process
 
 import fastload
-
-SOON_S = 60.0
-"""How long "it is gone" and "it is there" may take before a test gives up: long, for a machine that does more."""
 
 # A tenth of the draws that a test names, so that a run takes minutes; more, or other ones, without a change to a file.
 _DRAWS = float(os.environ.get("FASTLOAD_FAULT_DRAWS", "0.1"))
@@ -339,23 +337,6 @@ class Assassin:
         assert record, "no worker came to the gate"
         victim, tag, when = self._RECORD.unpack(record)
         return victim, tag, when
-
-
-def wait_gone(pids: Any, within: float = SOON_S) -> None:
-    """Block until none of the processes lives (one that nobody has reaped yet is as good as gone)."""
-    deadline = time.monotonic() + within
-    left = list(pids)
-    while left := [pid for pid in left if alive(pid)]:
-        assert time.monotonic() < deadline, f"processes {left} still live after {within} s"
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
 
 
 def wait_quiet(pid: int, worked: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fault_tools import SOON_S, alive, wait_gone
+from processes import SOON_S, alive, wait_gone
 
 HERE = Path(__file__).parent
 

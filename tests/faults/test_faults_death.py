@@ -32,9 +32,9 @@ from fault_tools import (
     outcomes,
     send,
     time_to_error,
-    wait_gone,
     wait_quiet,
 )
+from processes import wait_gone
 
 from fastload.errors import FastloadError, WorkerDied
 

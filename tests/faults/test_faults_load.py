@@ -11,7 +11,6 @@ import torch
 from fault_tools import (
     PACKETS,
     PIPES,
-    SOON_S,
     SPAWN,
     THREAD,
     Draw,
@@ -27,6 +26,7 @@ from fault_tools import (
     outcomes,
     with_workers,
 )
+from processes import SOON_S
 from torch.utils.data import Dataset, get_worker_info
 
 

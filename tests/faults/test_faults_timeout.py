@@ -19,9 +19,9 @@ from fault_tools import (
     loader_of,
     numbers,
     send,
-    wait_gone,
     with_workers,
 )
+from processes import wait_gone
 
 from fastload.errors import FastloadError, LoadTimeout, WorkerDied
 
