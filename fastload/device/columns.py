@@ -25,7 +25,7 @@ from torch.utils.data import IterableDataset
 
 from ..base import compat
 from ..base.memory import free_on, in_words
-from ..base.nesting import Key, leaves_of, map_leaves, paths_of
+from ..base.nesting import Key, leaves_of, map_leaves
 from ..errors import ConfigError
 from .streams import keep_in_children
 
@@ -120,12 +120,12 @@ class ListColumn:
         return sum(sys.getsizeof(value) for value in self._values)
 
 
-class _Place(NamedTuple):
+class _ColumnNumber(NamedTuple):
     """Stands for a column in the nesting of a batch."""
 
     column: int
 
-    def to(self, *_: Any) -> _Place:  # what has it is a leaf, for nesting.py
+    def to(self, *_: Any) -> _ColumnNumber:  # what has it is a leaf, for nesting.py
         return self
 
 
@@ -174,8 +174,8 @@ class Columns:
     def batch(self, rows: Tensor, host_leaves: dict[int, Any]) -> Any:
         """Return a batch: its leaves from the host, and the others gathered by rows, [B], int64, on the device."""
 
-        def leaf(place: _Place) -> Any:
-            column = place.column
+        def leaf(number: _ColumnNumber) -> Any:
+            column = number.column
             return host_leaves[column] if column in host_leaves else self._columns[column].take(rows)
 
         return map_leaves(self._nesting, leaf)
@@ -223,19 +223,6 @@ class Place:
         self._kept = tuple(str(key) for key in keep_on_host)
         self._channels_last = channels_last
         self._pinned = pinned
-
-    def check_parts(self, batch: Any) -> None:
-        """Check that a batch has the parts that stay on the host.
-
-        Raises:
-            ConfigError: it has not.
-        """
-        paths = set(paths_of(batch))
-        if missing := set(self._kept) - paths:
-            raise ConfigError(
-                f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
-                f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
-            )
 
     def check_room(self, num_bytes: int, num_samples: int, *, chosen: bool) -> None:
         """Check that there is room for a dataset.
@@ -454,7 +441,7 @@ def _turned(images: Tensor) -> Tensor:
 
 def _nesting_of(batch: Any) -> Any:
     numbers = itertools.count()
-    return map_leaves(batch, lambda _: _Place(next(numbers)), is_leaf=_is_leaf)
+    return map_leaves(batch, lambda _: _ColumnNumber(next(numbers)), is_leaf=_is_leaf)
 
 
 def _size_of(batch: Any) -> int:

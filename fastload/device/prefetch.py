@@ -31,10 +31,10 @@ from ..sampling.samplers import as_integer
 from ..spec import Spec
 from ..transforms.batches import in_turn, on_batches
 from ..work import Batch, Shard, Stage
-from .batch_keys import batch_keys
+from .batch_keys import BatchKeys
 from .columns import check_can_reside
 from .moving import Backlog, Mover
-from .streams import Event, device_of, device_or_cpu, keep_in_children, streams_of
+from .streams import device_of, device_or_cpu, keep_in_children, streams_of
 
 if TYPE_CHECKING:
     from ..transforms.base import Transform
@@ -62,7 +62,7 @@ class DeviceAhead:
         """Batches that were copied and are not consumed. See NOTE [Back-pressure]."""
         self._ready: deque[Batch | None] = deque()
         """None: there are no more."""
-        self._host: deque[tuple[Event, Any]] = deque()
+        self._host: deque[tuple[torch.Event, Any]] = deque()
         self._unmoved: Batch | None = None
         self._begun = False
         self._ended = False
@@ -147,19 +147,17 @@ class DeviceAhead:
         try:
             moved = self._mover.move(host, batch.draws, borrowed=batch.borrowed)
         except Exception as error:
-            self._hold(self._mover.mark(), host)  # some of it may be on its way
+            copied = self._mover.mark()  # some of it may be on its way
             batch.error, batch.data = error, None
         else:
-            self._hold(moved.copied, host)
+            copied = moved.copied
             batch.data, batch.event = moved.made, moved.event
+        if copied is not None:
+            self._host.append((copied, host))
 
     def _make_room(self) -> None:
         assert self._backlog is not None
         self._backlog.make_room(self._most_on_device - len(self._ready))
-
-    def _hold(self, event: Event | None, batch: Any) -> None:
-        if event is not None:
-            self._host.append((event, batch))
 
     def _let_go(self) -> None:
         while self._host and self._host[0][0].query():
@@ -270,7 +268,7 @@ def device_stage(
         shard: of the epoch's order.
         base_seed: of the iteration.
     """
-    keys = batch_keys(spec, shard, base_seed)
+    keys = BatchKeys(spec, shard, base_seed)
     return DeviceAhead(source, mover_of(spec, runtime, tail=tail), spec.prefetch_to_device, keys.draws)
 
 

@@ -27,7 +27,7 @@ import torch
 
 from .. import observe
 from ..base import compat
-from ..device.batch_keys import BatchKeys, batch_keys
+from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
@@ -253,7 +253,7 @@ class ResidentSource:
         self._source = _Gathered(
             work,
             self._columns,
-            batch_keys(spec, work.shard, self._base_seed),
+            BatchKeys(spec, work.shard, self._base_seed),
             away=self._mover.device != self._columns.device,
             in_pairs=getattr(spec.batch_transform, "mixes", False),
             heard=self._heard,
