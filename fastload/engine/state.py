@@ -60,9 +60,8 @@ def state_of(loader: Any, last: Epoch | None, upcoming: Resume | None, next_epoc
     if state["kind"] == "iterable":
         # In a tuple: torch.distributed.checkpoint takes dicts apart, and loads only what is there already.
         return state | {"workers": () if place.workers is None else (place.workers,)}
-    return state | {
-        f"generator.{name}": value for name, value in (place.generators or generator_states(loader)).items()
-    }
+    generators = place.generators or generator_states(loader)
+    return state | {f"generator.{name}": value for name, value in generators.items()}
 
 
 def _place_of(loader: Any, last: Epoch | None, next_epoch: int) -> Resume:
@@ -112,7 +111,8 @@ def resume_from(loader: Any, state: Any) -> Resume:
     if any(name[:10] == "generator." for name in strange):  # a sampler may make its generator when it is first needed
         strange -= {f"generator.{name}" for name in names_not_made_yet(loader)}
     if lost or strange:
-        raise StateError(f"the state is not whole; missing: {_names(lost)}; unknown: {_names(strange)}")
+        wrong = [f"{_names(names)} {what}" for names, what in ((lost, "missing"), (strange, "unknown")) if names]
+        raise StateError(f"the state is not whole: {'; '.join(wrong)}")
     known = known_batches(loader)
     _compare(state, expected, stepped=known is not None and known.rows.shard.global_batch_size is not None)
     for name in ("epoch", "position", "batches", "key_epoch"):
