@@ -147,17 +147,19 @@ class DeviceAhead:
         try:
             moved = self._mover.move(host, batch.draws, borrowed=batch.borrowed)
         except Exception as error:
-            copied = self._mover.mark()  # some of it may be on its way
+            self._hold(self._mover.mark(), host)  # some of it may be on its way
             batch.error, batch.data = error, None
         else:
-            copied = moved.copied
+            self._hold(moved.copied, host)
             batch.data, batch.event = moved.made, moved.event
-        if copied is not None:
-            self._host.append((copied, host))
 
     def _make_room(self) -> None:
         assert self._backlog is not None
         self._backlog.make_room(self._most_on_device - len(self._ready))
+
+    def _hold(self, event: torch.Event | None, batch: Any) -> None:
+        if event is not None:
+            self._host.append((event, batch))
 
     def _let_go(self) -> None:
         while self._host and self._host[0][0].query():
