@@ -279,7 +279,6 @@ def mover_of(
     runtime: Any,
     *,
     columns: Columns | None = None,
-    gather: Callable[..., Any] | None = None,
     tail: Transform | None = None,
 ) -> Mover:
     """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
@@ -288,7 +287,6 @@ def mover_of(
         spec: how the loader is served.
         runtime: keeps it.
         columns: resident data that batches are gathered from.
-        gather: makes the transform that gathers them, from them and from the transform after that.
         tail: what is done before the batch transform, for a fused dataset.
     """
     num_buffers = spec.prefetch_to_device + 2 if spec.fixed_buffers else 0
@@ -300,8 +298,8 @@ def mover_of(
         transform = in_turn([on_batches(one) for one in transforms if one is not None])
         there = columns is not None and columns.device == device
         streams = streams_of(device)
-        if columns is not None and gather is not None:
-            transform = gather(columns, transform)
+        if columns is not None:
+            transform = columns.transform(transform)
             if streams is not None:
                 for tensor in filter(streams.holds, columns.tensors()):
                     streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream
