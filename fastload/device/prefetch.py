@@ -236,8 +236,8 @@ class _Iteration:
         self._ahead.close()
 
 
-class _Plain:
-    """An iterator as a :class:`.work.Stage`."""
+class _Plain(Stage):
+    """An iterator as a stage."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
@@ -249,12 +249,6 @@ class _Plain:
             raise
         except Exception as error:
             return Batch(error=error)
-
-    def drop(self) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing is under way."""
 
 
 def device_stage(

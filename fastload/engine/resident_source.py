@@ -78,7 +78,7 @@ class _Observed:
         self._num_given += 1
 
 
-class _RowBatches:
+class _RowBatches(Stage):
     """What is to be gathered next, as the stage before the device.
 
     Args:
@@ -143,12 +143,6 @@ class _RowBatches:
             error, self._error = self._error, None
             return Batch(error=error)
         raise StopIteration
-
-    def drop(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
-
-    def close(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
 
     def _has_room(self) -> bool:
         found = self._found
@@ -281,9 +275,6 @@ class ResidentSource(Stage):
             given = Batch(data=part)
             given.draws = batch.draws
             yield given
-
-    def drop(self) -> None:
-        """See :class:`~fastload.work.Stage`. Each epoch has a source of its own."""
 
     def close(self) -> None:
         """Drop what is ahead, and let go of the data."""
