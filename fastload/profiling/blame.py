@@ -18,7 +18,7 @@ All values are whole nanoseconds, and the parts of a stall sum to it exactly.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -228,7 +228,7 @@ class _Attribution:
 
     def blame(self, step: Step, clock: Clock, last: bool) -> BlamedStep:
         """Attribute one step's stall. After the ``last`` one, nothing waits for the end of its epoch."""
-        parts: dict[str, int] = defaultdict(int)
+        parts: Counter[str] = Counter()
         begun, ended = step.wait.begun, step.wait.ended
         gaps = [*step.startup, *([step.ending] if step.ending is not None and not last else [])]
         total = step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in gaps)
@@ -248,9 +248,9 @@ class _Attribution:
         self._follow(parts, step, task, begun, ended)
         held, unusual = self._held(step, task, begun, ended)
         assert sum(parts.values()) == stall, (parts, stall)
-        return BlamedStep(step, total, stall, dict(parts), held, unusual)
+        return BlamedStep(step, total, stall, dict(+parts), held, unusual)
 
-    def _follow(self, parts: dict[str, int], step: Step, task: Task | None, begun: int, ended: int) -> None:
+    def _follow(self, parts: Counter[str], step: Step, task: Task | None, begun: int, ended: int) -> None:
         """Follow the batch of a step."""
         batch, at = step.batch, begun
         drawn, pinned = batch.drawn, batch.pinned
@@ -281,20 +281,20 @@ class _Attribution:
             at = until
         self._main_thread(parts, step, at, ended)
 
-    def _main_thread(self, parts: dict[str, int], step: Step, begun: int, ended: int) -> None:
+    def _main_thread(self, parts: Counter[str], step: Step, begun: int, ended: int) -> None:
         """The main thread had the complete batch before it.
 
         Where workers are threads, what it neither computed nor waited for a core was waiting for the interpreter.
         """
-        found: dict[str, int] = defaultdict(int)
+        found: Counter[str] = Counter()
         self._main(found, begun, ended, "main-thread")
         if self._loaders.get(step.loader, {}).get("worker_method") == "thread" and step.wait_cpu_ns is not None:
             waited = max(0, found["main-thread"] - step.wait_cpu_ns - (step.wait_runnable_ns or 0))
             found["main-thread"] -= waited
             found["gil"] += waited
-        _add(parts, found)
+        parts.update(found)
 
-    def _main(self, parts: dict[str, int], begun: int, ended: int, state: str) -> int:
+    def _main(self, parts: Counter[str], begun: int, ended: int, state: str) -> int:
         """The main thread was in ``state``, except for the time that it spent in the sampler."""
         at = begun
         for span, sampler_ns in self._drawn[bisect_left(self._drawn_until, begun) :]:
@@ -311,7 +311,7 @@ class _Attribution:
             parts[state] += ended - at
         return max(begun, ended)
 
-    def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
+    def _meanwhile(self, parts: Counter[str], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
         """The result of a task was on its way; while its worker was at another task, that is what took the time.
 
         With faster transport the loop would wait for the worker all the same, and transport is slow because the worker
@@ -319,7 +319,7 @@ class _Attribution:
         """
         core_wait = self._core_wait[self._loader_of[id(done)]]
         for first, last, _ in self._beside_tasks(parts, done, begun, ended):
-            found: dict[str, int] = defaultdict(int)
+            found: Counter[str] = Counter()
             if in_main:
                 self._main(found, first, last, state)
             else:
@@ -327,17 +327,17 @@ class _Attribution:
             waited = round(core_wait * found[state])
             found[state] -= waited
             found["run-queue"] += waited
-            _add(parts, found)
+            parts.update(found)
         return max(begun, ended)
 
-    def _queue(self, parts: dict[str, int], awaited: Task, begun: int, ended: int) -> int:
+    def _queue(self, parts: Counter[str], awaited: Task, begun: int, ended: int) -> int:
         """A task was in its worker's queue: what the worker did instead took the time."""
         for first, last, task in self._beside_tasks(parts, awaited, begun, ended):
             parts["startup" if id(task) in self._firsts else "queued"] += last - first
         return max(begun, ended)
 
     def _beside_tasks(
-        self, parts: dict[str, int], of: Task, begun: int, ended: int
+        self, parts: Counter[str], of: Task, begun: int, ended: int
     ) -> Iterator[tuple[int, int, Task | None]]:
         """Add what the worker of a task did at other tasks; yield when it did nothing, and the task that followed."""
         at = begun
@@ -351,7 +351,7 @@ class _Attribution:
         if ended > at:
             yield at, ended, None
 
-    def _task(self, parts: dict[str, int], task: Task, begun: int, ended: int) -> int:
+    def _task(self, parts: Counter[str], task: Task, begun: int, ended: int) -> int:
         """A worker was at a task, for as much of it as lies in the time."""
         until = min(ended, max(begun, task.ended))
         begun = max(begun, task.begun)
@@ -392,7 +392,7 @@ class _Attribution:
         return last - first, sum(span.ns for span in free)
 
 
-def _spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
+def _spread(into: Counter[str], shares: Mapping[str, int], ns: int) -> None:
     """Add ``ns`` to states in proportion to their shares, in whole ns that sum to ``ns``."""
     total = sum(shares.values())
     if not total:
@@ -406,12 +406,6 @@ def _spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
             left -= part
     if left:
         into[largest] += left
-
-
-def _add(into: dict[str, int], found: Mapping[str, int]) -> None:
-    for state, ns in found.items():
-        if ns:
-            into[state] += ns
 
 
 def _last_task(batch: Batch) -> Task | None:

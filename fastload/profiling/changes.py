@@ -98,12 +98,7 @@ def sample_cost(workload: Workload, settings: Mapping[str, Any]) -> CostRatio:
 
 
 def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost) -> Workload:
-    """Return the workload with changed settings.
-
-    Args:
-        workload: as recorded.
-        settings: what changes.
-        cost: what samples cost then: of :func:`sample_cost`.
+    """Return the workload with changed settings, if samples then have a ``cost`` of :func:`sample_cost`.
 
     Raises:
         ConfigError: a setting has a value that is not supported, or needs what was not recorded.

@@ -187,9 +187,6 @@ class Ring:
 class RingFile:
     """Reads a ring file.
 
-    Args:
-        path: of the file.
-
     Raises:
         TraceError: it is not a ring, or one of another version, or cut off.
         OSError: it cannot be read.

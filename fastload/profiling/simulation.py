@@ -150,7 +150,6 @@ class SimulatedRun:
     step_ns: list[float] = field(default_factory=list)
     """The start and the end of an epoch belong to its first and its last step."""
     wait_ns: list[float] = field(default_factory=list)
-    loop_ns: list[float] = field(default_factory=list)
     overtaken_ns: list[float] = field(default_factory=list)
     """Part of the wait in which a later batch was there already."""
     worker_busy_ns: float = 0.0
@@ -247,7 +246,6 @@ class _Epoch:
                 device.append(max(ended, device[-1] if device else 0.0) + batch.device_ns)
                 while len(device) > model.device_lag:
                     yield BLOCKED, max(0.0, device.popleft() - cores.now)
-            result.loop_ns.append(cores.now - ended)
             if self._ends and number == len(self._batches) - 1:
                 yield BLOCKED, self._overheads.ending_ns * model.workers
             result.step_ns.append(cores.now - before)

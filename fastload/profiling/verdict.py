@@ -5,7 +5,7 @@ The rules are ordered, and each verdict carries its evidence in numbers. With to
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -96,20 +96,14 @@ def stall_share(steps: Sequence[BlamedStep]) -> Interval:
 
 def summed(steps: Iterable[BlamedStep]) -> dict[str, int]:
     """Return the parts of all stalls, in ns."""
-    found: dict[str, int] = defaultdict(int)
+    found: Counter[str] = Counter()
     for step in steps:
-        for state, ns in step.parts.items():
-            found[state] += ns
+        found.update(step.parts)
     return dict(found)
 
 
 def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
-    """Decide what limits a rank.
-
-    Args:
-        steps: those after the warm-up.
-        facts: what else is known.
-    """
+    """Decide what limits a rank, from its steps after the warm-up."""
     return _Judgement(steps, facts).verdict()
 
 

@@ -25,11 +25,7 @@ from .trial_runs import TrialRuns
 class Hooks:
     """All hooks of a process; each is installed as soon as its module is imported.
 
-    Args:
-        recorder: where records go.
-        limit: ends the script after its steps; None: it runs to its own end.
-        only: record this loader only; None: all.
-        cold: remove files from the page cache before they are opened.
+    Without a ``limit`` the script runs to its own end; ``only``: the loader to record, else all.
     """
 
     def __init__(
