@@ -180,13 +180,10 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.resident = resident
         self.fuse = fuse
         self.on_error = on_error
-        self.max_errors = max_errors
+        self.max_errors = as_integer(max_errors)
         self.decoder = decoder
-        self._runtime = Runtime()
-        self._epochs = Epochs()
-        alone = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
-        if isinstance(seed, int) and shuffle and alone:
-            shuffle, sampler = None, KeyedSampler(dataset, seed)  # type: ignore[arg-type]  # sized, or torch's error
+        self._runtime, self._epochs = Runtime(), Epochs()
+        shuffle, sampler = _by_seed(dataset, shuffle, sampler, batch_sampler, seed)
         super().__init__(
             dataset,
             batch_size,
@@ -390,6 +387,14 @@ def _adapt(library: ModuleType) -> None:
     from .run.adapters import adapt
 
     adapt(library)
+
+
+def _by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:
+    """Return torch's arguments ``shuffle`` and ``sampler``: the sampler shuffles by the seed, if there is one."""
+    alone = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
+    if isinstance(seed, int) and shuffle and alone:
+        return None, KeyedSampler(dataset, seed)
+    return shuffle, sampler
 
 
 def _check(

@@ -122,6 +122,13 @@ class _State:
         ]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import Lightning, Accelerate, timm and transformers in every process, if their tests do not run."""
+    is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    quick = is_whole and config.getoption("markexpr") == "not slow"
+    return True if quick and collection_path == Path(__file__).parent / "libraries" else None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Run the whole suite in several processes, and what is named on the command line in this one.

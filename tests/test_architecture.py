@@ -177,6 +177,28 @@ def test_no_module_comes_in_by_the_packages_own_door():
     assert [name for name in MODULES if "fastload" in ours(IMPORTS[name].top | IMPORTS[name].inner)] == []
 
 
+def test_every_public_method_has_a_docstring_or_inherits_one():
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for path in MODULES.values():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+
+    def is_documented(name: str, method: str) -> bool:
+        for one in classes.get(name, []):
+            own = [node for node in one.body if isinstance(node, ast.FunctionDef) and node.name == method]
+            if any(map(ast.get_docstring, own)):
+                return True
+            bases = [base.value if isinstance(base, ast.Subscript) else base for base in one.bases]
+            if any(isinstance(base, ast.Name) and is_documented(base.id, method) for base in bases):
+                return True
+        return False
+
+    public = [node for name in classes if not name.startswith("_") for node in classes[name]]
+    methods = [(one.name, node.name) for one in public for node in one.body if isinstance(node, ast.FunctionDef)]
+    assert [one for one in methods if not one[1].startswith("_") and not is_documented(*one)] == []
+
+
 def test_pure_modules_have_no_threads_clocks_or_processes():
     for name in PURE:
         imports = IMPORTS[name].top | IMPORTS[name].inner

@@ -66,7 +66,6 @@ class Resampled(Transform):
         raise NotImplementedError
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the images, resampled."""
         matrix = self.matrix(params, shape_of(images, "NCHW"), images.device)
         return warp(images, matrix, self.interpolation, self.fill)
 
@@ -114,11 +113,9 @@ class RandomRotation(Resampled):
             )
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the angles."""
         return {"angle": tensor_of(stream.uniform(*self.degrees))}
 
     def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
-        """Return the inverse rotations."""
         none = torch.zeros_like(params["angle"])
         pair = torch.stack([none, none], dim=-1)
         # torchvision's two functions turn in opposite directions.
@@ -175,7 +172,6 @@ class RandomAffine(Resampled):
             self.shear = along_x, check_range("shear", shear[2:]) if four else (0.0, 0.0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the amounts."""
         farthest = self.translate[0] * shape.width, self.translate[1] * shape.height
         return {
             "angle": tensor_of(stream.uniform(*self.degrees)),
@@ -185,7 +181,6 @@ class RandomAffine(Resampled):
         }
 
     def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
-        """Return the inverse transforms."""
         return _inverse(params["angle"], params["translate"], params["scale"], params["shear"], self._middle(shape))
 
 

@@ -137,7 +137,6 @@ class _SamplePolicy(_Policy, SampleTransform):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> _SamplePolicy:
-        """See :class:`SampleTransform`."""
         name, fill = interpolation_argument(given.interpolation, state), fill_argument(given.fill, state, version)
         known = inspect.signature(cls).parameters
         numbers = {key: getattr(given, key) for key in ("num_ops", "magnitude", "num_magnitude_bins") if key in known}
@@ -165,7 +164,6 @@ class _SamplePolicy(_Policy, SampleTransform):
         return {"steps": self.choices(draws.stream(name))}
 
     def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
-        """See the class."""
         steps = []
         for choice in drawn["steps"]:
             operations = [OPERATIONS[operation] for operation in choice.operation.tolist()]
@@ -173,7 +171,6 @@ class _SamplePolicy(_Policy, SampleTransform):
         return list(zip(*steps, strict=True)) if steps else [()] * count
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         tensor = isinstance(image, Tensor)
         channels, height, width = self.functional.get_dimensions(image)
         fill: Any = self.torchvision_fill
@@ -190,7 +187,6 @@ class _SamplePolicy(_Policy, SampleTransform):
         return image
 
     def batched(self, before: State) -> list[Transform] | None:
-        """See :class:`SampleTransform`."""
         known = self.interpolation in ("nearest", "bilinear") and self.version == "v2"  # v1 rounds in other places
         return super().batched(before) if known else None
 
@@ -231,16 +227,13 @@ class RandAugment(_SamplePolicy):
         self.magnitude = check_integer("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the steps."""
         return {"steps": self._steps(stream, shape)}  # type: ignore[dict-item]  # nested, as params_to takes them
 
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
-        """See :class:`_SamplePolicy`."""
         shift = 150.0 / 331.0 * width, 150.0 / 331.0 * height
         return magnitudes_of(self.num_magnitude_bins, 0.3, shift, 30.0, 0.9, bits=(8, 4), version=version)
 
     def choices(self, stream: Stream) -> list[Choice]:
-        """See :class:`_SamplePolicy`."""
         choices = []
         for _ in range(self.num_ops):
             operations = stream.integers(len(OPERATIONS))
@@ -249,7 +242,6 @@ class RandAugment(_SamplePolicy):
         return choices
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
-        """Return the images after all steps."""
         return self._after(images, params["steps"])
 
 
@@ -283,22 +275,18 @@ class TrivialAugmentWide(_SamplePolicy):
         self.num_magnitude_bins = check_integer("num_magnitude_bins", num_magnitude_bins, 2)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the step."""
         return self._steps(stream, shape)[0]
 
     def magnitudes(self, height: int, width: int, version: Version = "v2") -> Floats:
-        """See :class:`_SamplePolicy`."""
         bins = self.num_magnitude_bins
         return magnitudes_of(bins, 0.99, (32.0, 32.0), 135.0, 0.99, bits=(8, 2), version=version)
 
     def choices(self, stream: Stream) -> list[Choice]:
-        """See :class:`_SamplePolicy`."""
         operations = stream.integers(len(OPERATIONS))
         bins = stream.integers(self.num_magnitude_bins)
         return [Choice(operations, bins, signs_of(stream, operations))]
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the images after the step."""
         return self._after(images, [params])
 
 
@@ -344,7 +332,6 @@ class AugMix(_Policy):
         self.all_ops = check_flag("all_ops", all_ops)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return weights and chains."""
         kept = stream.beta(self.alpha)[:, None]
         shares = stream.dirichlet(self.alpha, self.mixture_width)
         table = magnitudes_of(10, 0.3, (shape.width / 3.0, shape.height / 3.0), 30.0, 0.9, bits=(4, 0))
@@ -365,7 +352,6 @@ class AugMix(_Policy):
         return {"weights": weights, "chains": chains}  # type: ignore[dict-item]  # nested, as params_to takes them
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
-        """Return the weighted sums."""
         wide = wide_dtype(images.dtype)
         weights = params["weights"].to(wide).unbind(1)
         mixed = torch.zeros_like(images, dtype=wide)

@@ -91,7 +91,6 @@ class Compose(Transform):
         self.mixes = any(member.mixes for member in members)
 
     def draw_for(self, draws: Draws, shape: BatchShape) -> dict[str, Any]:
-        """Return the parameters of each member."""
         params = {}
         for name, member in zip(self._names, self._members(), strict=True):
             params[name] = member.draw(draws.stream(name), shape)
@@ -99,7 +98,6 @@ class Compose(Transform):
         return params
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
-        """Return the shape of the result."""
         for member in self._members():
             shape = member.shape_after(shape)
         return shape
@@ -112,7 +110,6 @@ class Compose(Transform):
         return images
 
     def transform_labels(self, labels: Tensor, params: Any) -> Tensor:
-        """See :class:`Transform`."""
         for name, member in zip(self._names, self._members(), strict=True):
             if member.mixes:
                 labels = member.transform_labels(labels, params[name])
@@ -181,7 +178,6 @@ class OnePass(Stage):
     where = "in one launch with Triton, or one native call from uint8"
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        """See :class:`Stage`."""
         moving = self.members[: self.split]
         fill = next(iter(_fills(moving)), None)
         return transformed(images, moving, params[: self.split], fill, self._arithmetic(images))
@@ -193,7 +189,6 @@ class Resized(Stage):
     where = "in one launch with Triton"
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        """See :class:`Stage`."""
         resize, arithmetic = self.members[0], self._arithmetic(images)
         flip = params[1]["flip"] if self.split > 1 else None
         if not resize.launches(images):
@@ -210,7 +205,6 @@ class Warped(Stage):
     """Affine transforms and flips: their matrices are multiplied, and the images resampled once."""
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        """See :class:`Stage`."""
         shape = shape_of(images, "NCHW")
         composed: Tensor | None = None
         for member, its_params in zip(self.members, params, strict=True):

@@ -88,7 +88,6 @@ class RandomCrop(MovingTransform, SampleTransform):
         """As torchvision's functions take it."""
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the places of the crops."""
         self._check_mirrored(shape)
         return self._starts(stream, shape)
 
@@ -101,7 +100,6 @@ class RandomCrop(MovingTransform, SampleTransform):
         return {"top": tensor_of(top, torch.int64), "left": tensor_of(left, torch.int64)}
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
-        """See :class:`MovingTransform`."""
         padding = self.padding_of(shape.height, shape.width)
         kind = _KINDS[self.padding_mode]
         return (
@@ -110,7 +108,6 @@ class RandomCrop(MovingTransform, SampleTransform):
         )
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
-        """Return the shape of the crops."""
         return BatchShape(shape.num, shape.channels, *self.size)
 
     def padding_of(self, height: int, width: int) -> _Padding:
@@ -141,7 +138,6 @@ class RandomCrop(MovingTransform, SampleTransform):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomCrop:
-        """See :class:`SampleTransform`."""
         padding = given.padding
         if padding is not None and version == "v2":  # its order is left, right, top, bottom
             left, right, top, bottom = padding
@@ -157,11 +153,9 @@ class RandomCrop(MovingTransform, SampleTransform):
         return made
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        """See :class:`SampleTransform`."""
         return self._draw_by_size(draws, name, sizes, self._starts)  # Pillow mirrors any number of pixels
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         functional, mode, fill = self.functional, self.padding_mode, self.torchvision_fill
         height, width = functional.get_dimensions(image)[1:]
         if self.version == "v2":
@@ -183,7 +177,6 @@ class RandomCrop(MovingTransform, SampleTransform):
         return functional.crop(image, *params, *self.size)
 
     def batched(self, before: State) -> list[Transform] | None:
-        """See :class:`SampleTransform`."""
         if self.version == "v1" and self.pad_if_needed and self.padding_mode in ("reflect", "symmetric"):
             return None
         fits = before.dtype.is_floating_point or all(0 <= level < 256 for level in self.fill)
@@ -207,7 +200,6 @@ class CenterCrop(MovingTransform, SampleTransform):
         self.size = check_size("size", size)
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
-        """See :class:`MovingTransform`."""
         sides = shape.height, shape.width
         rows, cols = (
             [AxisStep(StepKind.OFFSET, None, start, side)]
@@ -216,18 +208,15 @@ class CenterCrop(MovingTransform, SampleTransform):
         return rows, cols
 
     def moved(self, images: Tensor, params: Params) -> Tensor:
-        """See :class:`MovingTransform`."""
         height, width = images.shape[2:]
         top, left = centre_starts((height, width), self.size)
         # Padding by less than nothing crops.
         return functional.pad(images, (-left, left + self.size[1] - width, -top, top + self.size[0] - height))
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return self.functional.center_crop(image, list(self.size))
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
-        """Return the shape of the crops."""
         return BatchShape(shape.num, shape.channels, *self.size)
 
 
@@ -241,11 +230,9 @@ class Flip(MovingTransform, SampleTransform):
         self.p = check_probability("p", p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return which images are flipped."""
         return {"flip": tensor_of(stream.chance(self.p), torch.bool)}
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
-        """See :class:`MovingTransform`."""
         step = [AxisStep(StepKind.FLIP, params["flip"], 0, (shape.height, shape.width)[self.dim])]
         return ([], step) if self.dim else (step, [])
 
@@ -257,13 +244,11 @@ class Flip(MovingTransform, SampleTransform):
         return torch.diag_embed(torch.stack(diagonal, dim=-1))
 
     def moved(self, images: Tensor, params: Params) -> Tensor:
-        """See :class:`MovingTransform`."""
         if on_host(images):
             return super().moved(images, params)
         return torch.where(params["flip"][:, None, None, None], images.flip(self.dim - 2), images)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         flip = self.functional.hflip if self.dim else self.functional.vflip
         return flip(image) if params else image
 
@@ -308,7 +293,6 @@ class AlternatingFlip(RandomHorizontalFlip):
         super().__init__(layout=layout)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return which images are flipped in this epoch."""
         epoch, of_all_epochs = stream.of_all_epochs()
         return {"flip": tensor_of(of_all_epochs.chance(0.5) ^ bool(epoch % 2), torch.bool)}
 

@@ -45,7 +45,6 @@ class _Erasing(Transform):
         return {name: tensor_of(values, torch.int64) for name, values in drawn.items()}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the images with the boxes erased."""
         if self.value is None and not images.is_floating_point():
             raise TypeError(
                 f"{type(self).__name__} with value='random' fills in noise of mean 0 and deviation 1, which needs "
@@ -101,7 +100,6 @@ class RandomErasing(_Erasing, SampleTransform):
             raise ConfigError("inplace=True would change images that others may hold; leave it False")
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the boxes."""
         sides = shape.height, shape.width
         erased = stream.chance(self.p)
         area = sides[0] * sides[1] * stream.uniform(*self.scale, count=_ATTEMPTS)
@@ -120,7 +118,6 @@ class RandomErasing(_Erasing, SampleTransform):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomErasing:
-        """See :class:`SampleTransform`."""
         if state.kind == "PIL":
             raise NotRecognised("RandomErasing of a PIL image")
         value: Any = "random"
@@ -135,7 +132,6 @@ class RandomErasing(_Erasing, SampleTransform):
         return made
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        """See :class:`SampleTransform`."""
         return self._draw_by_size(draws, name, sizes, self.draw)
 
     def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
@@ -160,7 +156,6 @@ class RandomErasing(_Erasing, SampleTransform):
         return normal_noise(torch.tensor(words, device="cpu"), places[:, top : top + height, left : left + width])
 
     def batched(self, before: State) -> list[Transform] | None:
-        """See :class:`SampleTransform`."""
         return [self] if before.dtype in DTYPES else None
 
 
@@ -191,7 +186,6 @@ class Cutout(_Erasing):
         self.size = check_size("size", size)[0]
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the boxes."""
         erased = stream.chance(self.p)
         starts, lengths = [], []
         for side in (shape.height, shape.width):

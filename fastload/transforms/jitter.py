@@ -64,7 +64,6 @@ class ColorJitter(Transform, SampleTransform):
         self.hue = _range("hue", hue, center=0.0, low=-0.5, high=0.5)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return factors and orders."""
         places = np.argsort(stream.permutation(4), axis=1)  # where in the order each operation is
         params: dict[str, Any] = {}
         for name in (*_BLENDS, "hue"):
@@ -81,7 +80,6 @@ class ColorJitter(Transform, SampleTransform):
         return params
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
-        """Return the changed images."""
         color.check_channels(images, "ColorJitter")
         order = params["order"]
         none = torch.ones(len(images), dtype=torch.float32, device=images.device)
@@ -104,7 +102,6 @@ class ColorJitter(Transform, SampleTransform):
         return found
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         for name, factor in params:
             image = getattr(self.functional, f"adjust_{name}")(image, factor)
         return image
@@ -149,11 +146,9 @@ class GaussianBlur(Transform):
         self.sigma = check_range("sigma", pair * 2 if len(pair) == 1 else pair, above=0.0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the standard deviations."""
         return {"sigma": tensor_of(stream.uniform(*self.sigma))}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the blurred images."""
         return color.gaussian_blur(images, params["sigma"], kernel_size=self.kernel_size)
 
 
@@ -168,12 +163,10 @@ class _Sometimes(Transform):
         self.p = check_probability("p", p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return which samples are chosen."""
         chosen = stream.chance(self.p)
         return {"chosen": torch.from_numpy(chosen), "rows": _rows(chosen)}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the images, the chosen ones changed."""
         return choose(images, params["chosen"], params["rows"], self.change)
 
     def change(self, images: Tensor) -> Tensor:
@@ -200,11 +193,9 @@ class RandomGrayscale(_Sometimes, SampleTransform):
         super().__init__(p, layout=layout)
 
     def change(self, images: Tensor) -> Tensor:
-        """Return the grey images."""
         return color.rgb_to_grayscale(images, num_output_channels=images.shape[1])
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         if not params:
             return image
         channels = self.functional.get_dimensions(image)[0]
@@ -249,7 +240,6 @@ class RandomSolarize(_Sometimes):
             raise ConfigError(f"threshold must be at most 255, the highest value of uint8, got {threshold=}")
 
     def change(self, images: Tensor) -> Tensor:
-        """Return the solarised images."""
         if images.dtype != torch.uint8 and self.threshold > 1:
             raise TypeError(f"threshold must be at most 1 for images of floats, got threshold={self.threshold}")
         return color.solarize(images, _same(images, self.threshold))
@@ -272,7 +262,6 @@ class RandomPosterize(_Sometimes):
         self.bits = check_integer("bits", bits, 0, 8)
 
     def change(self, images: Tensor) -> Tensor:
-        """Return the posterised images."""
         return color.posterize(images, _same(images, self.bits))
 
 
@@ -295,7 +284,6 @@ class RandomAdjustSharpness(_Sometimes):
             raise ConfigError(f"sharpness_factor must be at least 0, got {sharpness_factor=}")
 
     def change(self, images: Tensor) -> Tensor:
-        """Return the sharpened images."""
         return color.adjust_sharpness(images, _same(images, self.sharpness_factor))
 
 

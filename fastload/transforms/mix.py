@@ -37,7 +37,6 @@ class Mix(Transform):
         self.num_classes = None if num_classes is None else check_integer("num_classes", num_classes, 1)
 
     def transform_labels(self, labels: Tensor, params: Params) -> Tensor:
-        """See :class:`Transform`."""
         if labels.ndim == 1:
             assert self.num_classes is not None  # checked
             soft = torch.zeros((len(labels), self.num_classes), dtype=torch.float32, device=labels.device)
@@ -48,7 +47,6 @@ class Mix(Transform):
         return soft.index_select(0, _partners(soft)).mul_(1 - own).add_(soft * own)
 
     def check_labels(self, labels: object, num_images: int) -> None:
-        """See :class:`Transform`."""
         name = type(self).__name__
         if not isinstance(labels, Tensor):
             raise TypeError(f"{name} takes the labels as a tensor, got {type(labels).__name__}")
@@ -87,12 +85,10 @@ class MixUp(Mix):
         self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the weights."""
         weight = tensor_of(_of_pairs(stream.beta(self.alpha), 1.0))
         return {"weight": weight, "label_weight": weight}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the mixed images."""
         return _weighted(images, params["weight"])
 
 
@@ -120,12 +116,10 @@ class CutMix(Mix):
         self.alpha = check_positive("alpha", alpha)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the boxes, and what they leave."""
         box, kept = _boxes(stream, stream.beta(self.alpha), shape)
         return {"box": tensor_of(_of_pairs(box, 0), torch.int64), "label_weight": tensor_of(_of_pairs(kept, 1.0))}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the mixed images."""
         return _pasted(images, params["box"])
 
 
@@ -161,7 +155,6 @@ class MixUpOrCutMix(Mix):
         self.cutmix_p = check_probability("cutmix_p", cutmix_p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the parameters of both."""
         cut = stream.chance(self.cutmix_p)
         weight = np.where(cut, 1.0, stream.beta(self.mixup_alpha))
         box, kept = _boxes(stream, stream.beta(self.cutmix_alpha), shape)
@@ -172,7 +165,6 @@ class MixUpOrCutMix(Mix):
         }
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the mixed images."""
         # A weight of 1 leaves an image as it is, and so does an empty box.
         return _pasted(_weighted(images, params["weight"]), params["box"])
 

@@ -53,7 +53,6 @@ class _Resizing(MovingTransform, SampleTransform):
         raise NotImplementedError
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the resized images."""
         if self.only_moves:
             return super().transform(images, params)
         if self.launches(images):
@@ -108,7 +107,6 @@ class _Resizing(MovingTransform, SampleTransform):
         return {"antialias": self.antialias if isinstance(image, Tensor) else None}  # Pillow always does it
 
     def batched(self, before: State) -> list[Transform] | None:
-        """See :class:`SampleTransform`."""
         if before.kind == "PIL" or self.interpolation not in _BATCHED:
             return None
         # v1 does not clip bicubic values of uint8 between the two passes.
@@ -161,7 +159,6 @@ class Resize(_Resizing):
             )
 
     def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
-        """See the base class."""
         if flip is not None or not on_host(images):
             return super().resized(images, params, flip)
         size = self.shape_after(shape_of(images, "NCHW"))[2:]
@@ -169,7 +166,6 @@ class Resize(_Resizing):
         return resized.clone() if resized is images else resized
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
-        """Return the shape of the resized images."""
         if isinstance(self.size, tuple):
             return BatchShape(shape.num, shape.channels, *self.size)
         short, long = sorted((shape.height, shape.width))
@@ -190,7 +186,6 @@ class Resize(_Resizing):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> Resize:
-        """See :class:`SampleTransform`."""
         size: Any = given.size
         if isinstance(size, Sequence):
             size = tuple(map(int, size)) if len(size) == 2 else int(size[0])
@@ -201,7 +196,6 @@ class Resize(_Resizing):
         return made
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return self.resize_sample(image, self.max_size)
 
 
@@ -247,7 +241,6 @@ class RandomResizedCrop(_Resizing):
         self.ratio = check_range("ratio", ratio, above=0)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        """Return the parts."""
         parts = self._parts(stream, shape.height, shape.width)
         return {name: tensor_of(values, torch.int64) for name, values in parts.items()}
 
@@ -277,7 +270,6 @@ class RandomResizedCrop(_Resizing):
         return np.where(ratio < low, lowest, height), np.where(ratio > high, widest, width)
 
     def shape_after(self, shape: BatchShape) -> BatchShape:
-        """Return the shape of the result."""
         return BatchShape(shape.num, shape.channels, *self.size)
 
     def _boxes(self, params: Params, shape: BatchShape, device: torch.device) -> Boxes:
@@ -285,7 +277,6 @@ class RandomResizedCrop(_Resizing):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> RandomResizedCrop:
-        """See :class:`SampleTransform`."""
         name = interpolation_argument(given.interpolation, state)
         batched = name if name in _BATCHED else "bilinear"
         made = cls(given.size, given.scale, given.ratio, batched, bool(given.antialias))
@@ -293,10 +284,8 @@ class RandomResizedCrop(_Resizing):
         return made
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        """See :class:`SampleTransform`."""
         return self._parts(draws.stream(name), sizes.height, sizes.width)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         mode = torchvision_mode(self.interpolation)
         return self.functional.resized_crop(image, *params, list(self.size), mode, **self._options(image))

@@ -206,11 +206,9 @@ class Unchanged(SampleTransform):
 
     @property
     def shown(self) -> str:
-        """See :class:`SampleTransform`."""
         return f"{self.name}()"
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return image
 
 

@@ -70,7 +70,6 @@ class ToDtype(ValueTransform, SampleTransform):
         self.scale = check_flag("scale", scale)
 
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
-        """See :class:`ValueTransform`."""
         if dtype == self.dtype:
             return Arithmetic(Operation.COPY, dtype)
         if not self.scale or dtype.is_floating_point == self.dtype.is_floating_point:
@@ -79,7 +78,6 @@ class ToDtype(ValueTransform, SampleTransform):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        """See :class:`SampleTransform`."""
         dtype = given.dtype
         if isinstance(dtype, dict) and state.kind != "PIL":
             try:
@@ -93,15 +91,12 @@ class ToDtype(ValueTransform, SampleTransform):
         return made
 
     def state_after(self, state: State) -> State:
-        """See :class:`SampleTransform`."""
         return State(state.kind, self.dtype, state.channels)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return self.functional.to_dtype(image, self.dtype, scale=self.scale)
 
     def batched(self, before: State) -> list[Transform] | None:
-        """See :class:`SampleTransform`."""
         return [self] if {self.dtype, before.dtype} <= set(DTYPES) else None
 
 
@@ -132,7 +127,6 @@ class Normalize(ValueTransform, SampleTransform):
         self.mean, self.std = _check_moments(mean, std)
 
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
-        """See :class:`ValueTransform`."""
         if not dtype.is_floating_point:
             raise TypeError(
                 f"Normalize takes images of floats, got {dtype}; put ToDtype(torch.float32, scale=True) before it, or "
@@ -143,7 +137,6 @@ class Normalize(ValueTransform, SampleTransform):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> Normalize:
-        """See :class:`SampleTransform`."""
         if state.kind == "PIL":
             raise NotRecognised("Normalize takes a tensor, and gets a PIL image")
         if not state.dtype.is_floating_point:
@@ -154,7 +147,6 @@ class Normalize(ValueTransform, SampleTransform):
         return made
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return self.functional.normalize(image, list(self.mean), list(self.std))
 
 
@@ -188,7 +180,6 @@ class ToNormalized(ValueTransform):
         self.dtype = check_dtype(dtype, DTYPES[1:])
 
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
-        """See :class:`ValueTransform`."""
         _check_channels(self, channels, self.mean)
         bound = 255.0 if dtype == torch.uint8 else 1.0
         factors = tuple(1.0 / (bound * deviation) for deviation in self.std)

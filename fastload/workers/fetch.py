@@ -126,7 +126,7 @@ class Fetcher:
             else:
                 status, layout, payload = self._chunk(item, sink)
         except Exception as error:
-            status, payload = ERROR, self._wrapped(error, item)
+            status, payload = ERROR, wrap_exception(error, self._where)
         replica = self.replica.state() if status == WHOLE and self.replica is not None else None
         busy_ns = time.perf_counter_ns() - begun
         decoded = self._samples.decoded()
@@ -209,10 +209,7 @@ class Fetcher:
             if self.replica is not None:
                 self.replica.ended = True
                 return EXHAUSTED, None
-            return ERROR, self._wrapped(error, item)
-
-    def _wrapped(self, error: Exception, item: WorkItem) -> Any:
-        return wrap_exception(error, self._where)
+            return ERROR, wrap_exception(error, self._where)
 
 
 def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any]:

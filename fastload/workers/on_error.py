@@ -234,10 +234,9 @@ def check_on_error(loader: Any) -> None:
     """
     if loader.on_error not in ("raise", "skip", "replace"):
         raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={loader.on_error!r}")
-    limit = as_integer(loader.max_errors)
+    limit = loader.max_errors
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={loader.max_errors!r}")
-    loader.max_errors = limit
     if loader.on_error == "raise":
         return
     name = f"on_error={loader.on_error!r}"
@@ -247,7 +246,7 @@ def check_on_error(loader: Any) -> None:
             "error in its __iter__"
         )
     if not loader._auto_collation:
-        raise ConfigError(f"{name} is of samples in batches, which batch_size=None leaves to the dataset; give a size")
+        raise ConfigError(f"{name} needs batches that are made of samples, got batch_size=None; give a batch_size")
     if loader.resident is not None:
         raise ConfigError(
             f"{name} is decided in each epoch, and resident={loader.resident!r} reads the samples once; leave one out"

@@ -19,30 +19,29 @@ from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..work import WorkItem
 from .fetch import SAMPLES, WHOLE, Result
+from .transport import Endpoint, MessageSink, Transport
 
 # A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
 _SMALL_MESSAGE = 3_072
 
 
-class PipeEndpoint:
-    """See :class:`.transport.Endpoint`."""
+class PipeEndpoint(Endpoint):
+    """A worker's end of its pipe."""
 
     def __init__(self, connection: Connection[bytes, bytes]) -> None:
         self.end = connection
 
     def receive(self) -> bytes | None:
-        """See :class:`.transport.Endpoint`."""
         try:
             return self.end.recv_bytes() or None
         except (EOFError, ConnectionResetError):
             return None
 
     def send(self, message: bytes) -> None:
-        """See :class:`.transport.Endpoint`."""
         self.end.send_bytes(message)
 
 
-class Pipes:
+class Pipes(Transport):
     """A duplex pipe for each worker; at most two messages are under way to one."""
 
     name = "pipes"
@@ -61,22 +60,18 @@ class Pipes:
         self._sent, self._tell_sent = context.Pipe(duplex=False)
 
     def endpoint(self, worker_id: int) -> PipeEndpoint:
-        """See :class:`.transport.Transport`."""
         ours, theirs = self._context.Pipe(duplex=True)
         self._ours.append(ours)
         self._theirs[worker_id] = theirs
         return PipeEndpoint(theirs)
 
     def started(self, worker_id: int) -> None:
-        """See :class:`.transport.Transport`."""
         self._theirs.pop(worker_id).close()
 
     def inherited(self) -> list[Any]:
-        """See :class:`.transport.Transport`."""
         return self._ours
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        """See :class:`.transport.Transport`."""
         self._waiting.append((message, worker_id, tag))
         self._drain()
 
@@ -84,7 +79,6 @@ class Pipes:
         return min(range(len(self._ours)), key=lambda worker_id: len(self._under_way[worker_id]))
 
     def held_by(self, worker_id: int) -> int | None:
-        """See :class:`.transport.Transport`."""
         return self._under_way[worker_id][0] if self._under_way[worker_id] else None
 
     def _drain(self) -> None:
@@ -114,7 +108,6 @@ class Pipes:
         self._waiting = later + self._waiting
 
     def receive(self) -> bytes | None:
-        """See :class:`.transport.Transport`."""
         for worker_id, end in enumerate(self._ours):
             try:
                 if end.poll():
@@ -127,7 +120,6 @@ class Pipes:
         return None
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
-        """See :class:`.transport.Transport`."""
         ready = wait([*self._ours, *sentinels, self._sent], timeout)
         self._note_sent()
         self._drain()
@@ -138,7 +130,6 @@ class Pipes:
             self._sending.discard(int(self._sent.recv_bytes()))
 
     def close(self) -> None:
-        """See :class:`.transport.Transport`."""
         if self._sent.closed:
             return
         self._note_sent()
@@ -180,31 +171,27 @@ def _send(connection: Connection[bytes, bytes], message: bytes) -> None:
         pass  # the worker has died; wait() sees it
 
 
-class PipeSink:
-    """A worker's side where everything is in the message. See :class:`~fastload.workers.fetch.Sink`."""
+class PipeSink(MessageSink):
+    """A worker's side where everything is in the message."""
 
     def __init__(self) -> None:
         self._layouts: dict[int, Layout] = {}
 
     def layout(self, generation: int) -> Layout | None:
-        """See :class:`.fetch.Sink`."""
         return self._layouts.get(generation)
 
     def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
-        """See :class:`.fetch.Sink`."""
         count = len(item.indices)
         rows: Buffer = np.empty(layout.offsets(count)[1], dtype=np.uint8)
         objects = write(layout.rows(rows, count, 0, count))
         return objects, pickle.PickleBuffer(rows.data)
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
-        """See :class:`.worker_process.MessageSink`."""
         if result.status in (SAMPLES, WHOLE):
             result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
         return result.pickled()
 
     def decode(self, message: memoryview | bytes) -> WorkItem:
-        """See :class:`.worker_process.MessageSink`."""
         generation, encoded, fields = pickle.loads(message)
         if generation and generation not in self._layouts:
             self._layouts[generation] = pickle.loads(encoded)

@@ -73,15 +73,21 @@ class Pool(Protocol):
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         """Return the exception of an ERROR or FAILED_START result."""
+        wrapper: ExceptionWrapper = payload
+        return wrapper
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         """Return the samples of a SAMPLES result."""
+        samples: list[Any] = payload
+        return samples
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        """Return the batch of a WHOLE result."""
+        """Return the batch of a WHOLE result; its slot is then lent with the batch, or free."""
 
     def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
         """Return the objects of a ROWS result, after its rows are in the slot."""
+        objects: list[Sequence[Any]] = payload
+        return objects
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most about ``grace`` seconds for what they are doing."""

@@ -36,7 +36,7 @@ from ..spec import Spec
 from ..work import WorkItem
 from .deaths import died
 from .fetch import Result
-from .pool import GRACE, HeldInterrupts
+from .pool import GRACE, HeldInterrupts, Pool
 from .samples import Job
 from .transport import MAX_PACKET, Packets, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
@@ -65,7 +65,7 @@ def _transport(num_workers: int, context: BaseContext, *, shared: bool, packets:
     return Pipes(num_workers, context)
 
 
-class ProcessPool:
+class ProcessPool(Pool):
     """A set of worker processes.
 
     Args:
@@ -73,8 +73,6 @@ class ProcessPool:
         context: how they are started.
         shared: whether any idle worker takes any item; else each item names its worker.
         slots: where batches are written. Through a memory file tasks pass in packets, else through pipes.
-
-    Ownership: to be used and closed by the process that made it, one thread at a time.
     """
 
     def __init__(self, job: Job, context: BaseContext, *, shared: bool, slots: SlotPool) -> None:
@@ -89,7 +87,6 @@ class ProcessPool:
         self._dead: int | None = None
         self._closed = False
         self.pid = os.getpid()
-        """The process that made it, and may use it."""
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
         self._control = None if self._file is None else Control(self._file, job.num_workers)
@@ -150,12 +147,10 @@ class ProcessPool:
         return SharedJob(length)
 
     def begin(self, iteration: int) -> None:
-        """Let items of older iterations be skipped."""
         if self._control is not None:
             self._control.iteration = iteration
 
     def publish(self, generation: int, layout: Layout) -> None:
-        """Make a layout known to all workers."""
         encoded = pickle.dumps(layout, 5)
         self._latest = generation, encoded
         if self._file is not None:
@@ -218,7 +213,6 @@ class ProcessPool:
             self._dead = sentinels[ready[0]]
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
-        """Return the exception of an ERROR or FAILED_START result."""
         try:
             wrapper: ExceptionWrapper = pickle.loads(payload)
         except Exception as error:
@@ -227,30 +221,24 @@ class ProcessPool:
         return wrapper
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
-        """Return the samples of a SAMPLES result."""
         if isinstance(payload, int):
             assert self._file is not None
             payload = self._file.take(payload, chunk_offset(item.slot, item.chunk_id))
-        samples: list[Any] = unpack(_writable(payload))
-        return samples
+        return super().take_samples(unpack(_writable(payload)), item)
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        """Return the batch of a WHOLE result; the slot is the user's or free afterwards."""
         if isinstance(payload, int):
             return unpack(self.slots.lend(item.slot, payload))
         self.slots.release(item.slot)
         return unpack(_writable(payload))
 
     def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
-        """Return the objects of a ROWS result, after its rows are in the slot."""
-        if self._file is not None:
-            objects: list[Sequence[Any]] = payload
-            return objects
-        objects, rows = payload
-        count = len(item.indices)
-        batch = self.slots.view(item.slot, layout.offsets(item.num_rows)[1])
-        layout.copy_rows(np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
-        return objects
+        if self._file is None:
+            payload, rows = payload
+            count = len(item.indices)
+            batch = self.slots.view(item.slot, layout.offsets(item.num_rows)[1])
+            layout.copy_rows(np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
+        return super().take_rows(payload, item, layout)
 
     def _death(self, worker_id: int) -> WorkerDied:
         control = self._control

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._utils import ExceptionWrapper
 
 from ..base import compat
 from ..base.at_exit import close_at_exit
@@ -38,9 +37,8 @@ from ..spec import Spec
 from ..work import WorkItem
 from . import routing
 from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Result
+from .pool import GRACE, Pool
 from .samples import Job
-
-_GRACE = 5.0
 
 
 def memory_kind() -> type[PrivateMemory]:
@@ -158,10 +156,9 @@ class _NoSeeder:
     """Leaves the process's generators, which all threads share, as they are."""
 
     def seed(self, key: bytes) -> None:
-        """Do nothing."""
+        pass
 
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that does nothing."""
         return lambda: None
 
 
@@ -212,8 +209,8 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
         del item, result
 
 
-class ThreadPool:
-    """A set of worker threads. Interface as :class:`~fastload.workers.processes.ProcessPool`.
+class ThreadPool(Pool):
+    """A set of worker threads.
 
     Args:
         job: what all of them do.
@@ -232,7 +229,6 @@ class ThreadPool:
         self, job: Job, *, shared: bool, slots: SlotPool, routed: bool, keep_on_host: Collection[Key] = ()
     ) -> None:
         self.pid = os.getpid()
-        """The process that made it, and may use it."""
         self.slots = slots
         self._board = _Board(job.num_workers, slots.memory, frozenset(map(str, keep_on_host)), shared=shared)
         self._waiting: list[Result] = []
@@ -261,20 +257,16 @@ class ThreadPool:
                 raise
 
     def begin(self, iteration: int) -> None:
-        """Let items of older iterations be skipped."""
         self._board.iteration = iteration
 
     def publish(self, generation: int, layout: Layout) -> None:
-        """Make a layout known to all workers."""
         self._board.layouts[generation] = layout
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        """Give an item to one worker, or to the first idle one."""
         tasks = self._board.tasks
         tasks[(worker_id or 0) % len(tasks)].put(item)
 
     def poll(self) -> Result | None:
-        """Return a result that is there, or None. Never blocks."""
         if self._waiting:
             return self._waiting.pop()
         try:
@@ -283,37 +275,19 @@ class ThreadPool:
             return None
 
     def wait(self, timeout: float | None) -> None:
-        """Block until there is a result, or the time (in seconds) is over."""
         if not self._waiting:
             try:
                 self._waiting.append(self._board.results.get(timeout=timeout))
             except queue.Empty:
                 pass
 
-    def take_error(self, payload: Any) -> ExceptionWrapper:
-        """Return the exception of an ERROR or FAILED_START result."""
-        wrapper: ExceptionWrapper = payload
-        return wrapper
-
-    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
-        """Return the samples of a SAMPLES result."""
-        samples: list[Any] = payload
-        return samples
-
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        """Return the batch of a WHOLE result."""
         if not isinstance(payload, _Laid):
             self.slots.release(item.slot)
             return payload
         return payload.batch(self.slots.lend(item.slot, payload.num_bytes, tensors_only=True))
 
-    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
-        """Return the objects of a ROWS result; its rows are in the slot."""
-        objects: list[Sequence[Any]] = payload
-        return objects
-
-    def close(self, grace: float = _GRACE) -> None:
-        """End all workers. Blocks at most ``grace`` seconds for what is being worked on."""
+    def close(self, grace: float = GRACE) -> None:
         if self._closed:
             return
         self._closed = True

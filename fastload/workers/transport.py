@@ -19,6 +19,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..buffers.layout import Sink
+from ..work import WorkItem
+from .fetch import Result
+
 # A packet takes kernel memory in one piece; above this a message lies in the memory file and the packet says where.
 MAX_PACKET = 16_384
 _RECEIVE_BYTES = 65_536
@@ -64,8 +68,18 @@ class Transport(Protocol):
         """End all workers' ``receive``."""
 
 
-class PacketEndpoint:
-    """See :class:`Endpoint`."""
+class MessageSink(Sink, Protocol):
+    """A sink that also reads and writes a worker's messages."""
+
+    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+        """Return the message that says a result; ``item``: what it is of; None: of a start that failed."""
+
+    def decode(self, message: memoryview | bytes) -> WorkItem:
+        """Return the item that a message asks for."""
+
+
+class PacketEndpoint(Endpoint):
+    """One end of a socket pair."""
 
     def __init__(self, end: socket.socket) -> None:
         end.settimeout(None)  # whatever socket.setdefaulttimeout() was told
@@ -79,18 +93,16 @@ class PacketEndpoint:
         self.__init__(end)  # type: ignore[misc]  # the one way to build it
 
     def receive(self) -> memoryview | None:
-        """See :class:`Endpoint`."""
         if self._memory is None:
             self._memory = memoryview(bytearray(_RECEIVE_BYTES))
         length = self.end.recv_into(self._memory)
         return self._memory[:length] if length else None
 
     def send(self, message: bytes) -> None:
-        """See :class:`Endpoint`."""
         self.end.send(message)
 
 
-class Packets:
+class Packets(Transport):
     """Socket pairs: one for all workers, or one each.
 
     Args:
@@ -119,26 +131,22 @@ class Packets:
         self._next = 0
 
     def endpoint(self, worker_id: int) -> PacketEndpoint:
-        """See :class:`Transport`."""
         return PacketEndpoint(self._theirs[worker_id % len(self._theirs)])
 
     def started(self, worker_id: int) -> None:
-        """See :class:`Transport`. A shared end is kept until the last worker has it."""
+        # A shared end is kept until the last worker has it.
         if worker_id == self._num_workers - 1:
             for end in self._theirs:
                 end.close()
             self._theirs.clear()
 
     def inherited(self) -> list[Any]:
-        """See :class:`Transport`."""
         return self._ours
 
     def held_by(self, worker_id: int) -> int | None:
-        """See :class:`Transport`. The first reader takes it, so it is not known here."""
-        return None
+        return None  # the first reader takes a message, so it is not known here
 
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        """See :class:`Transport`."""
         pair = (worker_id or 0) % len(self._ours)
         waiting = self._waiting[pair]
         if waiting or not self._try(pair, message):
@@ -154,7 +162,6 @@ class Packets:
         return True
 
     def receive(self) -> memoryview | None:
-        """See :class:`Transport`."""
         ends = self._ours
         for _ in ends:
             self._next = (self._next + 1) % len(ends)
@@ -180,7 +187,6 @@ class Packets:
                 waiting.popleft()
 
     def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
-        """See :class:`Transport`."""
         for sentinel in sentinels:
             self._poll.register(sentinel, select.POLLIN)
         for end, waiting in zip(self._ours, self._waiting, strict=True):
@@ -194,7 +200,6 @@ class Packets:
         return [sentinel for sentinel in sentinels if sentinel in ready]
 
     def close(self) -> None:
-        """See :class:`Transport`."""
         for end in self._ours:
             try:
                 # Not only close: a process forked meanwhile may have a copy, and the workers must see the end.

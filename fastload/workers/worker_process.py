@@ -14,7 +14,7 @@ import pickle
 import select
 import threading
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch._utils import ExceptionWrapper
 
 from ..base import compat
 from ..base.worker_errors import wrap_exception
-from ..buffers.layout import Layout, Sink, WriteRows
+from ..buffers.layout import Layout, WriteRows
 from ..buffers.packing import join, pack, unpack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
@@ -42,7 +42,7 @@ from .fetch import (
 )
 from .pool import let_interrupts_through_in_worker
 from .samples import Job
-from .transport import MAX_PACKET
+from .transport import MAX_PACKET, MessageSink
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -84,18 +84,8 @@ class Control:
         self._words[_FIRST_WORKER + worker_id] = 0
 
 
-class MessageSink(Sink, Protocol):
-    """A sink that also reads and writes a worker's messages."""
-
-    def encode(self, result: Result, item: WorkItem | None) -> bytes:
-        """Return the message that says a result; ``item``: what it is of; None: of a start that failed."""
-
-    def decode(self, message: memoryview | bytes) -> WorkItem:
-        """Return the item that a message asks for."""
-
-
-class _FileSink:
-    """A worker's side of the memory file. See :class:`~fastload.workers.fetch.Sink`."""
+class _FileSink(MessageSink):
+    """A worker's side of the memory file."""
 
     def __init__(self, memory: MemoryFile) -> None:
         self._memory = memory

@@ -54,6 +54,7 @@ def test_ctrl_c_ends_a_script_that_waits_in_next_whatever_its_workers_do(kind: K
         user.nothing_is_left()
 
 
+@pytest.mark.slow
 @with_workers
 def test_ctrl_c_ends_a_script_that_works_while_its_workers_are_stuck_or_idle(kind: Kind, launcher: Launcher) -> None:
     options = kind.options() | {"batch_size": 4, "chunk_size": "batch"}
@@ -75,6 +76,7 @@ def test_ctrl_c_ends_a_script_that_works_while_its_workers_are_stuck_or_idle(kin
         user.nothing_is_left()
 
 
+@pytest.mark.slow
 @with_workers
 @draws(4)
 def test_ctrl_c_at_any_time_ends_a_script_that_trains(kind: Kind, draw: Draw, launcher: Launcher) -> None:
@@ -91,6 +93,7 @@ def test_ctrl_c_at_any_time_ends_a_script_that_trains(kind: Kind, draw: Draw, la
     user.nothing_is_left()
 
 
+@pytest.mark.slow
 @forked
 @draws(3)
 def test_ctrl_c_while_workers_start_and_end_leaves_nothing(kind: Kind, draw: Draw, launcher: Launcher) -> None:
@@ -119,6 +122,7 @@ def test_a_loader_can_be_used_again_after_ctrl_c_was_caught(kind: Kind, persiste
     user.nothing_is_left()
 
 
+@pytest.mark.slow
 @with_workers
 @draws(2)
 def test_an_interrupt_raised_at_any_time_leaves_the_loader_right(kind: Kind, draw: Draw, launcher: Launcher) -> None:
@@ -135,6 +139,7 @@ def test_an_interrupt_raised_at_any_time_leaves_the_loader_right(kind: Kind, dra
 # --- SIGKILL of the parent -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @forked
 @pytest.mark.parametrize("stuck", ["sleep", "spin", "stubborn", "deaf", "read", "wait_for_a_lock"])
 def test_workers_stuck_in_user_code_do_not_outlive_a_killed_parent(kind: Kind, stuck: str, launcher: Launcher) -> None:
@@ -183,6 +188,7 @@ def test_spawned_workers_do_not_outlive_a_killed_parent(method: str, launcher: L
 # --- The end of an interpreter ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @persistent_or_not(PACKETS, PIPES, THREAD)
 @pytest.mark.parametrize("holder", ["global", "cycle", "module", "exit in the loop", "batches"])
 def test_a_script_that_ends_with_an_iteration_under_way_ends_well(
@@ -197,6 +203,7 @@ def test_a_script_that_ends_with_an_iteration_under_way_ends_well(
     user.nothing_is_left()
 
 
+@pytest.mark.slow
 @with_workers
 def test_a_script_that_ends_while_workers_are_stuck_ends_well(kind: Kind, launcher: Launcher) -> None:
     options = kind.options() | {"batch_size": 10, "chunk_size": "batch"}
@@ -229,6 +236,7 @@ def test_a_script_that_ends_by_an_error_in_its_loop_shows_that_error_only(kind: 
 # --- Limits ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @with_workers
 @pytest.mark.parametrize("form", FORMS)
 def test_a_thousand_open_batches_do_not_exhaust_descriptors(kind: Kind, form: str, launcher: Launcher) -> None:

@@ -17,9 +17,10 @@ LIBRARIES = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the libraries time to be imported, and leave their warnings to them."""
+    """Give the libraries time to be imported, and leave their warnings to them; to import them takes 8 s."""
     for item in items:
         if LIBRARIES in item.path.parents:
+            item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(300))
             item.add_marker(pytest.mark.filterwarnings("default"))
 

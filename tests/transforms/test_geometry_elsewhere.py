@@ -46,6 +46,7 @@ CASES = [
 RECORDED = [case for case in CASES if case[1] == torch.uint8 or case[0] in {"noise", "affine", "resized", "erasing"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), RECORDED)
 def test_the_whole_of_a_transform_can_be_recorded(name, dtype):
     transform = TRANSFORMS[name]
