@@ -93,9 +93,6 @@ def _blamed(rank: Rank, warmup: int) -> _Blamed:
     return _Blamed(rank, clock, steps, [step for step in steps if step.step.number >= warmup])
 
 
-# -- one rank ---------------------------------------------------------------------------------------------------------
-
-
 def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:
     rank, steady = one.rank, one.steady
     loader = main_loader(rank)
@@ -226,9 +223,6 @@ def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:
     length = rank.loaders.get(loader, {}).get("batches") or (len(mine) if mine[-1].ending is not None else inf)
     whole = start + step_ns * max(0.0, length - 1) if step_ns else start
     return start / whole if whole else 0.0
-
-
-# -- ranks ------------------------------------------------------------------------------------------------------------
 
 
 def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:

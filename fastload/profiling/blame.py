@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from .trace import Batch, Rank, Sample, Step, Task
+from .trace import Batch, Rank, Sample, Span, Step, Task
 from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, gil_share, union
 
 Clock = Literal["host", "device"]
@@ -33,22 +33,15 @@ Clock = Literal["host", "device"]
 
 
 @dataclass(slots=True)
-class Segment:
+class Segment(Span):
     """A part of a task of which nothing smaller is known."""
 
-    begun: int
-    ended: int
     state: str
     """What the worker did while it was on the CPU."""
     cpu_ns: float | None
     runnable_ns: float = 0.0
     parts: Mapping[str, int] = field(default_factory=dict)
     """State -> ns; they sum to its length."""
-
-    @property
-    def ns(self) -> int:
-        """Its length."""
-        return self.ended - self.begun
 
     @property
     def room(self) -> float:
@@ -59,12 +52,7 @@ class Segment:
 def segments_of(task: Task, gil: float) -> list[Segment]:
     """Cut a task into segments.
 
-    Args:
-        task: a worker's.
-        gil: share of blocked time that is waiting for the interpreter, in worker threads.
-
-    Returns:
-        Segments in the order of time, from the task's begin to its end without gaps.
+    They are in the order of time and leave no gaps. ``gil``: share of blocked time that is waiting for the interpreter.
     """
     known = [segment for sample in task.samples for segment in _segments_of_sample(sample)]
     if task.collate is not None:
@@ -179,14 +167,9 @@ def clock_of(steps: list[Step]) -> Clock:
 
 
 def blamed_steps(rank: Rank, clock: Clock) -> list[BlamedStep]:
-    """Attribute the stalls of a rank.
+    """Attribute the stalls of a rank, by the clock whose time counts.
 
-    Args:
-        rank: of a recording.
-        clock: whose time counts. With the device's, steps for which it is unknown are left out.
-
-    Returns:
-        The steps in their order, without the last one if the loop's time after it is unknown.
+    Steps are left out whose time by that clock is unknown, and the last one if the loop's time after it is unknown.
     """
     attribution = _Attribution(rank)
     return [

@@ -225,11 +225,7 @@ def lines_of(
 
     Where no line of code is enough, remarks say what to do.
 
-    Args:
-        before: the recorded settings.
-        loader: what was recorded of the loader.
-        settings: what changes.
-        of: which loader is meant, in words, if there are several.
+    ``before`` are the recorded settings; ``of``: which loader is meant, in words, if there are several.
     """
     which = "" if of is None else f"  # of {of}"
     is_fastload = settings.get("engine", before["engine"]) == "fastload"

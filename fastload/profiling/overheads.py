@@ -104,7 +104,7 @@ def measure_overheads(rank: Rank, steps: Sequence[Step]) -> Overheads:
         sending_ns=sending,
         sending_meanwhile_ns=meanwhile,
         receiving_ns=receiving,
-        inline_ns=max(0.0, mean(inline)) if inline else 0.0,
+        inline_ns=max(0.0, mean(inline)),
         forking_ns=forking,
         booting_ns=booting,
         ending_ns=ending,

@@ -60,9 +60,10 @@ class Cores:
         self._ready.append(thread)
         return thread
 
-    def wake(self, thread: Thread) -> None:
-        """Let a parked thread continue."""
-        self._ready.append(thread)
+    def wake(self, parked: Thread | None) -> None:
+        """Let a parked thread continue, if there is one."""
+        if parked is not None:
+            self._ready.append(parked)
 
     def run(self, main: Thread) -> None:
         """Run until ``main`` ends; the others are left as they are."""
@@ -309,9 +310,7 @@ class _Epoch:
         self._queues[worker].extend(tasks)
         called = sorted(self._idle)[: len(tasks)] if self._shared else [worker]
         for one in called:
-            thread = self._idle.pop(one, None)
-            if thread is not None:
-                self._cores.wake(thread)
+            self._cores.wake(self._idle.pop(one, None))
 
     def _next_worker(self) -> int:
         workers = self._model.workers
@@ -374,9 +373,8 @@ class _Epoch:
             del self._unmade[batch]
             if self._model.pin:
                 self._to_pin.append(batch)
-                if self._parked_pinning is not None:
-                    self._cores.wake(self._parked_pinning)
-                    self._parked_pinning = None
+                self._cores.wake(self._parked_pinning)
+                self._parked_pinning = None
                 return
             self._complete[batch] = self._cores.now
         elif self._model.pin:
@@ -386,9 +384,8 @@ class _Epoch:
 
     def _arrive(self, batch: int) -> None:
         self._arrived.append(batch)
-        if self._parked_main is not None:
-            self._cores.wake(self._parked_main)
-            self._parked_main = None
+        self._cores.wake(self._parked_main)
+        self._parked_main = None
 
     def _pinning(self) -> Program:
         me = self._cores.current

@@ -185,9 +185,6 @@ def _rerun(
     return observed.observed_ns / 1e6
 
 
-# -- output -----------------------------------------------------------------------------------------------------------
-
-
 def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
     name = "" if rank.rank is None else f"rank {rank.rank}: "
     lines = [name + simulation_text(simulation)]

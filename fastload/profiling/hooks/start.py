@@ -73,12 +73,7 @@ class Hooks:
 
 
 def start(wanted: str) -> None:
-    """Install the hooks.
-
-    Args:
-        wanted: the value of ``FASTLOAD_PROFILE``, JSON: ``folder``, ``level``, ``stop_after``, ``cold``, ``cached``,
-            ``again`` (see :class:`~.stopping.StepLimit`).
-    """
+    """Install the hooks as the value of ``FASTLOAD_PROFILE`` wants it: see :func:`~..command.record_script`."""
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"])
     limit = StepLimit(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
