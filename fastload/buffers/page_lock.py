@@ -54,7 +54,7 @@ class Pages(Protocol):
         """
 
 
-class CudaPages:
+class CudaPages(Pages):
     """Pages locked by CUDA's runtime, or by ROCm's.
 
     Args:
@@ -65,11 +65,9 @@ class CudaPages:
         self._device = device
 
     def register(self, address: int, num_bytes: int) -> None:
-        """See :class:`Pages`."""
         self._call("cudaHostRegister", address, num_bytes, _PORTABLE)
 
     def unregister(self, address: int) -> None:
-        """See :class:`Pages`."""
         self._call("cudaHostUnregister", address)
 
     def _call(self, name: str, *arguments: int) -> None:
@@ -87,14 +85,13 @@ class CudaPages:
             raise RuntimeError(f"{name} failed: {cudart.cudaGetErrorString(code)} ({int(code)})")
 
 
-class NoPages:
+class NoPages(Pages):
     """A device for which torch locks no memory that it has not allocated."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def register(self, address: int, num_bytes: int) -> None:
-        """See :class:`Pages`."""
         raise RuntimeError(f"torch page-locks memory of others for CUDA alone, not for {self._device.type}")
 
     def unregister(self, address: int) -> None:

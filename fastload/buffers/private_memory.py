@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .layout import Buffer
-from .slots import LIBC, Mapping, capacity_for, memory_of
+from .slots import LIBC, Mapping, Memory, capacity_for, memory_of
 
 if TYPE_CHECKING:
     from .page_lock import PageLock
 
 
-class PrivateMemory:
+class PrivateMemory(Memory):
     """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves.
 
     Args:
@@ -44,7 +44,6 @@ class PrivateMemory:
         return np.frombuffer(memory_of(Mapping(-1, 0, num_bytes, self.page_lock)), dtype=np.uint8)
 
     def discard(self, slot: int) -> None:
-        """See :class:`.slots.Memory`."""
         self._buffers.pop(slot, None)
 
     forget = discard
@@ -53,6 +52,5 @@ class PrivateMemory:
         """See :class:`.slots.Memory`. There is nothing."""
 
     def close(self) -> None:
-        """See :class:`.slots.Memory`."""
         self._buffers.clear()
         self.is_open = False

@@ -173,7 +173,7 @@ def capacity_for(num_bytes: int) -> int:
     return max(1, -(-num_bytes // step)) * step
 
 
-class MemoryFile:
+class MemoryFile(Memory):
     """A sparse memory file that several processes map. See NOTE [Where slots lie].
 
     Pickles into a process that is being spawned. Linux only.
@@ -199,7 +199,6 @@ class MemoryFile:
         return _open_memory_file, (DupFd(self.fd),)
 
     def buffer(self, slot: int, num_bytes: int) -> memoryview:
-        """See :class:`Memory`."""
         known = self._maps.get(slot)
         if known is None or len(known) < num_bytes:
             if len(self._maps) >= self._MAX_MAPPED:
@@ -212,7 +211,6 @@ class MemoryFile:
         return memory_of(Mapping(self.fd, offset, num_bytes, self.page_lock))
 
     def discard(self, slot: int) -> None:
-        """See :class:`Memory`."""
         known: Any = self._maps.pop(slot, None)
         if known is not None:
             known.obj.mapping.unlock()  # or a device would go on with pages that are no longer the file's
@@ -223,7 +221,6 @@ class MemoryFile:
             raise OSError(ctypes.get_errno(), "fallocate: cannot give memory back")
 
     def forget(self, slot: int) -> None:
-        """See :class:`Memory`."""
         self._maps.pop(slot, None)
 
     def write(self, pieces: list[Any], offset: int) -> None:
@@ -252,13 +249,11 @@ class MemoryFile:
         return found
 
     def clear(self, slots: Iterable[int]) -> None:
-        """See :class:`Memory`."""
         self.discard(0)
         for slot in slots:
             self._punch(chunk_offset(slot, 0), _CHUNKS_AT)
 
     def close(self, close: Callable[[int], None] = os.close) -> None:
-        """See :class:`Memory`."""
         self._maps.clear()
         self.is_open = False
         if self.fd >= 0:

@@ -78,7 +78,7 @@ class Streams(Protocol):
         """Tell the allocator that the compute stream reads a tensor of another stream."""
 
 
-class DeviceStreams:
+class DeviceStreams(Streams):
     """The streams of a real device: two of its own, made once; the compute stream is the user's current one.
 
     Args:
@@ -94,20 +94,16 @@ class DeviceStreams:
         self._sleeping = {"blocking": True} if device.type == "cuda" else {}
 
     def holds(self, leaf: Tensor) -> bool:
-        """See :class:`Streams`."""
         return leaf.device == self.device
 
     def compute_stream(self) -> Any:
-        """See :class:`Streams`."""
         return self._module.current_stream(self.device)
 
     def copying(self) -> contextlib.AbstractContextManager[Any]:
-        """See :class:`Streams`."""
         context: contextlib.AbstractContextManager[Any] = self._module.stream(self._copies)
         return context
 
     def transforming(self) -> contextlib.AbstractContextManager[Any]:
-        """See :class:`Streams`."""
         context: contextlib.AbstractContextManager[Any] = self._module.stream(self._transforms)
         return context
 
@@ -121,19 +117,15 @@ class DeviceStreams:
         return leaf.to(self.device, non_blocking=True)
 
     def copy_into(self, place: Tensor, leaf: Tensor) -> None:
-        """See :class:`Streams`."""
         place.copy_(leaf, non_blocking=True)
 
     def mark_copies(self) -> Event:
-        """See :class:`Streams`."""
         return self._mark(self._copies)
 
     def mark_transforms(self) -> Event:
-        """See :class:`Streams`."""
         return self._mark(self._transforms)
 
     def mark_compute(self, stream: Any = None) -> Event:
-        """See :class:`Streams`."""
         return self._mark(self.compute_stream() if stream is None else stream)
 
     def _mark(self, stream: Any) -> Event:
@@ -143,20 +135,16 @@ class DeviceStreams:
         return marked
 
     def transforms_wait(self, event: Any) -> None:
-        """See :class:`Streams`."""
         self._transforms.wait_event(event)
 
     def compute_waits(self, event: Any) -> None:
-        """See :class:`Streams`."""
         self.compute_stream().wait_event(event)
 
     def used_by_transforms(self, leaf: Tensor) -> None:
-        """See :class:`Streams`."""
         for part in _strided_parts(leaf):
             part.record_stream(self._transforms)
 
     def used_by_compute(self, leaf: Tensor) -> None:
-        """See :class:`Streams`."""
         for part in _strided_parts(leaf):
             part.record_stream(self.compute_stream())
 

@@ -28,6 +28,7 @@ from ..work import (
     Counts,
     EpochWork,
     Replica,
+    Stage,
     Turns,
     WorkItem,
     choose_chunk_size,
@@ -94,7 +95,7 @@ class _Epoch:
         return None
 
 
-class Delivery:
+class Delivery(Stage):
     """A source of batches that a pool of workers makes: one epoch after the other. See :class:`~fastload.work.Stage`.
 
     Args:
@@ -172,7 +173,6 @@ class Delivery:
         return batch.error if batch is not None and not batch.slot else None
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.work.Stage`."""
         while True:
             self._receive()
             self._refill()

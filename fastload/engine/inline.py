@@ -14,12 +14,12 @@ from ..errors import NothingLeft
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
 from ..spec import Spec
-from ..work import Batch, Counts, EpochWork, Replica, Shard
+from ..work import Batch, Counts, EpochWork, Replica, Shard, Stage
 from ..workers.fetch import Fetcher
 from ..workers.samples import Job
 
 
-class InlineSource:
+class InlineSource(Stage):
     """See :class:`~fastload.work.Stage`.
 
     Args:
@@ -54,7 +54,6 @@ class InlineSource:
         return self._work.shard
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.work.Stage`."""
         while True:
             try:
                 batch = self._load()

@@ -35,7 +35,7 @@ from ..sampling.epochs import KnownBatches
 from ..spec import Spec
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
-from ..work import Batch, EpochWork
+from ..work import Batch, EpochWork, Stage
 
 # Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
 _AT_ONCE_ON_HOST = 1 << 20
@@ -222,7 +222,7 @@ class _Gathered:
         return batch
 
 
-class ResidentSource:
+class ResidentSource(Stage):
     """See the module, and :class:`~fastload.work.Stage`. It contains its own device stage.
 
     Args:
@@ -265,7 +265,6 @@ class ResidentSource:
         self._singly: deque[_Batch] = deque()
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.work.Stage`."""
         if self._stage is None:
             raise StopIteration
         heard = self._heard

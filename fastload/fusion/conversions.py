@@ -35,13 +35,11 @@ class Conversion(SampleTransform):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        """See :class:`SampleTransform`."""
         if state.kind in cls.takes:
             return super().from_torchvision(given, state, version)
         return Unchanged.of(given, state, version)
 
     def state_after(self, state: State) -> State:
-        """See :class:`SampleTransform`."""
         return State(self.makes or state.kind, state.dtype, state.channels)
 
 
@@ -60,21 +58,17 @@ class ToTensor(FromImage):
     """``ToTensor``, of a PIL image."""
 
     def state_after(self, state: State) -> State:
-        """See :class:`SampleTransform`."""
         return State("tensor", torch.get_default_dtype(), state.channels)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         from torchvision.transforms.functional import to_tensor
 
         return to_tensor(image)
 
     def from_array(self, pixels: np.ndarray[Any, Any]) -> Any:
-        """See :class:`FromImage`."""
         return self.transform_sample(pixels, None)
 
     def batched(self, before: State) -> list[Transform] | None:
-        """See :class:`SampleTransform`."""
         return [transforms.ToDtype(torch.get_default_dtype(), scale=True)]
 
 
@@ -82,7 +76,6 @@ class PILToTensor(FromImage):
     """``PILToTensor``, of a PIL image."""
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return self.functional.pil_to_tensor(image)
 
 
@@ -93,11 +86,9 @@ class ToImage(FromImage):
     makes = "Image"
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return self.functional.to_image(image)
 
     def from_array(self, pixels: np.ndarray[Any, Any]) -> Any:
-        """See :class:`FromImage`."""
         return tv_tensors.Image(super().from_array(pixels))
 
 
@@ -108,7 +99,6 @@ class ToPureTensor(Conversion):
     makes = "tensor"
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         return image.as_subclass(Tensor)
 
 
@@ -122,17 +112,14 @@ class ConvertImageDtype(Conversion):
         self.dtype = dtype
 
     def state_after(self, state: State) -> State:
-        """See :class:`SampleTransform`."""
         return State(state.kind, self.dtype, state.channels)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """See :class:`SampleTransform`."""
         if self.version == "v1":
             return self.functional.convert_image_dtype(image, self.dtype)
         return self.functional.to_dtype(image, self.dtype, scale=True)
 
     def batched(self, before: State) -> list[Transform] | None:
-        """See :class:`SampleTransform`."""
         return [transforms.ToDtype(self.dtype, scale=True)] if {self.dtype, before.dtype} <= set(DTYPES) else None
 
 
@@ -141,7 +128,6 @@ class Identity(SampleTransform):
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        """See :class:`SampleTransform`."""
         return Unchanged("Identity")
 
 

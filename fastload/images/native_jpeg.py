@@ -28,13 +28,11 @@ class NativeDecoder(Decoder):
 
     @staticmethod
     def library() -> str:
-        """See :class:`Decoder`."""
         return "fastload's own library, with libjpeg-turbo"
 
     why_not = staticmethod(jpeg.why_not_as_pillow)
 
     def size(self, data: Data) -> tuple[int, int]:
-        """See :class:`Decoder`."""
         found = jpeg.read_size(data)
         if found.status == Status.DONE and not _is_bomb(found):
             return found.height, found.width
@@ -42,7 +40,6 @@ class NativeDecoder(Decoder):
         return super().size(data) if pixels is None else (pixels.shape[0], pixels.shape[1])
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """See :class:`Decoder`."""
         found = jpeg.read_size(data)
         if _is_bomb(found):
             return self.left_to_pillow(data, "too large")
@@ -58,12 +55,10 @@ class NativeDecoder(Decoder):
         return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
-        """See :class:`Decoder`."""
         found: Pixels | str = self._made(data, cut, jpeg.pixels_of_jpeg, pixels_of_image)
         return cut_out(self.left_to_pillow(data, found), cut) if isinstance(found, str) else found
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """See :class:`Decoder`."""
         table = values.table.contiguous()
 
         def of_file(data: Data, cut: Cut) -> Tensor | Status:

@@ -31,7 +31,6 @@ class TorchvisionDecoder(Decoder):
 
     @staticmethod
     def library() -> str:
-        """See :class:`Decoder`."""
         return f"torchvision {torchvision.__version__}"
 
     @staticmethod
@@ -52,7 +51,6 @@ class TorchvisionDecoder(Decoder):
         return None
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """See :class:`Decoder`."""
         with PIL.Image.open(io.BytesIO(data)) as header:
             reason = why_left_to_pillow(header)
             if reason is None:

@@ -24,7 +24,6 @@ class VisitingSeeder(GlobalSeeder):
         self._saved: _SavedStates | None = None
 
     def seed(self, key: bytes) -> None:
-        """Seed from 16 bytes of key."""
         self._saved = self._saved or _SavedStates()
         super().seed(key)
 

@@ -112,7 +112,7 @@ def one_by_one(seed: Callable[[bytes], None], keys: Keys, ids: Iterable[int]) ->
     return functools.partial(next, map(seed, map(keys.key, ids)))
 
 
-class GlobalSeeder:
+class GlobalSeeder(Seeder):
     """Seeds ``random``, ``numpy.random`` and torch's CPU generator.
 
     Cost: 1 µs a sample if the native library can install states (see :mod:`fastload.native.generators`), 7 µs otherwise
@@ -123,7 +123,6 @@ class GlobalSeeder:
         self._run: generators.Run | None = None
 
     def seed(self, key: bytes) -> None:
-        """Seed from 16 bytes of key."""
         seed_global_generators(key)
 
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
