@@ -183,9 +183,6 @@ def _begin(rank: Rank) -> int:
     return _asked(rank.steps[0]) if rank.steps else rank.begun
 
 
-# -- starts -----------------------------------------------------------------------------------------------------------
-
-
 def _asked(step: Step) -> int:
     """Return when the step's iterator was made, or else when its batch was asked for."""
     return min([step.wait.begun, *(span.begun for span in step.startup)])

@@ -72,9 +72,7 @@ class Facts:
     held_up_by: str | None
     """Another rank that this one waits for."""
     by_loader: str | None = None
-    """Which of several loaders most is lost to."""
     overhead: float | None = None
-    """Share of the time that the recording took."""
 
     @property
     def is_crowded(self) -> bool:
