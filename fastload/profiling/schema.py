@@ -284,10 +284,9 @@ class Analysis:
             if version != VERSION:
                 remedy = remedy if version < VERSION else "use a newer fastload"
                 raise ValueError(f"it has format version {version}, and this fastload reads {VERSION}")
-            made = _decoded(cls, value, "analysis")
+            made: Analysis = _decoded(cls, value, "analysis")
         except (ValueError, RecursionError) as error:
             raise TraceError(f"{where} cannot be read: {error}; {remedy}") from None
-        assert isinstance(made, cls)
         return made
 
 
