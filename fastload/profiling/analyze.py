@@ -41,9 +41,6 @@ _MOST_LINES = 2_000
 def analysis_of(folder: str) -> Analysis:
     """Analyze a recording and predict what changes would bring.
 
-    Args:
-        folder: made by ``fastload profile`` or :func:`fastload.profile`.
-
     Raises:
         TraceError: it is not a recording, or it is damaged, or no loader was asked for a batch.
     """
@@ -96,9 +93,6 @@ def _blamed(rank: Rank, warmup: int) -> _Blamed:
     return _Blamed(rank, clock, steps, [step for step in steps if step.step.number >= warmup])
 
 
-# -- one rank ---------------------------------------------------------------------------------------------------------
-
-
 def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:
     rank, steady = one.rank, one.steady
     loader = main_loader(rank)
@@ -118,7 +112,7 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
-        total_workers=sum(_num_workers(other) for other in trace.ranks),
+        total_workers=sum(other.loaders.get(main_loader(other), {}).get("num_workers") or 0 for other in trace.ranks),
         wanted=sum(cores_wanted(other) for other in trace.ranks),
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
@@ -155,10 +149,6 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
         slow_samples=slow,
         **_timelines(one),
     )
-
-
-def _num_workers(rank: Rank) -> int:
-    return int(rank.loaders.get(main_loader(rank), {}).get("num_workers") or 0)
 
 
 def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
@@ -235,9 +225,6 @@ def _startup_of_epoch(rank: Rank, loader: int, step_ns: float) -> float:
     return start / whole if whole else 0.0
 
 
-# -- ranks ------------------------------------------------------------------------------------------------------------
-
-
 def _culprit(ranks: Sequence[_Blamed]) -> _Blamed | None:
     """Return the rank whose late batches the others wait for; None if there is none.
 
@@ -273,27 +260,13 @@ def _meet(ranks: Sequence[_Blamed], common: set[int]) -> bool:
     return apart <= _APART * max(ended - begun for begun, ended in spans)
 
 
-# -- what the recording cost ------------------------------------------------------------------------------------------
-
-
 def _overhead(trace: Trace) -> float | None:
     """Return the share of the workers' and the loops' time that hooks took; None if the cost of a hook is unknown."""
-    if trace.seconds_per_hook is None:
+    if trace.hooks_ns is None:
         return None
-    hooks = 0
-    spent = 0
-    for rank in trace.ranks:
-        hooks += 2 * len(rank.steps)
-        spent += rank.ended - rank.begun
-        for batch in all_batches(rank):
-            hooks += (batch.drawn is not None) + (batch.pinned is not None)
-            for task in batch.tasks:
-                spent += task.ns if task.worker >= 0 else 0
-                hooks += 4 + len(task.samples) + sum(len(sample.stages) for sample in task.samples)
-    return hooks * trace.seconds_per_hook * 1e9 / spent if spent else None
-
-
-# -- timelines --------------------------------------------------------------------------------------------------------
+    tasks = (task for rank in trace.ranks for batch in all_batches(rank) for task in batch.tasks)
+    spent = sum(rank.ended - rank.begun for rank in trace.ranks) + sum(task.ns for task in tasks if task.worker >= 0)
+    return trace.hooks_ns / spent if spent else None
 
 
 def _timelines(one: _Blamed) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from .. import observe
@@ -58,9 +57,7 @@ class Recording:
         self._hooks = Hooks(Recorder(folder, self._level), None, self._loader)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop to record; the recording stays."""
         for name, value in self._environment.items():
             if value is None:

@@ -18,13 +18,13 @@ All values are whole nanoseconds, and the parts of a stall sum to it exactly.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from .trace import Batch, Rank, Sample, Step, Task
+from .trace import Batch, Rank, Sample, Span, Step, Task
 from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, gil_share, union
 
 Clock = Literal["host", "device"]
@@ -33,22 +33,15 @@ Clock = Literal["host", "device"]
 
 
 @dataclass(slots=True)
-class Segment:
+class Segment(Span):
     """A part of a task of which nothing smaller is known."""
 
-    begun: int
-    ended: int
     state: str
     """What the worker did while it was on the CPU."""
     cpu_ns: float | None
     runnable_ns: float = 0.0
     parts: Mapping[str, int] = field(default_factory=dict)
     """State -> ns; they sum to its length."""
-
-    @property
-    def ns(self) -> int:
-        """Its length."""
-        return self.ended - self.begun
 
     @property
     def room(self) -> float:
@@ -59,12 +52,7 @@ class Segment:
 def segments_of(task: Task, gil: float) -> list[Segment]:
     """Cut a task into segments.
 
-    Args:
-        task: a worker's.
-        gil: share of blocked time that is waiting for the interpreter, in worker threads.
-
-    Returns:
-        Segments in the order of time, from the task's begin to its end without gaps.
+    They are in the order of time and leave no gaps. ``gil``: share of blocked time that is waiting for the interpreter.
     """
     known = [segment for sample in task.samples for segment in _segments_of_sample(sample)]
     if task.collate is not None:
@@ -179,14 +167,9 @@ def clock_of(steps: list[Step]) -> Clock:
 
 
 def blamed_steps(rank: Rank, clock: Clock) -> list[BlamedStep]:
-    """Attribute the stalls of a rank.
+    """Attribute the stalls of a rank, by the clock whose time counts.
 
-    Args:
-        rank: of a recording.
-        clock: whose time counts. With the device's, steps for which it is unknown are left out.
-
-    Returns:
-        The steps in their order, without the last one if the loop's time after it is unknown.
+    Steps are left out whose time by that clock is unknown, and the last one if the loop's time after it is unknown.
     """
     attribution = _Attribution(rank)
     return [
@@ -228,7 +211,7 @@ class _Attribution:
 
     def blame(self, step: Step, clock: Clock, last: bool) -> BlamedStep:
         """Attribute one step's stall. After the ``last`` one, nothing waits for the end of its epoch."""
-        parts: dict[str, int] = defaultdict(int)
+        parts: Counter[str] = Counter()
         begun, ended = step.wait.begun, step.wait.ended
         gaps = [*step.startup, *([step.ending] if step.ending is not None and not last else [])]
         total = step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in gaps)
@@ -248,9 +231,9 @@ class _Attribution:
         self._follow(parts, step, task, begun, ended)
         held, unusual = self._held(step, task, begun, ended)
         assert sum(parts.values()) == stall, (parts, stall)
-        return BlamedStep(step, total, stall, dict(parts), held, unusual)
+        return BlamedStep(step, total, stall, dict(+parts), held, unusual)
 
-    def _follow(self, parts: dict[str, int], step: Step, task: Task | None, begun: int, ended: int) -> None:
+    def _follow(self, parts: Counter[str], step: Step, task: Task | None, begun: int, ended: int) -> None:
         """Follow the batch of a step."""
         batch, at = step.batch, begun
         drawn, pinned = batch.drawn, batch.pinned
@@ -281,20 +264,20 @@ class _Attribution:
             at = until
         self._main_thread(parts, step, at, ended)
 
-    def _main_thread(self, parts: dict[str, int], step: Step, begun: int, ended: int) -> None:
+    def _main_thread(self, parts: Counter[str], step: Step, begun: int, ended: int) -> None:
         """The main thread had the complete batch before it.
 
         Where workers are threads, what it neither computed nor waited for a core was waiting for the interpreter.
         """
-        found: dict[str, int] = defaultdict(int)
+        found: Counter[str] = Counter()
         self._main(found, begun, ended, "main-thread")
         if self._loaders.get(step.loader, {}).get("worker_method") == "thread" and step.wait_cpu_ns is not None:
             waited = max(0, found["main-thread"] - step.wait_cpu_ns - (step.wait_runnable_ns or 0))
             found["main-thread"] -= waited
             found["gil"] += waited
-        _add(parts, found)
+        parts.update(found)
 
-    def _main(self, parts: dict[str, int], begun: int, ended: int, state: str) -> int:
+    def _main(self, parts: Counter[str], begun: int, ended: int, state: str) -> int:
         """The main thread was in ``state``, except for the time that it spent in the sampler."""
         at = begun
         for span, sampler_ns in self._drawn[bisect_left(self._drawn_until, begun) :]:
@@ -311,7 +294,7 @@ class _Attribution:
             parts[state] += ended - at
         return max(begun, ended)
 
-    def _meanwhile(self, parts: dict[str, int], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
+    def _meanwhile(self, parts: Counter[str], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
         """The result of a task was on its way; while its worker was at another task, that is what took the time.
 
         With faster transport the loop would wait for the worker all the same, and transport is slow because the worker
@@ -319,7 +302,7 @@ class _Attribution:
         """
         core_wait = self._core_wait[self._loader_of[id(done)]]
         for first, last, _ in self._beside_tasks(parts, done, begun, ended):
-            found: dict[str, int] = defaultdict(int)
+            found: Counter[str] = Counter()
             if in_main:
                 self._main(found, first, last, state)
             else:
@@ -327,17 +310,17 @@ class _Attribution:
             waited = round(core_wait * found[state])
             found[state] -= waited
             found["run-queue"] += waited
-            _add(parts, found)
+            parts.update(found)
         return max(begun, ended)
 
-    def _queue(self, parts: dict[str, int], awaited: Task, begun: int, ended: int) -> int:
+    def _queue(self, parts: Counter[str], awaited: Task, begun: int, ended: int) -> int:
         """A task was in its worker's queue: what the worker did instead took the time."""
         for first, last, task in self._beside_tasks(parts, awaited, begun, ended):
             parts["startup" if id(task) in self._firsts else "queued"] += last - first
         return max(begun, ended)
 
     def _beside_tasks(
-        self, parts: dict[str, int], of: Task, begun: int, ended: int
+        self, parts: Counter[str], of: Task, begun: int, ended: int
     ) -> Iterator[tuple[int, int, Task | None]]:
         """Add what the worker of a task did at other tasks; yield when it did nothing, and the task that followed."""
         at = begun
@@ -351,7 +334,7 @@ class _Attribution:
         if ended > at:
             yield at, ended, None
 
-    def _task(self, parts: dict[str, int], task: Task, begun: int, ended: int) -> int:
+    def _task(self, parts: Counter[str], task: Task, begun: int, ended: int) -> int:
         """A worker was at a task, for as much of it as lies in the time."""
         until = min(ended, max(begun, task.ended))
         begun = max(begun, task.begun)
@@ -392,7 +375,7 @@ class _Attribution:
         return last - first, sum(span.ns for span in free)
 
 
-def _spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
+def _spread(into: Counter[str], shares: Mapping[str, int], ns: int) -> None:
     """Add ``ns`` to states in proportion to their shares, in whole ns that sum to ``ns``."""
     total = sum(shares.values())
     if not total:
@@ -406,12 +389,6 @@ def _spread(into: dict[str, int], shares: Mapping[str, int], ns: int) -> None:
             left -= part
     if left:
         into[largest] += left
-
-
-def _add(into: dict[str, int], found: Mapping[str, int]) -> None:
-    for state, ns in found.items():
-        if ns:
-            into[state] += ns
 
 
 def _last_task(batch: Batch) -> Task | None:

@@ -98,12 +98,7 @@ def sample_cost(workload: Workload, settings: Mapping[str, Any]) -> CostRatio:
 
 
 def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost) -> Workload:
-    """Return the workload with changed settings.
-
-    Args:
-        workload: as recorded.
-        settings: what changes.
-        cost: what samples cost then: of :func:`sample_cost`.
+    """Return the workload with changed settings, if samples then have a ``cost`` of :func:`sample_cost`.
 
     Raises:
         ConfigError: a setting has a value that is not supported, or needs what was not recorded.
@@ -230,11 +225,7 @@ def lines_of(
 
     Where no line of code is enough, remarks say what to do.
 
-    Args:
-        before: the recorded settings.
-        loader: what was recorded of the loader.
-        settings: what changes.
-        of: which loader is meant, in words, if there are several.
+    ``before`` are the recorded settings; ``of``: which loader is meant, in words, if there are several.
     """
     which = "" if of is None else f"  # of {of}"
     is_fastload = settings.get("engine", before["engine"]) == "fastload"

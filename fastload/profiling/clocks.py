@@ -101,13 +101,7 @@ class RunQueue:
             self.set(now, now.runnable())
 
     def end(self, clocks: Callable[[], ThreadClocks], ns: int, cpu: int) -> int:
-        """Return the run-queue time of an interval, in ns; -1 if unknown.
-
-        Args:
-            clocks: returns the thread's clocks, if they are needed.
-            ns: length of the interval.
-            cpu: CPU time in it.
-        """
+        """Return the run-queue time, in ns, of an interval of ``ns`` with ``cpu`` of CPU time; -1 if unknown."""
         off = ns - cpu
         self._has_waited = off * _SHARE > ns
         if not self._has_waited:

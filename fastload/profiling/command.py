@@ -264,9 +264,6 @@ def compare(options: argparse.Namespace) -> int:
 def load_analysis(where: str) -> Analysis:
     """Read an analysis, or make it if the folder has only the recording, as after :func:`fastload.profile`.
 
-    Args:
-        where: a recording's folder, or a file.
-
     Raises:
         TraceError: it is not a recording, or it cannot be read.
     """

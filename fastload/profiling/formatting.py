@@ -214,18 +214,12 @@ def simulation_text(simulation: Simulation | None) -> str:
         f"the simulation of the recorded run gives {ms(simulation.reproduced_ms)} ms a step, observed were "
         f"{ms(simulation.observed_ms)} ms ({error:+.1%})"
     )
-    return found if simulation.shared is None else f"{found}; {shared_text(simulation.shared)}"
-
-
-def shared_text(shared: float) -> str:
-    """Return what predictions mean on a machine that other programs use too.
-
-    Args:
-        shared: share of the time that a worker waited for cores that other programs used.
-    """
+    if simulation.shared is None:
+        return found
     return (
-        f"workers waited {percent(shared)} of the time for cores that other programs used; predictions assume that "
-        "these programs keep using as much, and the intervals cover both ways in which a system may share its cores"
+        f"{found}; workers waited {percent(simulation.shared)} of the time for cores that other programs used; "
+        "predictions assume that these programs keep using as much, and the intervals cover both ways in which a "
+        "system may share its cores"
     )
 
 

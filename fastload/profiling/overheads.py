@@ -104,7 +104,7 @@ def measure_overheads(rank: Rank, steps: Sequence[Step]) -> Overheads:
         sending_ns=sending,
         sending_meanwhile_ns=meanwhile,
         receiving_ns=receiving,
-        inline_ns=max(0.0, mean(inline)) if inline else 0.0,
+        inline_ns=max(0.0, mean(inline)),
         forking_ns=forking,
         booting_ns=booting,
         ending_ns=ending,
@@ -129,10 +129,7 @@ def _transport(steps: Sequence[Step], next_task: dict[int, int]) -> tuple[float,
 
     Receiving is what the main thread computes. If it is blocked meanwhile, the sender is not done: torch's worker hands
     over open files from a thread, which waits for the interpreter while samples compute.
-
-    Args:
-        steps: of one loader.
-        next_task: id of a task -> when its worker began the next one.
+    ``next_task``: id of a task -> when its worker began the next one.
     """
     drawn = sorted((step.batch.drawn for step in steps if step.batch.drawn), key=lambda span: span.begun)
     firsts = {id(task) for task in _first_tasks(steps)}

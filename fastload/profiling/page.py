@@ -151,13 +151,7 @@ def _facts(facts: Mapping[str, object], kind: str = "facts") -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
-    """Return a table.
-
-    Args:
-        head: names of columns; ``>`` before those of numbers.
-        rows: cells of each row, HTML.
-        kind: class of the element.
-    """
+    """Return a table of rows of cells, which are HTML; in ``head``, ``>`` is before the names of columns of numbers."""
     top = "".join(
         f'<th scope="col"{" class=n" if name[0] == ">" else ""}>{name.lstrip(">")}</th>'
         if name

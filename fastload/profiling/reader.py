@@ -59,26 +59,19 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
         warmup=settings.get("warmup", 0),
         recorded=settings.get("recorded", ""),
         exit_status=settings.get("status"),
-        seconds_per_hook=_seconds_per_hook(written),
+        hooks_ns=_hooks_ns(written),
     )
 
 
-def _seconds_per_hook(written: list[Process]) -> float | None:
+def _hooks_ns(written: list[Process]) -> float | None:
     costs = next((note for process in written for note in process.notes_of("costs")), None)
     if costs is None:
         return None
-    total, number = cost_of_hooks((record for process in written for ring in process.rings for record in ring), costs)
-    return total / number if number else None
+    return cost_of_hooks((record for process in written for ring in process.rings for record in ring), costs)
 
 
 class _RankReader:
-    """Builds one rank.
-
-    Args:
-        main: its process.
-        others: all processes by number.
-        missing: signals that were not recorded, and why; gets those that this rank lacks.
-    """
+    """Builds the rank of the process ``main``; adds to ``missing`` what was not recorded of it, and why."""
 
     def __init__(self, main: Process, others: dict[int, Process], missing: dict[str, str]) -> None:
         self._main = main
@@ -290,7 +283,7 @@ class _RankReader:
         for record in self._records[Kind.COPY]:
             place = bisect_right(steps, record.begun, key=lambda step: step.wait.begun) - 1
             if place >= 0:
-                copy = Copy(record.begun, record.ended, record.a, bool(record.small & 1), bool(record.small & 2))
+                copy = Copy(record.begun, record.ended, bool(record.small & 1), bool(record.small & 2))
                 steps[place].copies.append(copy)
 
 
@@ -321,7 +314,6 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
             Sample(
                 begun=found.begun,
                 ended=found.ended,
-                place=found.small,
                 index=_known(found.a),
                 cpu_ns=_known(found.b),
                 weight=found.c,

@@ -33,13 +33,7 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """What hooks write to.
-
-    Args:
-        folder: of the recording; it exists.
-        level: 0, 1 or 2: how much to record.
-        capacity: records that a thread keeps.
-    """
+    """What hooks write to; the folder exists, and ``level`` is 0, 1 or 2."""
 
     def __init__(self, folder: str, level: int = 1, capacity: int = CAPACITY) -> None:
         self.folder = folder
@@ -185,20 +179,13 @@ def _least_ns(function: Callable[[], object]) -> float:
     return best
 
 
-def cost_of_hooks(records: Iterable[Record], costs: Mapping[str, float]) -> tuple[float, int]:
-    """Return what the hooks behind some records took, in seconds, and the number of records.
-
-    Args:
-        records: of any processes.
-        costs: see :func:`measure_costs`.
-    """
+def cost_of_hooks(records: Iterable[Record], costs: Mapping[str, float]) -> float:
+    """Return what the hooks behind some records took, in ns; ``costs``: see :func:`measure_costs`."""
     record, cpu, clocks, call = (costs[name] for name in ("record", "cpu", "clocks", "call"))
     more = {Kind.READ: 2 * clocks, Kind.WORK: 2 * cpu, Kind.COLLATE: 2 * cpu, Kind.STAGE: 2 * cpu, Kind.LOOP: clocks}
     total = 0.0
-    number = 0
     for one in records:
-        number += 1
         total += record + more.get(one.kind, 0.0)  # type: ignore[call-overload] # a Kind is an int
         if one.kind == Kind.SAMPLE:
             total += (2 * cpu if one.b >= 0 else 0.0) + max(one.c - 1, 0) * call  # and the samples it stands for
-    return total / 1e9, number
+    return total

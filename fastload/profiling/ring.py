@@ -187,9 +187,6 @@ class Ring:
 class RingFile:
     """Reads a ring file.
 
-    Args:
-        path: of the file.
-
     Raises:
         TraceError: it is not a ring, or one of another version, or cut off.
         OSError: it cannot be read.
@@ -200,7 +197,7 @@ class RingFile:
             header = file.read(HEADER_BYTES)
             if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
                 raise TraceError(f"{path} is not a recording of fastload; name the folder that fastload profile made")
-            _, version, record_bytes, capacity, count, process, thread, is_main = HEADER.unpack_from(header)
+            _, version, record_bytes, capacity, count, _, _, is_main = HEADER.unpack_from(header)
             if version != VERSION or record_bytes != RECORD_BYTES:
                 raise TraceError(
                     f"{path} has version {version} of the recording's format, and this fastload reads {VERSION}; "
@@ -212,8 +209,6 @@ class RingFile:
                 raise TraceError(f"{path} is damaged: {capacity} places, {count} records, {size} bytes; record again")
             # The rest is holes, 16 MiB per worker.
             self._bytes = file.read(written)
-        self.process: int = process
-        self.thread: int = thread
         self.is_main: bool = bool(is_main)
         self.num_lost: int = max(0, count - capacity)
         """Records that newer ones have overwritten."""

@@ -42,9 +42,8 @@ def scalars(analysis: Analysis) -> list[tuple[str, float, int]]:
         ]
         found += [(f"{name}/blame_ms/{_tag(state)}", value, 0) for state, value in by_size(rank.blame_ms)]
         for number, step in enumerate(rank.steps):
-            found.append((f"{name}/steps/wait_ms", step.wait_ms, number))
-            found.append((f"{name}/steps/stall_ms", step.stall_ms, number))
-            found.append((f"{name}/steps/loop_ms", step.loop_ms, number))
+            times = {"wait_ms": step.wait_ms, "stall_ms": step.stall_ms, "loop_ms": step.loop_ms}
+            found += [(f"{name}/steps/{field}", value, number) for field, value in times.items()]
     return [(tag, value, step) for tag, value, step in found if value is not None]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import math
 import reprlib
@@ -268,11 +269,7 @@ class Analysis:
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Analysis:
-        """Return the analysis that :meth:`to_json` has written.
-
-        Args:
-            text: JSON.
-            where: its name in errors.
+        """Return the analysis that :meth:`to_json` has written; errors name it ``where``.
 
         Raises:
             TraceError: it is not an analysis, or one of another version.
@@ -346,8 +343,5 @@ def _decoded(kind: Any, value: Any, place: str) -> Any:
 @functools.cache
 def _fields(kind: Any) -> tuple[dict[str, Any], list[str]]:
     """Return the types of a class's fields, and which of them have no default."""
-    missing = dataclasses.MISSING
-    found = dataclasses.fields(kind)
-    return typing.get_type_hints(kind), [
-        one.name for one in found if one.default is missing and one.default_factory is missing
-    ]
+    required = [name for name, one in inspect.signature(kind).parameters.items() if one.default is one.empty]
+    return typing.get_type_hints(kind), required

@@ -60,9 +60,10 @@ class Cores:
         self._ready.append(thread)
         return thread
 
-    def wake(self, thread: Thread) -> None:
-        """Let a parked thread continue."""
-        self._ready.append(thread)
+    def wake(self, parked: Thread | None) -> None:
+        """Let a parked thread continue, if there is one."""
+        if parked is not None:
+            self._ready.append(parked)
 
     def run(self, main: Thread) -> None:
         """Run until ``main`` ends; the others are left as they are."""
@@ -150,7 +151,6 @@ class SimulatedRun:
     step_ns: list[float] = field(default_factory=list)
     """The start and the end of an epoch belong to its first and its last step."""
     wait_ns: list[float] = field(default_factory=list)
-    loop_ns: list[float] = field(default_factory=list)
     overtaken_ns: list[float] = field(default_factory=list)
     """Part of the wait in which a later batch was there already."""
     worker_busy_ns: float = 0.0
@@ -247,7 +247,6 @@ class _Epoch:
                 device.append(max(ended, device[-1] if device else 0.0) + batch.device_ns)
                 while len(device) > model.device_lag:
                     yield BLOCKED, max(0.0, device.popleft() - cores.now)
-            result.loop_ns.append(cores.now - ended)
             if self._ends and number == len(self._batches) - 1:
                 yield BLOCKED, self._overheads.ending_ns * model.workers
             result.step_ns.append(cores.now - before)
@@ -311,9 +310,7 @@ class _Epoch:
         self._queues[worker].extend(tasks)
         called = sorted(self._idle)[: len(tasks)] if self._shared else [worker]
         for one in called:
-            thread = self._idle.pop(one, None)
-            if thread is not None:
-                self._cores.wake(thread)
+            self._cores.wake(self._idle.pop(one, None))
 
     def _next_worker(self) -> int:
         workers = self._model.workers
@@ -376,9 +373,8 @@ class _Epoch:
             del self._unmade[batch]
             if self._model.pin:
                 self._to_pin.append(batch)
-                if self._parked_pinning is not None:
-                    self._cores.wake(self._parked_pinning)
-                    self._parked_pinning = None
+                self._cores.wake(self._parked_pinning)
+                self._parked_pinning = None
                 return
             self._complete[batch] = self._cores.now
         elif self._model.pin:
@@ -388,9 +384,8 @@ class _Epoch:
 
     def _arrive(self, batch: int) -> None:
         self._arrived.append(batch)
-        if self._parked_main is not None:
-            self._cores.wake(self._parked_main)
-            self._parked_main = None
+        self._cores.wake(self._parked_main)
+        self._parked_main = None
 
     def _pinning(self) -> Program:
         me = self._cores.current

@@ -64,12 +64,7 @@ def print_summary(analysis: Analysis, file: TextIO) -> None:
 
 
 def write_lines(file: TextIO, lines: Callable[[int], Iterable[Line]]) -> None:
-    """Write lines, with rich on a terminal, else as plain text in characters that the file supports.
-
-    Args:
-        file: where to.
-        lines: number of columns -> the lines.
-    """
+    """Write lines, with rich on a terminal, else as plain text in characters that the file supports."""
     if not file.isatty():
         for line in lines(_WIDEST):
             print(_encodable("".join(text for text, _ in line).rstrip(), file), file=file)
@@ -96,11 +91,9 @@ def _encodable(text: str, file: TextIO) -> str:
 
 
 def summary(analysis: Analysis, columns: int) -> Iterator[Line]:
-    """Yield the lines of the summary.
+    """Yield the lines of the summary, at most ``columns`` wide.
 
-    Args:
-        analysis: what to show.
-        columns: maximum width of a line; commands and changes of code are not wrapped, so that they can be copied.
+    Commands and changes of code are not wrapped, so that they can be copied.
     """
     columns = max(columns, _NARROWEST)
     room = columns - _LABEL

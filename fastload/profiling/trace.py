@@ -38,8 +38,6 @@ class Stage(Span):
 class Sample(Span):
     """A sample of the dataset."""
 
-    place: int
-    """Within its task."""
     index: int | None
     """In the dataset; None if it is not an integer."""
     cpu_ns: int | None
@@ -109,7 +107,6 @@ class Batch:
 class Copy(Span):
     """A copy to a device, as the host saw it."""
 
-    num_bytes: int
     pinned: bool
     non_blocking: bool
 
@@ -184,8 +181,8 @@ class Trace:
     versions: Mapping[str, str]
     warmup: int
     """Number of first steps of each rank on which no verdict is based."""
-    seconds_per_hook: float | None = None
-    """Mean cost of a record with its measurements, as measured during the recording."""
+    hooks_ns: float | None = None
+    """What all hooks took, at least; None if unknown."""
     recorded: str = ""
     """When: date and time with zone, ISO 8601."""
     exit_status: int | None = None

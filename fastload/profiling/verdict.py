@@ -5,7 +5,7 @@ The rules are ordered, and each verdict carries its evidence in numbers. With to
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,7 +69,6 @@ class Facts:
     """The stage that takes most time, as a line of evidence; the following fields, too, are such lines."""
     slow_samples: str | None
     slow_worker: str | None
-    """None unless one is unusually slow."""
     held_up_by: str | None
     """Another rank that this one waits for."""
     by_loader: str | None = None
@@ -96,20 +95,14 @@ def stall_share(steps: Sequence[BlamedStep]) -> Interval:
 
 def summed(steps: Iterable[BlamedStep]) -> dict[str, int]:
     """Return the parts of all stalls, in ns."""
-    found: dict[str, int] = defaultdict(int)
+    found: Counter[str] = Counter()
     for step in steps:
-        for state, ns in step.parts.items():
-            found[state] += ns
+        found.update(step.parts)
     return dict(found)
 
 
 def judge(steps: Sequence[BlamedStep], facts: Facts) -> Verdict:
-    """Decide what limits a rank.
-
-    Args:
-        steps: those after the warm-up.
-        facts: what else is known.
-    """
+    """Decide what limits a rank, from its steps after the warm-up."""
     return _Judgement(steps, facts).verdict()
 
 
@@ -127,13 +120,10 @@ class _Judgement:
         self._total_ns = sum(step.total_ns for step in steps)
         self._parts = summed(steps)
         self._shares = self._by_cause()
-        known = [
-            (one.step.loop_cpu_ns, one.step.loop_runnable_ns)
-            for one in steps
-            if one.step.loop_cpu_ns is not None and one.step.loop_runnable_ns is not None
-        ]
-        waited = sum(runnable for _, runnable in known)
-        self._core_wait = waited / max(1, waited + sum(cpu for cpu, _ in known))
+        self._known = [one.step for one in steps if one.step.loop_runnable_ns is not None]
+        self._waited = sum(step.loop_runnable_ns or 0 for step in self._known)
+        wanted = self._waited + sum(step.loop_cpu_ns or 0 for step in self._known)
+        self._core_wait = self._waited / max(1, wanted)
         """Share of the time for which the loop wanted a core and waited for it."""
 
     def _by_cause(self) -> dict[Cause, float]:
@@ -217,8 +207,7 @@ class _Judgement:
     def _not_input_bound(self) -> Verdict:
         facts, stall, steps = self._facts, self._stall, [one.step for one in self._steps]
         loop = sum(step.loop_ns or 0 for step in steps)
-        known = [step for step in steps if step.loop_runnable_ns is not None]
-        waited = sum(step.loop_runnable_ns or 0 for step in known) / max(1, sum(step.loop_ns or 0 for step in known))
+        waited = self._waited / max(1, sum(step.loop_ns or 0 for step in self._known))
         copied = sum(copy.ns for step in steps for copy in step.copies if not (copy.pinned and copy.non_blocking))
         copied_share = copied / self._total_ns if self._total_ns else 0.0
         evidence = [self._stall_text()]

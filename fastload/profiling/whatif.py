@@ -54,11 +54,7 @@ _TITLES = {
 
 
 class WhatIf:
-    """Predicts for one rank.
-
-    Args:
-        rank: as recorded.
-        warmup: number of first steps that do not count.
+    """Predicts for one rank, of which the first ``warmup`` steps do not count.
 
     Raises:
         TraceError: what its batches take is not known; the message says why.

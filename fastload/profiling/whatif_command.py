@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, TraceError
 from .command import new_folder, record_script
-from .formatting import ms, no_fix_text, shared_text
+from .formatting import ms, no_fix_text, simulation_text
 from .hooks.rerun import SETTABLE, VARIABLE
 from .reader import read_trace
 from .recording import read_settings
@@ -73,11 +73,7 @@ def _fuse(word: str) -> bool | str:
 
 
 def what_if(options: argparse.Namespace, program: Callable[[list[str]], list[str]]) -> int:
-    """Predict, and with ``--rerun`` compare with the run; returns the exit status.
-
-    Args:
-        options: the parsed options.
-        program: returns the command that starts the user's command.
+    """Predict, and with ``--rerun`` compare with the run, which ``program`` starts; returns the exit status.
 
     Raises:
         ConfigError: a setting has a value that is not supported, or a folder for the second recording cannot be made.
@@ -189,18 +185,9 @@ def _rerun(
     return observed.observed_ns / 1e6
 
 
-# -- output -----------------------------------------------------------------------------------------------------------
-
-
 def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
-    off = simulation.reproduced_ms / simulation.observed_ms - 1
     name = "" if rank.rank is None else f"rank {rank.rank}: "
-    lines = [
-        f"{name}observed {ms(simulation.observed_ms)} ms a step; simulation of the same run: "
-        f"{ms(simulation.reproduced_ms)} ms ({off:+.1%})"
-    ]
-    if simulation.shared is not None:
-        lines[0] += f"; {shared_text(simulation.shared)}"
+    lines = [name + simulation_text(simulation)]
     for fix in fixes:
         interval = f"{ms(fix.step_ms.low)} to {ms(fix.step_ms.high)} ms"
         lines += ["", f"{fix.title}: {ms(fix.step_ms.value)} ms a step ({interval}), {fix.speedup:.2f}x as fast"]

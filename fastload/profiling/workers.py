@@ -180,13 +180,7 @@ def _without_run_queue(task: Task) -> int:
 
 
 def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
-    """Return the statistics of a loader's workers.
-
-    Args:
-        rank: of a recording.
-        loader: its number.
-        within: the time that counts: that of the steady steps. Tasks count with their part of it.
-    """
+    """Return the statistics of a loader's workers, from the part of their tasks that is ``within`` a time."""
     settings = rank.loaders.get(loader, {})
     kind = worker_kind(settings)
     tasks = tasks_of(rank, loader, within)

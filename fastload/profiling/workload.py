@@ -222,9 +222,6 @@ def _loop(step: Step, loop_ns: int) -> Part:
     return Part(cpu, loop_ns - cpu - queued, queued)
 
 
-# -- batches ----------------------------------------------------------------------------------------------------------
-
-
 def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork:
     batch = step.batch
     samples: list[Part] = []

@@ -97,9 +97,7 @@ def samples(draw: st.DrawFn, begun: int, ended: int) -> list[Sample]:
             for one, two in zip(inner[::2], inner[1::2], strict=False)
         ]
         cpu = draw(st.none() | st.integers(0, last - first + 1000))
-        found.append(
-            Sample(first, last, place, draw(st.none() | st.just(place)), cpu, draw(st.sampled_from([1, 16])), stages)
-        )
+        found.append(Sample(first, last, draw(st.none() | st.just(place)), cpu, draw(st.sampled_from([1, 16])), stages))
     return found
 
 
@@ -248,7 +246,7 @@ def test_a_wait_is_charged_to_what_its_batch_was_at_in_turn():
         arrived=63 * MS,
         cpu_ns=20 * MS,
         runnable_ns=0,
-        samples=[Sample(20 * MS, 50 * MS, 0, 7, 10 * MS, 1)],
+        samples=[Sample(20 * MS, 50 * MS, 7, 10 * MS, 1)],
         collate=Span(50 * MS, 60 * MS),
         collate_cpu_ns=10 * MS,
     )
@@ -296,7 +294,7 @@ def test_of_many_tasks_the_one_that_arrived_last_was_waited_for():
 
 
 def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
-    samples = [Sample(0, 20 * MS, 0, 0, 10 * MS, 1), Sample(20 * MS, 70 * MS, 1, 1, 0, 1)]
+    samples = [Sample(0, 20 * MS, 0, 10 * MS, 1), Sample(20 * MS, 70 * MS, 1, 0, 1)]
     task = task_of(0, 70 * MS, cpu_ns=10 * MS, runnable_ns=10 * MS, samples=samples)
     first, second = segments_of(task, 0.0)
     assert first.parts == {"sample": 10 * MS, "run-queue": 10 * MS}
@@ -305,7 +303,7 @@ def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
 
 def test_stages_are_charged_by_their_names():
     stage = Stage(0, 10 * MS, "Decode", 10 * MS)
-    task = task_of(0, 15 * MS, cpu_ns=15 * MS, samples=[Sample(0, 15 * MS, 0, 0, 15 * MS, 1, [stage])])
+    task = task_of(0, 15 * MS, cpu_ns=15 * MS, samples=[Sample(0, 15 * MS, 0, 15 * MS, 1, [stage])])
     assert blamed(step_of(0, 0, 15 * MS, [task])).parts == {"stage:Decode": 10 * MS, "sample": 5 * MS}
 
 

@@ -27,7 +27,7 @@ from fastload.profiling.workload import measure_workload
 
 
 def trace_of(*of: Rank, warmup: int = 0) -> Trace:
-    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, seconds_per_hook=1e-6)
+    return Trace(list(of), ["train.py"], {}, {"python": "3.13.0"}, warmup, hooks_ns=1e3)
 
 
 def unsound(value: Any, place: str = "") -> list[str]:
@@ -65,7 +65,7 @@ def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
     steps = []
     for number in range(60):
         begun = number * 20 * MS
-        task = task_of(begun, begun + 10 * MS, samples=[Sample(begun, begun, 0, 0, 0, 16)])
+        task = task_of(begun, begun + 10 * MS, samples=[Sample(begun, begun, 0, 0, 16)])
         steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
     workload = measure_workload(rank_of(steps), 0)
     assert [len(batch.samples) for batch in workload.epochs[0]] == [16] * 60

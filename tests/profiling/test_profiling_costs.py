@@ -36,7 +36,7 @@ def record(kind: int, *numbers: int) -> Record:
     ],
 )
 def test_a_record_costs_what_was_measured_for_it(one: Record, expected: int) -> None:
-    assert cost_of_hooks([one, one], COSTS) == (pytest.approx(2 * expected / 1e9), 2)
+    assert cost_of_hooks([one, one], COSTS) == pytest.approx(2 * expected)
 
 
 def test_the_parts_of_a_hook_cost_something_and_less_than_a_millisecond() -> None:
@@ -50,9 +50,10 @@ def test_the_parts_of_a_hook_cost_something_and_less_than_a_millisecond() -> Non
 def test_a_recording_bears_what_its_hooks_cost(tmp_path: Path, num_workers: int) -> None:
     with fastload.profile(folder=tmp_path) as recorded:
         list(DataLoader(torch.arange(32), batch_size=4, num_workers=num_workers))
-    cost = recorded.trace().seconds_per_hook
+    cost = recorded.trace().hooks_ns
+    number = sum(1 for path in tmp_path.glob("*.ring") for _ in RingFile(str(path)))
     assert cost is not None
-    assert 1e-8 < cost < 1e-3
+    assert 10 < cost / number < 1e6
 
 
 def full_disk_after(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,7 +314,6 @@ def test_each_short_sample_is_told_in_its_place_with_its_times(
     assert len(rank.steps) == len(whole) == NUMBER - 5 * has_indices
     for step, indices in zip(rank.steps, whole, strict=True):
         (task,) = step.batch.tasks
-        assert [sample.place for sample in task.samples] == list(range(SIZE))
         assert [sample.index for sample in task.samples] == (indices if has_indices else [None] * SIZE)
         assert [sample.weight for sample in task.samples] == [1] * SIZE
         times = [time for sample in task.samples for time in (sample.begun, sample.ended)]

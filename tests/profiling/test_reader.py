@@ -64,8 +64,8 @@ def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
 
 def test_copies_belong_to_the_step_before_them(tmp_path):
     (rank,) = read_trace(recording(tmp_path, TWO_PASSES)).ranks
-    assert rank.steps[0].copies == [Copy(25, 30, 4096, True, False)]
-    assert rank.steps[1].copies == [Copy(91, 92, 8, False, True)]
+    assert rank.steps[0].copies == [Copy(25, 30, True, False)]
+    assert rank.steps[1].copies == [Copy(91, 92, False, True)]
 
 
 def test_a_batch_knows_its_pass_and_its_loader(tmp_path):

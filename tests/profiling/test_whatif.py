@@ -104,7 +104,7 @@ def task_of(begun: float, work: float, handed: float | None, arrived: float, wor
 
 
 def sample_of(task: Task, stages: Sequence[tuple[str, float]]) -> Sample:
-    sample = Sample(task.begun, task.ended, place=0, index=0, cpu_ns=task.cpu_ns, weight=1)
+    sample = Sample(task.begun, task.ended, index=0, cpu_ns=task.cpu_ns, weight=1)
     now = task.begun
     for name, share in stages:
         ns = int(task.ns * share)
@@ -198,7 +198,7 @@ def test_slow_samples_that_one_worker_always_gets_do_not_make_it_a_slow_worker()
     for step in rank.steps:
         (task,) = step.batch.tasks
         edges = [task.begun + 12 * MS * place for place in range(10)] + [task.ended]
-        task.samples = [Sample(*span, 0, 0, None, 1) for span in itertools.pairwise(edges)]
+        task.samples = [Sample(*span, 0, None, 1) for span in itertools.pairwise(edges)]
     whatif = WhatIf(rank, WARMUP)
     fix = whatif.fix({"in_order": False})
     assert fix.step_ms.value == pytest.approx(868 / 4 / 4, rel=0.06)
@@ -251,7 +251,7 @@ def test_copies_that_wait_can_be_smaller_or_beside_the_loop():
     rank = recorded([16.0] * 60, workers=2, loop_ms=30.0)
     for step in rank.steps:
         ended = step.wait.ended + 20 * MS
-        step.copies = [Copy(step.wait.ended, ended, num_bytes=1000, pinned=False, non_blocking=False)]
+        step.copies = [Copy(step.wait.ended, ended, pinned=False, non_blocking=False)]
     assert predict(rank, {"uint8": True}, WARMUP).value == pytest.approx(15.0, rel=0.05)
     assert predict(rank, {"pin_memory": True}, WARMUP).value == pytest.approx(
         20.0, rel=0.05

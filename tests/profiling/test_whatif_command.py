@@ -65,7 +65,7 @@ def recording(tmp_path_factory) -> Path:
 def test_it_names_what_helps(recording):
     done = fastload("whatif", "seen", folder=recording)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("observed ")
+    assert done.stdout.startswith("the simulation of the recorded run gives ")
     assert "-DataLoader(..., num_workers=1)" in done.stdout
 
 
@@ -150,7 +150,7 @@ def test_a_prediction_has_its_lines_and_what_bounds_the_run_next(recording, word
     done = whatif("seen", *words, folder=recording)
     assert done.returncode == 0, done.stderr
     head, _, predicted, *change, then = done.stdout.splitlines()
-    assert head.startswith("observed ")
+    assert head.startswith("the simulation of the recorded run gives ")
     assert " ms a step (" in predicted
     assert change
     assert all(line[:4].isspace() and line[4] in "+-#" for line in change)

@@ -21,11 +21,7 @@ _CODE = (b".py", b".pyc", b".so")
 
 
 class ColdFiles:
-    """Watches every file that this process opens, by an audit hook, which stays as long as the process.
-
-    Args:
-        session: of this process; only files that are opened by loading are removed.
-    """
+    """Removes files that loading opens. An audit hook reports every file, and stays as long as the process."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -27,7 +27,6 @@ _MAX_PENDING = 512
 _KINDS = ("cuda", "xpu", "mtia")
 
 _COMPILED = "the script calls torch.compile, which traces what replaces a tensor's methods"
-_TOO_MANY = "its events were too far behind"
 _IN_SOME_STEPS = "idle time of the device in some steps"
 
 
@@ -46,9 +45,8 @@ class DeviceClock:
     """Measures a device's idle time around waits, by events.
 
     Args:
-        recorder: where records go.
         make: returns a new event with ``record()``, ``query()`` and ``elapsed_time(later)`` in milliseconds; None if
-            the script does not use a device yet.
+            the device has no such events.
     """
 
     def __init__(self, recorder: Recorder, make: Callable[[], Any | None]) -> None:
@@ -88,7 +86,7 @@ class DeviceClock:
 
     def _recorded_event(self) -> Any:
         if len(self._pending) >= _MAX_PENDING:
-            self._recorder.missing(_IN_SOME_STEPS, _TOO_MANY)
+            self._recorder.missing(_IN_SOME_STEPS, "its events were too far behind")
             return None
         event = self._free.pop() if self._free else self._make()
         if event is None:
@@ -101,13 +99,10 @@ class DeviceClock:
         return event
 
 
-def event_maker(torch: Any, recorder: Recorder) -> Callable[[], Any | None]:
-    """Return a function that makes events of the device that the script uses, or returns None while it uses none."""
+def event_maker(torch: Any, kind: str, recorder: Recorder) -> Callable[[], Any | None]:
+    """Return a function that makes events of a kind of device."""
 
     def make() -> Any | None:
-        kind = used_accelerator(torch)
-        if kind is None:
-            return None
         try:
             return torch.Event(device=kind, enable_timing=True)
         except Exception as error:  # a backend without timing events
@@ -130,22 +125,17 @@ def used_accelerator(torch: Any) -> str | None:
 
 
 class CopyHooks:
-    """Records ``Tensor.to`` and ``Tensor.cuda`` where they copy from host to device; not once torch compiles.
+    """Records ``Tensor.to`` and ``Tensor.cuda`` where they copy from host to device; not once torch compiles."""
 
-    Args:
-        recorder: where records go.
-        watching: installs the hook that detects ``torch.compile``.
-    """
-
-    def __init__(self, recorder: Recorder, watching: Patches) -> None:
+    def __init__(self, recorder: Recorder, session_patches: Patches) -> None:
         self._recorder = recorder
-        self._watching = watching
+        self._session_patches = session_patches
         self._patches = Patches(recorder)
         self._compiled = False
 
     def patch_torch(self, torch: Any) -> None:
         """Once the script compiles anything, a tensor's methods must be torch's own again."""
-        self._watching.replace(torch, "compile", self._compile, "whether the script compiles")
+        self._session_patches.replace(torch, "compile", self._compile, "whether the script compiles")
 
     @hook
     def _compile(self, function: Any, *arguments: Any, **named: Any) -> Any:

@@ -33,12 +33,7 @@ class _Flow:
 
 
 class FastloadListener:
-    """Records the engine of one process: see :class:`fastload.observe.Listener` for the methods.
-
-    Args:
-        session: of this process.
-        waits: the hooks of the training loop.
-    """
+    """Records the engine of one process: see :class:`fastload.observe.Listener` for the methods."""
 
     def __init__(self, session: Session, waits: WaitHooks) -> None:
         self._session = session

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ..clocks import RunQueue
@@ -128,23 +129,25 @@ class TaskRecorder:
     def collate(self, collate: Any) -> Any:
         """Wrap a ``collate_fn``. What it took is written with the task, when the ring is in the caches."""
 
-        @hidden
-        def recorded(*arguments: Any, **named: Any) -> Any:
-            cpu = _cpu() if self._reads_clocks else -1
-            begun = _now()
-            with without_frame:
-                try:
-                    return collate(*arguments, **named)
-                finally:
-                    if self._is_recorded:
-                        self._write_collated(self._recorder.ring())  # an earlier one of the same task
-                        self._collated = begun, _now(), -1 if cpu < 0 else _cpu() - cpu
+        def keep(begun: int, ended: int, cpu: int) -> None:
+            self._write_collated(self._recorder.ring())  # an earlier one of the same task
+            self._collated = begun, ended, cpu
 
-        return recorded
+        return self._timed(collate, keep)
 
     def transform(self, name: str, function: Any) -> Any:
         """Wrap a transform of whole batches, which is recorded as one sample of the task with one stage."""
         number = self._recorder.name(name)
+
+        def write(begun: int, ended: int, cpu: int) -> None:
+            ring = self._recorder.ring()
+            ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, cpu, 1)
+            ring.write(Kind.STAGE, number, 0, begun, ended, cpu)
+
+        return self._timed(function, write)
+
+    def _timed(self, function: Any, done: Callable[[int, int, int], None]) -> Any:
+        """Wrap a function; ``done`` gets when a call within a task began and ended, and its CPU time."""
 
         @hidden
         def recorded(*arguments: Any, **named: Any) -> Any:
@@ -155,11 +158,7 @@ class TaskRecorder:
                     return function(*arguments, **named)
                 finally:
                     if self._is_recorded:
-                        ended = _now()
-                        cpu = _cpu() - cpu
-                        ring = self._recorder.ring()
-                        ring.write(Kind.SAMPLE, 0, 0, begun, ended, -1, cpu, 1)
-                        ring.write(Kind.STAGE, number, 0, begun, ended, cpu)
+                        done(begun, _now(), _cpu() - cpu)
 
         return recorded
 

@@ -79,11 +79,7 @@ def hook(method: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 class Patches:
-    """The functions that are replaced in this process.
-
-    Args:
-        recorder: gets notes about missing signals.
-    """
+    """The functions that are replaced in this process."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

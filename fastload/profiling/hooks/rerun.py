@@ -20,11 +20,7 @@ _NEED_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_conte
 
 
 class ArgumentChange:
-    """Changes the arguments with which loaders are constructed.
-
-    Args:
-        wanted: the value of the environment variable.
-    """
+    """Changes the arguments with which loaders are constructed; ``wanted``: the value of :data:`VARIABLE`."""
 
     def __init__(self, wanted: str) -> None:
         change: dict[str, Any] = json.loads(wanted)

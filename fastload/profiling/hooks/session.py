@@ -46,12 +46,7 @@ class ThreadState(threading.local):
 
 
 class Session:
-    """The recording of one process. A forked child starts with an empty state.
-
-    Args:
-        recorder: where records go.
-        only: record this loader only; None: all.
-    """
+    """The recording of one process: of the loader ``only``, or of all. A forked child starts with an empty state."""
 
     thread: ThreadState
 
@@ -123,7 +118,7 @@ class Session:
 
     def note_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
-        number, which = number_of(iterator), self.loader_number(loader, iterator)
+        number, which = epoch_of(iterator), self.loader_number(loader, iterator)
         self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
@@ -156,16 +151,10 @@ def _rank() -> int | None:
 # up. fastload's iterators have a queue of delivered batches instead: see fastload_loader.py.
 
 
-def number_of(iterator: Any) -> int | None:
-    """Return the number of an iterator's epoch; None if it is not recorded."""
-    number: int | None = getattr(iterator, "_fastload_number", None)
-    return number
-
-
 def epoch_of(iterator: Any) -> int:
     """Return the number of an iterator's epoch; -1 if it is not recorded."""
-    number = number_of(iterator)
-    return -1 if number is None else number
+    number: int = getattr(iterator, "_fastload_number", -1)
+    return number
 
 
 def batch_to_pin(iterator: Any) -> tuple[int, int]:

@@ -42,12 +42,7 @@ class _Thread(threading.local):
 
 
 class StageHooks:
-    """The stages of one process.
-
-    Args:
-        recorder: has their names.
-        patches: where the hooks are installed.
-    """
+    """The stages of one process."""
 
     def __init__(self, recorder: Recorder, patches: Patches) -> None:
         self._recorder = recorder

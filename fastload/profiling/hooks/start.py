@@ -25,11 +25,7 @@ from .trial_runs import TrialRuns
 class Hooks:
     """All hooks of a process; each is installed as soon as its module is imported.
 
-    Args:
-        recorder: where records go.
-        limit: ends the script after its steps; None: it runs to its own end.
-        only: record this loader only; None: all.
-        cold: remove files from the page cache before they are opened.
+    Without a ``limit`` the script runs to its own end; ``only``: the loader to record, else all.
     """
 
     def __init__(
@@ -77,12 +73,7 @@ class Hooks:
 
 
 def start(wanted: str) -> None:
-    """Install the hooks.
-
-    Args:
-        wanted: the value of ``FASTLOAD_PROFILE``, JSON: ``folder``, ``level``, ``stop_after``, ``cold``, ``cached``,
-            ``again`` (see :class:`~.stopping.StepLimit`).
-    """
+    """Install the hooks as the value of ``FASTLOAD_PROFILE`` wants it: see :func:`~..command.record_script`."""
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"])
     limit = StepLimit(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))

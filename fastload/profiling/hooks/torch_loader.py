@@ -22,7 +22,7 @@ from typing import Any
 from ..ring import Kind
 from .fetching import TaskRecorder
 from .patching import hidden, hook, without_frame
-from .session import Session, batch_to_load, batch_to_pin, number_of
+from .session import Session, batch_to_load, batch_to_pin, epoch_of
 from .training_loop import WaitHooks
 
 _now = time.perf_counter_ns
@@ -34,12 +34,7 @@ _THREAD_LOOP = "_thread_worker_loop"
 
 
 class TorchHooks:
-    """Knows what to replace in torch and torchdata, whatever their version.
-
-    Args:
-        session: of this process.
-        waits: the hooks of the training loop.
-    """
+    """Knows what to replace in torch and torchdata, whatever their version."""
 
     def __init__(self, session: Session, waits: WaitHooks) -> None:
         self._session = session
@@ -111,7 +106,7 @@ class TorchHooks:
             indices = function(iterator)
             number = thread.num_samples = len(indices) if isinstance(indices, list | tuple) else 0
             has_workers = bool(getattr(iterator, "_num_workers", True))
-            if not (has_workers or thread.nested or number_of(iterator) is None):
+            if not (has_workers or thread.nested or epoch_of(iterator) < 0):
                 ended = _now()
                 place = batch_to_load(iterator)
                 self._recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *place, ended - begun, 0, number)
@@ -130,8 +125,8 @@ class TorchHooks:
             function(iterator)
         finally:
             ended = _now()
-            number = number_of(iterator)
-            if iterator._send_idx != batch and number is not None:
+            number = epoch_of(iterator)
+            if iterator._send_idx != batch and number >= 0:
                 worker = iterator._task_info[batch][0] if batch in iterator._task_info else 0
                 about = number, batch, thread.sampler_ns, 0, thread.num_samples
                 self._recorder.ring().write(Kind.DISPATCH, 0, worker, begun, ended, *about)
@@ -142,8 +137,8 @@ class TorchHooks:
         begun = _now()
         answer = function(iterator, *arguments, **named)
         success, data = answer
-        number = number_of(iterator)
-        if number is not None and success and _has_batch(data):
+        number = epoch_of(iterator)
+        if number >= 0 and success and _has_batch(data):
             iterator._fastload_arrived = data[0]
             self._recorder.ring().write(Kind.ARRIVE, 0, 0, begun, _now(), number, data[0])
         return answer
@@ -153,7 +148,7 @@ class TorchHooks:
         """Pin a batch, or a part of one: the function calls itself."""
         thread = self._session.thread
         work = thread.work
-        if work is None or thread.nested or thread.pinning or number_of(work) is None:
+        if work is None or thread.nested or thread.pinning or epoch_of(work) < 0:
             return function(*arguments, **named)
         thread.pinning = True
         begun = _now()
@@ -186,11 +181,7 @@ class TorchHooks:
     @hook
     def _create_fetcher(self, function: Any, *arguments: Any, **named: Any) -> Any:
         """Make what fetches samples and collates them."""
-        return self._recorded(function(*arguments, **named))
-
-    def _recorded(self, fetcher: Any) -> Any:
-        """Let a fetcher record what it does; returns it."""
-        recorder = self._recorder
+        fetcher, recorder = function(*arguments, **named), self._recorder
         if not callable(getattr(type(fetcher), "fetch", None)):
             recorder.missing("samples and collation", f"there is no {type(fetcher).__name__}.fetch")
             return fetcher

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ...base.at_exit import close_at_exit
@@ -17,7 +18,7 @@ from ..recorder import Recorder, in_children
 from ..ring import Kind
 from .devices import CopyHooks, DeviceClock, event_maker, used_accelerator
 from .patching import hook
-from .session import Session, delivered_batch, number_of
+from .session import Session, delivered_batch, epoch_of
 from .stopping import StepLimit
 
 _now = time.perf_counter_ns
@@ -27,11 +28,7 @@ PROBE_NS = 50_000_000
 
 
 class LoopBody:
-    """Measures the main thread between two waits.
-
-    Args:
-        session: of this process.
-    """
+    """Measures the main thread between two waits."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -110,14 +107,31 @@ class _GilProbe:
         self._thread.join(grace)
 
 
-class WaitHooks:
-    """Hooks for the methods of iterators that the loop calls.
+def _recording_epoch(is_recorded: Callable[[Session, Any, Any], bool]) -> Any:
+    """Return a hook of :class:`WaitHooks` for a method that begins an epoch."""
 
-    Args:
-        session: of this process.
-        limit: counts steps, and ends the script after the last.
-        copies: records copies to a device.
-    """
+    @hook
+    def begin(self: WaitHooks, function: Any, iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
+        session = self._session
+        if session.thread.work is not None or not is_recorded(session, iterator, loader):
+            function(iterator, loader, *rest, **named)
+            return
+        session.begin_epoch(iterator)
+        begun = _now()
+        self._loop.end(begun)
+        session.thread.work = iterator
+        try:
+            function(iterator, loader, *rest, **named)
+        finally:
+            session.loader_number(loader, iterator)  # part of the work: it may ask the dataset for its length
+            session.thread.work = None
+            self.note_epoch(iterator, loader, begun)
+
+    return begin
+
+
+class WaitHooks:
+    """Hooks for the methods of iterators that the loop calls."""
 
     def __init__(self, session: Session, limit: StepLimit, copies: CopyHooks) -> None:
         self._session = session
@@ -132,10 +146,9 @@ class WaitHooks:
 
     def _find_device(self) -> DeviceClock | None:
         """Measure the device as soon as the script uses one."""
-        torch = sys.modules["torch"]
-        if used_accelerator(torch) is not None:
-            recorder = self._session.recorder
-            self._device = DeviceClock(recorder, event_maker(torch, recorder))
+        torch, recorder = sys.modules["torch"], self._session.recorder
+        if (kind := used_accelerator(torch)) is not None:
+            self._device = DeviceClock(recorder, event_maker(torch, kind, recorder))
             self._copies.patch_tensor(torch.Tensor)
         return self._device
 
@@ -145,41 +158,11 @@ class WaitHooks:
         if getattr(loader, "worker_method", None) == "thread" and getattr(iterator, "_workers", ()):
             self._loop.probe_gil()
 
-    @hook
-    def init(self, function: Any, iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
-        """An iterator's ``__init__``, which calls the base class's: this has the hook too."""
-        if self._session.thread.work is not None or not self._session.is_recorded(loader):
-            function(iterator, loader, *rest, **named)
-            return
-        begun = self._begin_epoch(iterator)
-        try:
-            function(iterator, loader, *rest, **named)
-        finally:
-            self._end_epoch(iterator, loader, begun)
+    init = _recording_epoch(lambda session, iterator, loader: session.is_recorded(loader))
+    """An iterator's ``__init__``, which calls the base class's: this has the hook too."""
 
-    @hook
-    def reset(self, function: Any, iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
-        """``_reset`` of iterators with workers: in ``__init__``, and for each further epoch of persistent workers."""
-        if self._session.thread.work is not None or number_of(iterator) is None:
-            function(iterator, loader, *rest, **named)
-            return
-        begun = self._begin_epoch(iterator)
-        try:
-            function(iterator, loader, *rest, **named)
-        finally:
-            self._end_epoch(iterator, loader, begun)
-
-    def _begin_epoch(self, iterator: Any) -> int:
-        self._session.begin_epoch(iterator)
-        begun = _now()
-        self._loop.end(begun)
-        self._session.thread.work = iterator
-        return begun
-
-    def _end_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
-        self._session.loader_number(loader, iterator)  # part of the work: it may ask the dataset for its length
-        self._session.thread.work = None
-        self.note_epoch(iterator, loader, begun)
+    reset = _recording_epoch(lambda session, iterator, loader: epoch_of(iterator) >= 0)
+    """``_reset`` of iterators with workers: in ``__init__``, and for each further epoch of persistent workers."""
 
     @hook
     def next(self, function: Any, iterator: Any) -> Any:
@@ -187,7 +170,7 @@ class WaitHooks:
         session, loop = self._session, self._loop
         thread = session.thread
         outer = thread.work
-        if outer is not None or number_of(iterator) is None:
+        if outer is not None or epoch_of(iterator) < 0:
             was_nested = thread.nested
             try:
                 thread.nested = was_nested or (outer is not None and outer is not iterator)

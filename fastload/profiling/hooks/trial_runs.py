@@ -42,13 +42,7 @@ _THREADS_BATCHES, _THREADS_SAMPLES = 1_000, 200_000
 
 
 class TrialRuns:
-    """Runs the trials once in a process.
-
-    Args:
-        loaders: returns the recorded loaders that still exist, with their numbers.
-        note: gets the results: the kind of a note, and its fields.
-        unhook: removes the hooks, in the child.
-    """
+    """Runs the trials once in a process; ``unhook`` removes the hooks, in the child."""
 
     def __init__(
         self, loaders: Callable[[], list[tuple[int, Any]]], note: Callable[..., None], unhook: Callable[[], None]
