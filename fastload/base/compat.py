@@ -13,22 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import (
-    IterDataPipe,
-    MapDataPipe,
-    SequentialSampler,
-    Subset,
-    _utils,
-    default_collate,
-    default_convert,
-)
+from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, SequentialSampler, Subset, _utils
+from torch.utils.data import default_collate as default_collate
+from torch.utils.data import default_convert as default_convert
 from torch.utils.data._utils import collate as _collate
 from torch.utils.data._utils import pin_memory as _pin_memory
 from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
+TorchDataLoader = DataLoader
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
 set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
@@ -208,32 +202,3 @@ def per_sample_subset(dataset: Any) -> Subset[Any] | None:
     if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
         return dataset
     return None
-
-
-__all__ = [
-    "SAMPLER_MODULE",
-    "BaseIterator",
-    "TorchDataLoader",
-    "accelerator_index",
-    "batch_getter",
-    "collate_into_private_memory",
-    "collates_by_default",
-    "default_collate",
-    "default_convert",
-    "draw_base_seed",
-    "exits",
-    "is_data_pipe",
-    "make_worker_info",
-    "make_worker_rng",
-    "per_sample_subset",
-    "pin_memory",
-    "pin_on_device",
-    "process",
-    "seed_iter_data_pipe",
-    "set_process_worker_info",
-    "set_thread_name",
-    "set_thread_worker_info",
-    "set_worker_signal_handlers",
-    "sharding_worker_init_fn",
-    "worker_collate",
-]

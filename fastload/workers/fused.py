@@ -6,65 +6,16 @@ In: indices. Out: samples, or rows that were written where they are to be. Impor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
-from ..buffers.layout import DoesNotFit, Layout, Sink
+from ..buffers.layout import DoesNotFit, Sink
 from ..observe import Watch
 from ..work import WorkItem
 from .samples import SampleLoader, stopped
-
-
-class FusedSamples(Protocol):
-    """Samples that were loaded at once: see :class:`fastload.fusion.Loaded`."""
-
-    @property
-    def targets(self) -> list[Any]:
-        """The second part of each sample."""
-
-    def samples(self) -> list[Any]:
-        """Return the samples as the dataset gives them."""
-
-    def batch(self) -> Any:
-        """Return what ``default_collate`` makes of the samples; None: the images are not in one tensor."""
-
-    def copied(self) -> FusedSamples:
-        """Return the same with images in memory of their own."""
-
-
-class Fused(Protocol):
-    """A dataset whose transform is fused: see :class:`fastload.fusion.FusedDataset`."""
-
-    def of(self, dataset: Any) -> Fused:
-        """Return the same for one worker, and its own dataset."""
-
-    def follows(self, epoch: int) -> bool:
-        """Whether the dataset, as it is now, can still be loaded here; to be asked before what follows."""
-
-    def fits(self, layout: Layout) -> bool:
-        """Whether the images can be written into rows of this layout."""
-
-    def load(
-        self,
-        indices: Sequence[Any],
-        ids: Iterable[int],
-        epoch: int,
-        *,
-        out: Tensor | None = None,
-        seed: Callable[[bytes], None],
-        failed: Callable[[int, Exception], bool] | None = None,
-    ) -> FusedSamples:
-        """Load samples, and call the user's code once for each; ``out``: rows for the images, of a layout that fits.
-
-        An error of the user's code is raised, unless ``failed(row, error)`` returns True; then that sample is void,
-        and the next ones are loaded. Every other error is raised before the user's code is called.
-        """
-
-    def decoded(self) -> dict[str, int]:
-        """Return how many images were decoded since this was asked last, by what decoded them."""
 
 
 class FusedLoader:
@@ -72,33 +23,31 @@ class FusedLoader:
 
     Args:
         loader: of the same worker; loads what stands in for samples that fail.
-        fused: the dataset.
+        fused: a :class:`fastload.fusion.dataset.FusedDataset`.
         watch: records the samples; None: they are not recorded.
     """
 
-    def __init__(self, loader: SampleLoader, fused: Fused, watch: Watch | None) -> None:
+    def __init__(self, loader: SampleLoader, fused: Any, watch: Watch | None) -> None:
         self._loader = loader
-        self._fused: Fused = fused if watch is None else watch.batched(fused)
+        self._fused: Any = fused if watch is None else watch.batched(fused)
 
     def follows(self, epoch: int) -> bool:
-        """See :meth:`Fused.follows`."""
-        return self._fused.follows(epoch)
+        """Return whether the dataset, as it is now, can still be loaded here."""
+        return bool(self._fused.follows(epoch))
 
-    def decoded(self) -> dict[str, int]:
-        """See :meth:`Fused.decoded`."""
+    def decoded(self) -> Any:
+        """Return how many images were decoded since this was asked last, by what decoded them."""
         return self._fused.decoded()
 
     def load_one(self, index: Any, identity: int, epoch: int) -> Any:
         """Load one sample with the randomness that belongs to an id."""
         return self._fused.load([index], [identity], epoch, seed=self._loader.seed_generators).samples()[0]
 
-    def load(
-        self, indices: Sequence[Any], epoch: int, position: int, out: Tensor | None = None
-    ) -> FusedSamples | list[Any]:
-        """Load samples by :meth:`Fused.load`.
+    def load(self, indices: Sequence[Any], epoch: int, position: int, out: Tensor | None = None) -> Any:
+        """Load samples at once; ``out``: rows for the images, of a layout that fits.
 
         Returns:
-            What was loaded at once; where samples failed, a list: of the others, and of what stands in for those.
+            A :class:`fastload.fusion.dataset.Loaded`; where samples failed, a list: of the others and the substitutes.
         """
         loader = self._loader
         ids = list(itertools.islice(loader.ids(indices, position), len(indices)))
@@ -116,17 +65,13 @@ class FusedLoader:
         except Exception as error:
             if not loader.forgives(error):
                 raise
-            from .substitution import one_by_one
-
-            return one_by_one(loader, indices, epoch, position)
+            return loader.one_by_one(indices, epoch, position)
         if not errors:
             return loaded
-        from .substitution import instead_of
-
         samples: list[Any] = []
         made = (loaded if out is None else loaded.copied()).samples()
         for row, (index, identity, sample) in enumerate(zip(indices, ids, made, strict=True)):
-            samples += instead_of(loader, errors[row], row, index, identity, epoch) if row in errors else [sample]
+            samples += loader.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
         return samples
 
     def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
@@ -135,7 +80,7 @@ class FusedLoader:
         Returns:
             The generation of the layout and what goes with the rows; or the samples, which were not written.
         """
-        loaded: FusedSamples | list[Any]
+        loaded: Any
         load = partial(self.load, item.indices, item.epoch, item.position)
         generation = item.layout or 1
         layout = sink.layout(generation)

@@ -50,7 +50,7 @@ class Job:
     """Seed that IterDataPipes share."""
     worker_init_fn: Callable[[int], Any] | None
     fused: Any = None
-    """A :class:`.fused.Fused` that loads the samples in the dataset's place; None: the dataset does."""
+    """A :class:`fastload.fusion.dataset.FusedDataset`, which loads the samples in the dataset's place."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
     late: bool = False
@@ -125,9 +125,7 @@ class SampleLoader:
             if not self.forgives(error):
                 add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
                 raise
-        from .substitution import one_by_one
-
-        return one_by_one(self, indices, epoch, position)
+        return self.one_by_one(indices, epoch, position)
 
     def decoded(self) -> dict[str, int] | None:
         """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
@@ -174,14 +172,67 @@ class SampleLoader:
                 if not self.forgives(error):
                     self.name_sample(error, list(indices)[-1 - len(list(taken))])
                     raise
-                from .substitution import instead_of
-
                 row = len(samples) + num_left_out
                 index = next(itertools.islice(indices, row, None))
                 identity = self._id(index, position + row * self.job.stride)
-                instead = instead_of(self, error, row, index, identity, epoch)
+                instead = self.instead_of(error, row, index, identity, epoch)
                 num_left_out += not instead
                 samples += instead
+
+    def one_by_one(self, indices: Any, epoch: int, position: int) -> list[Any]:
+        """Load samples of which at least one fails, to find which one it is."""
+        samples: list[Any] = []
+        for row, (index, identity) in enumerate(zip(indices, self.ids(indices, position), strict=False)):
+            try:
+                samples.append(self._one(index, identity, epoch))
+            except Exception as error:
+                if not self.forgives(error):
+                    raise
+                samples += self.instead_of(error, row, index, identity, epoch)
+        return samples
+
+    def instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
+        """Return the substitute of a sample that failed, as ``on_error`` says, in a list; empty: it is left out.
+
+        Raises:
+            Exception: the same error, if the substitutes fail too.
+        """
+        from .on_error import ATTEMPTS, failure_of
+
+        error_policy, dataset = self.job.error_policy, self.job.dataset
+        assert error_policy is not None
+        if error_policy.candidates is None:
+            self.failures.append(failure_of(error, row, dataset, index, None))
+            return []
+        for substitute in error_policy.substitutes(index, epoch, identity):
+            try:
+                sample = self._one(substitute, identity, epoch)
+            except Exception as another:
+                if not self.forgives(another):
+                    raise
+                continue
+            self.failures.append(failure_of(error, row, dataset, index, substitute))
+            return [sample]
+        self.name_sample(error, index)
+        add_note(error, f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed")
+        raise error
+
+    def _one(self, index: Any, identity: int, epoch: int) -> Any:
+        """Load one sample with the randomness that belongs to an id."""
+        fused = self.fused_in(epoch)
+        if fused is not None:
+            return self.guarded(partial(fused.load_one, identity=identity, epoch=epoch), index)
+        self.seed(epoch, identity)
+        if self.getitems is None:
+            return self.settled(self.guarded(partial(operator.getitem, self.dataset), index))
+        samples = self.settled(self.guarded(self.getitems, [index]))
+        if type(samples) is not list or len(samples) != 1:
+            raise DatasetError(
+                f"on_error loads samples one by one after an error, and {type(self.job.dataset).__name__}."
+                f"__getitems__ returned a {type(samples).__name__} for one index; let it return a list of samples, or "
+                "use on_error='raise'"
+            )
+        return samples[0]
 
     def name_sample(self, error: Exception, index: Any) -> None:
         """Add a note to an error that says which sample of the dataset failed."""
