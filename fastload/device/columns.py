@@ -430,8 +430,8 @@ def check_can_reside(loader: Any) -> None:
         )
 
 
-class Residents(NamedTuple):
-    """What became of a loader's wish for resident data."""
+class ResidentData(NamedTuple):
+    """What a loader keeps of its resident data, and why."""
 
     made_from: tuple[Any, ...]
     length: int

@@ -318,17 +318,9 @@ def check_device_arguments(loader: Any) -> None:
         ConfigError: one is out of its range, or cannot be combined with another.
     """
     check_count("prefetch_to_device", loader.prefetch_to_device)
-    if isinstance(loader.batch_transform, type):
-        raise ConfigError(
-            f"batch_transform must be an instance, got the class {loader.batch_transform.__name__}: call it with its "
-            "arguments first"
-        )
-    for name in ("channels_last", "fixed_buffers"):
-        if not isinstance(getattr(loader, name), bool):
-            raise ConfigError(f"{name} must be True or False, got {getattr(loader, name)!r}")
+    _check_transform("batch_transform", loader.batch_transform)
+    _check_flags(channels_last=loader.channels_last, fixed_buffers=loader.fixed_buffers)
     check_paths("keep_on_host", loader.keep_on_host)
-    if loader.batch_transform is not None and not callable(loader.batch_transform):
-        raise ConfigError(f"batch_transform must be callable with a batch, got {loader.batch_transform!r}")
     if loader.resident not in (None, "device", "host", "auto"):
         raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={loader.resident!r}")
     if loader.resident is not None:
@@ -379,11 +371,8 @@ def prefetch(
     depth = check_count("depth", depth)
     if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
         raise ConfigError(f"prefetch takes an iterable of batches, got {iterable!r}")
-    if transform is not None and (not callable(transform) or isinstance(transform, type)):
-        raise ConfigError(f"transform must be callable with a batch, and no class, got {transform!r}")
-    for name, value in (("channels_last", channels_last), ("fixed_buffers", fixed_buffers)):
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name} must be True or False, got {value!r}")
+    _check_transform("transform", transform)
+    _check_flags(channels_last=channels_last, fixed_buffers=fixed_buffers)
     applied = None if transform is None else lambda batch, _: transform(batch)
     mover = Mover(
         where,
@@ -394,6 +383,21 @@ def prefetch(
         num_buffers=depth + 2 if fixed_buffers else 0,
     )
     return Prefetched(iterable, mover, depth)
+
+
+def _check_transform(name: str, transform: Any) -> None:
+    if isinstance(transform, type):
+        raise ConfigError(
+            f"{name} must be an instance, got the class {transform.__name__}: call it with its arguments first"
+        )
+    if transform is not None and not callable(transform):
+        raise ConfigError(f"{name} must be callable with a batch, got {transform!r}")
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, got {value!r}")
 
 
 def check_count(name: str, count: Any) -> int:

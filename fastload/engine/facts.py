@@ -105,14 +105,14 @@ def _failures(spec: Spec, statistics: Statistics, failures: Any) -> Iterator[tup
         yield from (("", str(failed)) for failed in last)
 
 
-def _resident(spec: Spec, statistics: Statistics, residents: Any) -> str:
-    if residents is None:
+def _resident(spec: Spec, statistics: Statistics, data: Any) -> str:
+    if data is None:
         return f"{spec.resident}: the dataset is read once, when the first iteration begins"
-    why = "".join(f"; {reason}" for reason in residents.refused)
-    if residents.columns is None:
+    why = "".join(f"; {reason}" for reason in data.refused)
+    if data.columns is None:
         return f"no: the dataset is loaded anew in each epoch{why}"
     where = "the host" if statistics.resident == "cpu" else statistics.resident
-    return f"{len(residents.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+    return f"{len(data.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
 
 
 def _way_to_device(spec: Spec, statistics: Statistics, page_lock: Any) -> str:

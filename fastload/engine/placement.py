@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 from ..base import compat
 from ..base.memory import in_words
-from ..device.columns import Columns, Place, Residents, TooLarge, bytes_of, check_alike
+from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
 from ..errors import ConfigError
@@ -38,13 +38,13 @@ _BATCH_SAMPLES = 1024
 def columns_of(spec: Spec, runtime: Runtime) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them."""
     made_from = (spec.dataset, spec.resident, spec.device, spec.keep_on_host, spec.channels_last)
-    known: Residents | None = runtime.resident
+    known: ResidentData | None = runtime.resident
     length = len(spec.dataset)
     if known is not None and known.length == length and known.is_made_from(made_from):
         return known.columns
     runtime.mover = runtime.resident = None  # their memory may be what is missing
     columns, refused = read_once(spec, device_or_cpu(spec.device), runtime.counts)
-    runtime.resident = Residents(made_from, length, columns, tuple(refused))
+    runtime.resident = ResidentData(made_from, length, columns, tuple(refused))
     return columns
 
 
@@ -204,9 +204,6 @@ def _read_as(spec: Spec, dataset: Any, indices: Sequence[int] | None, batch_size
         device=None,
         batch_transform=None,
         resident=None,
-        keep_on_host=(),
-        channels_last=False,
-        fixed_buffers=False,
     )
 
 

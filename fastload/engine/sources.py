@@ -24,7 +24,7 @@ from .delivery import Delivery
 if TYPE_CHECKING:
     from ..buffers.idle_slots import IdleSlots
     from ..buffers.page_lock import PageLock
-    from ..device.columns import Residents
+    from ..device.columns import ResidentData
     from ..device.moving import Mover
     from ..transforms.base import Transform
 
@@ -45,7 +45,7 @@ class Runtime:
         """What it was made from, and the mover."""
         self.tail: tuple[Any, Transform] | None = None
         """Of a fused dataset: the steps that the device does, and the transform that does them."""
-        self.resident: Residents | None = None
+        self.resident: ResidentData | None = None
         self.page_lock: PageLock | None = None
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
         self.idle_slots: IdleSlots | None = None

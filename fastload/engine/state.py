@@ -196,7 +196,7 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
         length = known.rows.order.length if known is not None else _length_of(loader)
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
     shard, order = known.rows.shard, known.rows.order
-    order_seed = _order_seed(loader)
+    order_seed = next((sampler.seed for sampler in samplers_of(loader) if isinstance(sampler, EpochSampler)), None)
     return {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
@@ -205,10 +205,6 @@ def _fingerprint(loader: Any) -> dict[str, Any]:
         "batch_size": batch_size,
         "global_batch_size": shard.global_batch_size or max(1, batch_size) * shard.num_ranks,
     }
-
-
-def _order_seed(loader: Any) -> int | None:
-    return next((sampler.seed for sampler in samplers_of(loader) if isinstance(sampler, EpochSampler)), None)
 
 
 def _length_of(loader: Any) -> int:

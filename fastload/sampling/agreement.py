@@ -26,17 +26,17 @@ _LONGEST_PAUSE_S = 0.05
 _num_loaders = 0
 
 
-def compare_ranks(sampler: DistributedSampler | None, state: dict[str, Any]) -> None:
+def compare_ranks(sampler: DistributedSampler, state: dict[str, Any]) -> None:
     """Wait until all ranks have begun this epoch of this loader, and compare their states.
 
     Args:
-        sampler: the loader's; nothing is compared if it is None or not for all ranks.
+        sampler: the loader's; nothing is compared if it is not for all ranks.
         state: the loader's, at the beginning of the epoch.
 
     Raises:
         RankMismatch: the states differ, or a rank did not begin the epoch within the store's time limit.
     """
-    if sampler is None or not (dist.is_available() and dist.is_initialized()):
+    if not (dist.is_available() and dist.is_initialized()):
         return
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     if num_ranks == 1 or (sampler.rank, sampler.num_replicas) != (rank, num_ranks):

@@ -7,6 +7,7 @@ may draw from them. A sampler of torch's draws only from torch's global generato
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import random
@@ -225,11 +226,5 @@ def _set_state(generator: Any, state: Any) -> None:
 
 
 def _new_like(generator: Any) -> Any:
-    """Return a new generator of the same class, to try a state on."""
-    if isinstance(generator, torch.Generator):
-        return torch.Generator(generator.device)
-    if isinstance(generator, np.random.Generator):
-        return np.random.Generator(type(generator.bit_generator)(0))
-    if isinstance(generator, np.random.RandomState):
-        return np.random.RandomState(type(generator._bit_generator)(0))
-    return random.Random(0)
+    """Return another generator of the same class, to try a state on."""
+    return random.Random(0) if generator is random else copy.deepcopy(generator)
