@@ -71,12 +71,6 @@ class InlineSource(Stage):
             self._note_given(failed=batch.error is not None)
             return batch
 
-    def drop(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
-
-    def close(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
-
     def _note_given(self, *, failed: bool) -> None:
         if observe.listener is not None:
             observe.listener.given(self, self.iteration, self._num_given, failed)

@@ -19,7 +19,7 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
-from ..sampling.epochs import KnownBatches, repeats_from
+from ..sampling.epochs import KnownBatches
 from ..sampling.samplers import as_integer, check_epoch
 from ..spec import Spec, spec_of
 from ..transforms.base import Transform
@@ -93,7 +93,7 @@ def replay(
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
-    keys = BatchKeys(seed=spec.sample_seed, ids_are_indices=spec.ids_are_indices, stride=1, length=repeats_from(shard))
+    keys = BatchKeys(spec, shard, base_seed=0)
     return _transformed(spec, index, sample, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from statistics import median
 from typing import Any
 
-from .blame import BlamedStep, Clock, blamed_steps, clock_of
+from .blame import BlamedStep, blamed_steps, clock_of
 from .formatting import percent, rank_name
 from .reader import read_trace
 from .ring import CACHE_HITS
@@ -53,19 +52,19 @@ def main_rank(trace: Trace, analysis: Analysis) -> Rank:
     return next(rank for rank in trace.ranks if about is not None and rank.process == about.process)
 
 
-@dataclass(slots=True)
 class _Blamed:
     """A rank with the blame for its stalls."""
 
-    rank: Rank
-    clock: Clock
-    steps: list[BlamedStep]
-    steady: list[BlamedStep]
+    def __init__(self, rank: Rank, warmup: int) -> None:
+        self.rank = rank
+        self.clock = clock_of(rank.steps)
+        self.steps = blamed_steps(rank, self.clock)
+        self.steady = [step for step in self.steps if step.step.number >= warmup]
 
 
 def analyze(trace: Trace, *, predict: bool = False) -> Analysis:
     """Analyze a recording, and with ``predict`` predict what changes would bring."""
-    blamed = [_blamed(rank, trace.warmup) for rank in trace.ranks]
+    blamed = [_Blamed(rank, trace.warmup) for rank in trace.ranks]
     late = _culprit(blamed)
     overhead = _overhead(trace)
     found = Analysis(
@@ -87,12 +86,6 @@ def analyze(trace: Trace, *, predict: bool = False) -> Analysis:
     return found
 
 
-def _blamed(rank: Rank, warmup: int) -> _Blamed:
-    clock = clock_of(rank.steps)
-    steps = blamed_steps(rank, clock)
-    return _Blamed(rank, clock, steps, [step for step in steps if step.step.number >= warmup])
-
-
 def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:
     rank, steady = one.rank, one.steady
     loader = main_loader(rank)
@@ -108,7 +101,9 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
     slowest = ", ".join(f"{sample.file or f'index {sample.index}'} ({sample.ms:.1f} ms)" for sample in slow[:3])
-    is_slow = (workers.slowest_over_median or 0.0) > UNUSUAL_WORKER
+    unusual = [f"slowest samples: {slowest}"] if slow else []
+    if (ratio := workers.slowest_over_median or 0.0) > UNUSUAL_WORKER:
+        unusual.insert(0, f"worker {workers.slowest} takes {ratio:.1f} times as long per sample as the median worker")
     facts = Facts(
         clock=one.clock,
         cores=rank.cores,
@@ -118,13 +113,7 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
         startup=_startup_of_epoch(rank, loader, total / number),
         hottest_stage=_hottest(workers.stages_ms),
-        slow_samples=f"slowest samples: {slowest}" if slow else None,
-        slow_worker=(
-            f"worker {workers.slowest} takes {workers.slowest_over_median:.1f} times as long per sample as the median "
-            "worker"
-            if is_slow
-            else None
-        ),
+        unusual=unusual,
         overhead=overhead,
         held_up_by=None if late in (None, one) else rank_name(late.rank),
         by_loader=_by_loader(rank, steady),
@@ -181,9 +170,6 @@ def _time_of(steps: Sequence[BlamedStep]) -> Span:
 
 def _begin(rank: Rank) -> int:
     return _asked(rank.steps[0]) if rank.steps else rank.begun
-
-
-# -- starts -----------------------------------------------------------------------------------------------------------
 
 
 def _asked(step: Step) -> int:

@@ -77,11 +77,7 @@ class Recording:
         return analysis_of(str(self.folder))
 
     def trace(self) -> Trace:
-        """Return what was recorded so far.
-
-        Raises:
-            TraceError: no loader was asked for a batch.
-        """
+        """Return what was recorded so far; raises as :meth:`analysis`."""
         return read_trace(str(self.folder))
 
 

@@ -25,7 +25,7 @@ from itertools import accumulate
 from typing import Literal
 
 from .trace import Batch, Rank, Sample, Span, Step, Task
-from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, gil_share, union
+from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, first_tasks, gil_share, union
 
 Clock = Literal["host", "device"]
 
@@ -194,14 +194,12 @@ class _Attribution:
         self._segments: dict[int, list[Segment]] = {}
         self._loader_of: dict[int, int] = {}
         of_worker: dict[tuple[int, int], list[Task]] = defaultdict(list)
-        first: dict[tuple[int, int], Task] = {}
         for batch in batches:
             for task in batch.tasks:
                 self._loader_of[id(task)] = batch.loader
                 of_worker[batch.loader, task.worker].append(task)
-                place = batch.iterator, task.worker
-                first[place] = min(first.get(place, task), task, key=lambda one: one.begun)
-        self._firsts = {id(task) for task in first.values()}
+        pairs = ((batch.iterator, task) for batch in batches for task in batch.tasks)
+        self._firsts = {id(task) for task in first_tasks(pairs)}
         self._workers = {key: WorkerTimes(tasks) for key, tasks in of_worker.items()}
         drawn = [(batch.drawn, batch.sampler_ns or 0) for batch in batches if batch.drawn is not None]
         self._drawn = sorted(drawn, key=lambda one: one[0].begun)
@@ -234,7 +232,6 @@ class _Attribution:
         return BlamedStep(step, total, stall, dict(+parts), held, unusual)
 
     def _follow(self, parts: Counter[str], step: Step, task: Task | None, begun: int, ended: int) -> None:
-        """Follow the batch of a step."""
         batch, at = step.batch, begun
         drawn, pinned = batch.drawn, batch.pinned
         if task is None:  # nothing is known of the work

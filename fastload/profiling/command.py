@@ -52,9 +52,6 @@ status:    0 compared; 1 one of them could not be read; 2 the command was not un
 """
 
 
-# -- fastload profile -------------------------------------------------------------------------------------------------
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``fastload profile`` to a parser."""
     parser.add_argument("--steps", type=_positive, default=200, metavar="N", help="end the script after N steps (200)")
@@ -172,9 +169,6 @@ def new_folder(stem: str) -> Path:
             Path(name).mkdir()
             return Path(name)
     raise AssertionError  # there is always another name
-
-
-# -- fastload report and compare --------------------------------------------------------------------------------------
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:

@@ -48,7 +48,6 @@ class RankComparison:
 
     name: str
     before: Cause | None
-    """The verdict; None without one."""
     after: Cause | None
     step_ms: tuple[Interval, Interval]
     """Before, after."""
@@ -61,7 +60,7 @@ class RankComparison:
     num_steps: tuple[int, int]
     """Steps after the warm-up."""
     thin: bool
-    """Whether there are too few steps to compare."""
+    """There are too few steps to compare."""
     changed: bool
     """Whether the time of a step differs: the interval of the difference excludes zero, and it is not small."""
 

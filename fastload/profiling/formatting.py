@@ -65,9 +65,6 @@ def cause_name(cause: Cause | None) -> str:
     return f"{cause.upper() if cause in ('cpu', 'gil') else cause}-bound"
 
 
-# -- text -------------------------------------------------------------------------------------------------------------
-
-
 def printable(text: str) -> str:
     """Return text from outside with control characters, direction marks and lone surrogates escaped.
 
@@ -92,9 +89,6 @@ def shortened(text: str, columns: int) -> str:
 def plural(number: int, noun: str) -> str:
     """Return a count with its noun."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-# -- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def ms(value: float | None) -> str:
@@ -131,9 +125,6 @@ def ms_interval(time: Interval) -> str:
 def times(ratio: float) -> str:
     """Return a ratio."""
     return f"{ratio:.2f}x"
-
-
-# -- facts of an analysis ---------------------------------------------------------------------------------------------
 
 
 def rank_name(rank: Rank | RankAnalysis) -> str:
@@ -198,9 +189,6 @@ def _known(say: Callable[[float], str], value: float | None, unit: str = "") -> 
 def ceiling_text(ceiling_ms: float) -> str:
     """Return the measured limit of the loop's speed."""
     return f"{ms(ceiling_ms)} ms a step with cached batches (measured)"
-
-
-# -- predictions ------------------------------------------------------------------------------------------------------
 
 
 def simulation_text(simulation: Simulation | None) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from .trace import Rank, Step, Task
+from .workers import first_tasks
 
 _READY_NS = 1_000_000
 """A main thread that is blocked for longer than this while it receives a batch came before the batch."""
@@ -164,13 +165,8 @@ def _transport(steps: Sequence[Step], next_task: dict[int, int]) -> tuple[float,
 
 def _first_tasks(steps: Sequence[Step]) -> list[Task]:
     """Return each worker's first task of each epoch, during which much is done for the first time."""
-    found: dict[tuple[int, int], Task] = {}
-    for step in steps:
-        for task in step.batch.tasks:
-            if task.dispatched is not None and task.worker >= 0:
-                place = step.iterator, task.worker
-                found[place] = min(found.get(place, task), task, key=lambda one: one.begun)
-    return list(found.values())
+    pairs = ((step.iterator, task) for step in steps for task in step.batch.tasks)
+    return first_tasks(pair for pair in pairs if pair[1].dispatched is not None and pair[1].worker >= 0)
 
 
 def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float) -> tuple[float, float, float]:

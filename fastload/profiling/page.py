@@ -132,7 +132,6 @@ def _text(words: object) -> str:
 
 
 def _sentence(words: str) -> str:
-    """Return words as an escaped sentence."""
     return _text(_capital(words) + ("" if words.endswith((".", "!", "?")) else "."))
 
 
@@ -145,7 +144,6 @@ def _section(title: str, *inside: str) -> str:
 
 
 def _facts(facts: Mapping[str, object], kind: str = "facts") -> str:
-    """Return names and values as a list."""
     items = (f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
     return f'<dl class="{kind}">{"".join(items)}</dl>'
 

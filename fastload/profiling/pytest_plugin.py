@@ -21,12 +21,13 @@ from typing import Any
 
 import pytest
 
-_MARKER = "fastload(max_stall_pct, warmup=0): fail a test whose loop waits for data longer than this share of its steps"
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
-    config.addinivalue_line("markers", _MARKER)
+    config.addinivalue_line(
+        "markers",
+        "fastload(max_stall_pct, warmup=0): fail a test whose loop waits for data longer than this share of its steps",
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -57,7 +58,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _arguments(*, max_stall_pct: float, warmup: int = 0) -> tuple[float, int]:
-    """Return the marker's arguments."""
     if not 0 <= max_stall_pct <= 100 or warmup < 0:
         raise ValueError
     return max_stall_pct, warmup

@@ -149,9 +149,6 @@ def _number(word: str | None) -> int | None:
     return int(word) if word is not None and word.isdigit() else None
 
 
-# -- what the recording itself costs ----------------------------------------------------------------------------------
-
-
 def measure_costs() -> dict[str, float]:
     """Return what the parts of a hook cost on this machine, in ns: a record with two times, a CPU clock, all clocks.
 

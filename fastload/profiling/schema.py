@@ -61,9 +61,7 @@ class Verdict:
     """None: no verdict, and ``sentence`` says why."""
     severity: Literal["none", "moderate", "severe"]
     sentence: str
-    """One line for the reader."""
     evidence: list[str]
-    """Numbers that support it, a line each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,7 +186,6 @@ class Fix:
     settings: Mapping[str, Any]
     """The same as settings of :mod:`~fastload.profiling.changes`."""
     step_ms: Interval
-    """Predicted."""
     speedup: float
     """Observed time of a step, divided by the predicted one."""
     then: str
@@ -287,10 +284,9 @@ class Analysis:
             if version != VERSION:
                 remedy = remedy if version < VERSION else "use a newer fastload"
                 raise ValueError(f"it has format version {version}, and this fastload reads {VERSION}")
-            made = _decoded(cls, value, "analysis")
+            made: Analysis = _decoded(cls, value, "analysis")
         except (ValueError, RecursionError) as error:
             raise TraceError(f"{where} cannot be read: {error}; {remedy}") from None
-        assert isinstance(made, cls)
         return made
 
 

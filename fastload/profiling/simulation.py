@@ -168,7 +168,7 @@ def simulate(workload: Workload, model: LoaderModel) -> SimulatedRun:
     result = SimulatedRun()
     for number in range(len(workload.epochs)):
         cores = Cores(model.cores, model.others)
-        _Epoch(cores, workload, number, model, result).run()
+        cores.run(cores.start(_Epoch(cores, workload, number, model, result).main()))
         result.elapsed_ns += cores.now
         result.cpu_ns += cores.spent
     return result
@@ -212,13 +212,10 @@ class _Epoch:
         self._parked_pinning: Thread | None = None
         self._mean_sample_ns = _mean_sample_ns(self._batches)
 
-    def run(self) -> None:
-        """Simulate it to the end of its loop."""
-        self._cores.run(self._cores.start(self._main()))
-
     # -- the main thread ----------------------------------------------------------------------------------------------
 
-    def _main(self) -> Program:
+    def main(self) -> Program:
+        """What the main thread does, to the end of its loop."""
         model, cores, result = self._model, self._cores, self._result
         me = cores.current
         before = 0.0

@@ -83,7 +83,6 @@ class Trials:
     rounds: Mapping[Choice, tuple[Round, ...]] = field(default_factory=dict)
     """With worker threads."""
     reasons: Mapping[Choice, str] = field(default_factory=dict)
-    """Why there is no result."""
     reason: str = _NOT_TRIED
     """Why there is no result for any other choice."""
 
@@ -110,7 +109,6 @@ class Trials:
         return sorted(one.threads for one in self.rounds if one._replace(threads=0) == choice)
 
     def _without_workers(self, before: Choice, after: Choice) -> tuple[float, float, float]:
-        """Return the ratio of the processor times of a batch, and its interval."""
         for choice in (before, after):
             if choice not in self.cpu_ns:
                 raise ConfigError(f"{choice}: {self.reasons.get(choice, self.reason)}")

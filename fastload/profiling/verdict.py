@@ -67,14 +67,12 @@ class Facts:
     part of the stalls."""
     hottest_stage: str | None
     """The stage that takes most time, as a line of evidence; the following fields, too, are such lines."""
-    slow_samples: str | None
-    slow_worker: str | None
+    unusual: Sequence[str]
+    """The slowest samples, and a slow worker."""
     held_up_by: str | None
     """Another rank that this one waits for."""
     by_loader: str | None = None
-    """Which of several loaders most is lost to."""
     overhead: float | None = None
-    """Share of the time that the recording took."""
 
     @property
     def is_crowded(self) -> bool:
@@ -263,7 +261,7 @@ class _Judgement:
         if cause == "head-of-line":
             held = sum(step.held_ns for step in self._steps) / whole
             found.append(f"a later batch was already complete during {percent(held)} of the stall")
-            found += [facts.slow_worker, facts.slow_samples]
+            found += facts.unusual
         if cause == "cpu":
             found.append(facts.hottest_stage)
         if cause in ("oversubscribed", "cpu"):

@@ -11,6 +11,7 @@ Settings are a mapping with keys of :data:`~.changes.SETTINGS`; a setting that i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -68,8 +69,7 @@ class WhatIf:
         self._is_shared = lost >= _SHARED
         self._models = _shared_models(workload, model) if self._is_shared else [model]
         """Models that reproduce the run: see :func:`_shared_models`."""
-        self._known: dict[LoaderModel, SimulatedRun] = {}
-        """Runs with an unchanged workload: fixes and the grid ask for many of them twice."""
+        self._run = functools.cache(functools.partial(simulate, workload))  # many runs are asked for twice
         self._of = loader_text(workload.loader) if len({step.loader for step in rank.steps}) > 1 else None
         reproduced_ns = self._step_ns({})
         reason = self._doubt(reproduced_ns, lost)
@@ -156,13 +156,8 @@ class WhatIf:
         """Simulate the run with settings, by each of the models; ``cost``: what samples cost, if another is assumed."""
         cost = sample_cost(self._workload, settings).value if cost is None else cost
         workload = changed_workload(self._workload, settings, cost)
-        models = [changed_model(model, settings) for model in self._models]
-        if workload is not self._workload:
-            return [simulate(workload, model) for model in models]
-        for model in models:
-            if model not in self._known:
-                self._known[model] = simulate(workload, model)
-        return [self._known[model] for model in models]
+        run = self._run if workload is self._workload else functools.partial(simulate, workload)
+        return [run(changed_model(model, settings)) for model in self._models]
 
     def _doubt(self, reproduced_ns: float, lost: float) -> str:
         """Return why predictions cannot be trusted; empty if they can."""
@@ -192,7 +187,6 @@ class WhatIf:
     # -- fixes --------------------------------------------------------------------------------------------------------
 
     def _assumptions(self, settings: Mapping[str, Any], model: LoaderModel, step: Interval) -> str:
-        """Return what the prediction assumes, in words."""
         found = ""
         before = self._models[0]
         workers = max(1, before.workers)
@@ -220,7 +214,6 @@ class WhatIf:
         return is_known or step.high * (1 + _WORTH) <= self.simulation.observed_ms
 
     def _title(self, settings: Mapping[str, Any]) -> str:
-        """Return settings in words."""
         before = self.settings
         return ", ".join(
             f"{name} {before[name]} -> {value}"
@@ -230,7 +223,6 @@ class WhatIf:
         )
 
     def _candidates(self) -> list[dict[str, Any]]:
-        """Return settings that may help."""
         before = self.settings
         workers, prefetch = before["num_workers"], before["prefetch_factor"]
         found: list[dict[str, Any]] = self._with_workers({})

@@ -122,9 +122,6 @@ def _check_workers(settings: dict[str, Any], before: dict[str, Any]) -> None:
             raise ConfigError(f"{name}={settings[name]} needs workers, and there are none; set --num-workers too")
 
 
-# -- running again ----------------------------------------------------------------------------------------------------
-
-
 def _check_rerun(settings: dict[str, Any], recorded: dict[str, Any]) -> None:
     """Require that a run can be repeated with settings without editing the script."""
     if recorded.get("within") or not recorded.get("command"):

@@ -57,15 +57,21 @@ def all_batches(rank: Rank) -> Iterable[Batch]:
     yield from rank.ahead
 
 
+def first_tasks(tasks: Iterable[tuple[int, Task]]) -> list[Task]:
+    """Return each worker's first task of each epoch, from pairs of epoch and task."""
+    found: dict[tuple[int, int], Task] = {}
+    for epoch, task in tasks:
+        place = epoch, task.worker
+        found[place] = min(found.get(place, task), task, key=lambda one: one.begun)
+    return list(found.values())
+
+
 def tasks_of(rank: Rank, loader: int, within: Span | None = None) -> list[Task]:
     """Return the tasks of a loader's workers, in the order of time; ``within``: those that overlap with it."""
     tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
     if within is not None:
         tasks = [task for task in tasks if task.ended > within.begun and task.begun < within.ended]
     return sorted(tasks, key=lambda task: task.begun)
-
-
-# -- waiting for the interpreter, and for cores -----------------------------------------------------------------------
 
 
 def gil_share(rank: Rank, loader: int) -> float:
@@ -109,9 +115,6 @@ def core_wait_share(rank: Rank, loader: int) -> float:
     known = [task for task in tasks_of(rank, loader) if task.cpu_ns is not None and task.runnable_ns is not None]
     waited = sum(task.runnable_ns or 0 for task in known)
     return waited / max(1, waited + sum(task.cpu_ns or 0 for task in known))
-
-
-# -- one worker over time ---------------------------------------------------------------------------------------------
 
 
 class WorkerTimes:
@@ -174,9 +177,6 @@ class UnusualTasks:
 
 def _without_run_queue(task: Task) -> int:
     return max(0, task.ns - (task.runnable_ns or 0))
-
-
-# -- all workers of a loader ------------------------------------------------------------------------------------------
 
 
 def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:

@@ -149,16 +149,23 @@ def test_an_event_that_cannot_be_recorded_is_told_of_and_no_error_of_the_scripts
     assert notes.signals == ["idle time of the device in some steps"]
 
 
-def test_before_the_script_uses_its_device_there_is_nothing_and_then_there_is() -> None:
+def test_a_device_without_events_that_measure_time_is_told_of_and_no_error_of_the_scripts() -> None:
     device = Device()
-    used = False
-    clock, notes = clock_of(device, lambda: device.make() if used else None)
+    works = False
+
+    def make() -> Event:
+        if not works:
+            raise RuntimeError("no timing")
+        return device.make()
+
+    clock, notes = clock_of(device, make)
     for batch in range(6):
-        used = batch >= 3
+        works = batch >= 3
         clock.wait_begins()
         clock.wait_ends(0, batch, 0, 0)
     clock.read()
     assert [(record.b, record.d < 0) for record in notes.records] == [(3, True), (4, False), (5, False)]
+    assert set(notes.signals) == {"idle time of the device in some steps"}
 
 
 def test_an_accelerator_that_the_script_has_not_set_up_is_left_alone() -> None:

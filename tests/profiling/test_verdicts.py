@@ -34,8 +34,7 @@ def facts_of(**values: Any) -> Facts:
         "probe_p50_ns": None,
         "startup": 0.0,
         "hottest_stage": None,
-        "slow_samples": None,
-        "slow_worker": None,
+        "unusual": [],
         "overhead": None,
         "held_up_by": None,
     }

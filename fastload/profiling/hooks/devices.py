@@ -45,11 +45,10 @@ class DeviceClock:
     """Measures a device's idle time around waits, by events.
 
     Args:
-        make: returns a new event with ``record()``, ``query()`` and ``elapsed_time(later)`` in milliseconds; None if
-            the device has no such events.
+        make: returns a new event with ``record()``, ``query()`` and ``elapsed_time(later)`` in milliseconds.
     """
 
-    def __init__(self, recorder: Recorder, make: Callable[[], Any | None]) -> None:
+    def __init__(self, recorder: Recorder, make: Callable[[], Any]) -> None:
         self._recorder = recorder
         self._make = make
         self._free: list[Any] = []
@@ -88,28 +87,13 @@ class DeviceClock:
         if len(self._pending) >= _MAX_PENDING:
             self._recorder.missing(_IN_SOME_STEPS, "its events were too far behind")
             return None
-        event = self._free.pop() if self._free else self._make()
-        if event is None:
-            return None
         try:
+            event = self._free.pop() if self._free else self._make()
             event.record()
         except Exception as error:  # such as while a graph is captured; not an error of the script
             self._recorder.missing(_IN_SOME_STEPS, f"an event could not be recorded: {error}")
             return None
         return event
-
-
-def event_maker(torch: Any, kind: str, recorder: Recorder) -> Callable[[], Any | None]:
-    """Return a function that makes events of a kind of device."""
-
-    def make() -> Any | None:
-        try:
-            return torch.Event(device=kind, enable_timing=True)
-        except Exception as error:  # a backend without timing events
-            recorder.missing("idle time of the device", f"{kind} has no events that measure time: {error}")
-            return None
-
-    return make
 
 
 def used_accelerator(torch: Any) -> str | None:

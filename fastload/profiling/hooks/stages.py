@@ -101,8 +101,6 @@ class StageHooks:
         if ring is not None and ended - begun >= _SHORT:
             ring.write(Kind.STAGE, self._recorder.name(name), 0, begun, ended, cpu - cpu_before)
 
-    # -- what is replaced ---------------------------------------------------------------------------------------------
-
     def patch_open(self) -> None:
         """Record the built-in ``open``."""
         self._replace(builtins, "open", "open")

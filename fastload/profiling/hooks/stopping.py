@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, NoReturn
 
 from ..recorder import in_children
@@ -100,7 +99,7 @@ class StepLimit:
         raise SystemExit(0)
 
 
-def _end(_: int, __: FrameType | None) -> None:
+def _end(*_: object) -> None:
     raise SystemExit(0)
 
 

@@ -57,7 +57,6 @@ class TorchHooks:
         replace(kind, "create_fetcher", self._create_fetcher, "samples and collation", takes=("dataset", "collate_fn"))
 
     def _patch_kinds(self, module: Any, shared: tuple[str, ...], with_workers: tuple[str, ...]) -> None:
-        """Patch iterators with workers."""
         replace_in, waits = self._patches.replace_in, self._waits
         ends = [getattr(module, name) for name in with_workers if hasattr(module, name)]
         kinds = [*(getattr(module, name) for name in shared if hasattr(module, name)), *ends]
@@ -98,7 +97,6 @@ class TorchHooks:
 
     @hook
     def _next_index(self, function: Any, iterator: Any) -> Any:
-        """Ask the sampler."""
         thread = self._session.thread
         thread.num_samples = 0
         begun = _now()
@@ -116,7 +114,6 @@ class TorchHooks:
 
     @hook
     def _put_index(self, function: Any, iterator: Any) -> None:
-        """Send a task to a worker, if there is one left."""
         thread = self._session.thread
         batch = iterator._send_idx
         begun = _now()
@@ -133,7 +130,6 @@ class TorchHooks:
 
     @hook
     def _get_data(self, function: Any, iterator: Any, *arguments: Any, **named: Any) -> Any:
-        """Read a result, if there is one."""
         begun = _now()
         answer = function(iterator, *arguments, **named)
         success, data = answer
@@ -160,7 +156,6 @@ class TorchHooks:
 
     @hook
     def _pin_loop(self, function: Any, in_queue: Any, out_queue: Any, *rest: Any) -> None:
-        """What the pinning thread runs."""
         recorder, session = self._recorder, self._session
         begun = 0
 
@@ -180,7 +175,6 @@ class TorchHooks:
 
     @hook
     def _create_fetcher(self, function: Any, *arguments: Any, **named: Any) -> Any:
-        """Make what fetches samples and collates them."""
         fetcher, recorder = function(*arguments, **named), self._recorder
         if not callable(getattr(type(fetcher), "fetch", None)):
             recorder.missing("samples and collation", f"there is no {type(fetcher).__name__}.fetch")

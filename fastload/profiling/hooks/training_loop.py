@@ -6,6 +6,7 @@ are threads, because nothing else holds the GIL for long.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from ...base.at_exit import close_at_exit
 from ..clocks import RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
 from ..ring import Kind
-from .devices import CopyHooks, DeviceClock, event_maker, used_accelerator
+from .devices import CopyHooks, DeviceClock, used_accelerator
 from .patching import hook
 from .session import Session, delivered_batch, epoch_of
 from .stopping import StepLimit
@@ -148,7 +149,7 @@ class WaitHooks:
         """Measure the device as soon as the script uses one."""
         torch, recorder = sys.modules["torch"], self._session.recorder
         if (kind := used_accelerator(torch)) is not None:
-            self._device = DeviceClock(recorder, event_maker(torch, kind, recorder))
+            self._device = DeviceClock(recorder, functools.partial(torch.Event, device=kind, enable_timing=True))
             self._copies.patch_tensor(torch.Tensor)
         return self._device
 
