@@ -123,7 +123,7 @@ class InlineSource(Stage):
         Raises:
             DatasetError: they are too many.
         """
-        failures = self._fetcher.failures
+        failures = self._fetcher.samples.failures
         if failures and self._work.failures is not None:
             self._work.failures.note(failures)
         return [failure.row for failure in failures if failure.substitute is None]
@@ -141,6 +141,6 @@ class InlineSource(Stage):
                 watch.end(self.iteration, self._num_given, 0)
             self._libraries.release()
             self._seeder.give_back()
-            decoded = self._fetcher.decoded()
+            decoded = self._fetcher.samples.decoded()
             if decoded:
                 self._counts.count_decoded(decoded)

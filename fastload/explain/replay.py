@@ -85,11 +85,11 @@ def replay(
     fetcher = Fetcher(job, 0, "", libraries)
     with preserved_global_generators(), libraries.adopted():
         if known is None or not by_batch:
-            sample = _own(fetcher, fetcher.load([index], epoch, position), 0)
+            sample = _own(fetcher, fetcher.samples.load([index], epoch, position), 0)
         else:  # such a dataset loads a batch at once, and is seeded for all of it
             positions = _batch_around(known, position)
             indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
-            samples = fetcher.load(indices, epoch, int(positions[0]))
+            samples = fetcher.samples.load(indices, epoch, int(positions[0]))
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
@@ -118,7 +118,7 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
     Raises:
         DatasetError: it was left out.
     """
-    left_out = [failure for failure in fetcher.failures if failure.substitute is None]
+    left_out = [failure for failure in fetcher.samples.failures if failure.substitute is None]
     for failure in left_out:
         if failure.row == row:
             raise DatasetError(
