@@ -278,7 +278,7 @@ class Batch:
 
 
 class Stage(Protocol):
-    """Gives batches in order. Used by one thread."""
+    """Gives batches in order. Used by one thread. Inherit drop() and close() where they have nothing to do."""
 
     def next(self, wait: bool = True) -> Batch:
         """Return the next batch, or the error in its place.
@@ -296,9 +296,11 @@ class Stage(Protocol):
 
     def drop(self) -> None:
         """Drop what is under way, before the source begins another epoch."""
+        return
 
     def close(self) -> None:
         """Drop what is under way, and end threads of this stage."""
+        return
 
 
 @dataclass(slots=True, kw_only=True)

@@ -35,21 +35,16 @@ def users_frame() -> FrameType | None:
     return outside
 
 
-def warn_at_users_line(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn as :func:`warnings.warn` does, at the line of the user's code.
-
-    Args:
-        message: the warning.
-        category: of the warning.
-    """
+def warn_at_users_line(message: str) -> None:
+    """Warn as :func:`warnings.warn` does, at the line of the user's code."""
     frame = users_frame()
     if frame is None:  # in a thread of fastload
-        warnings.warn(message, category, stacklevel=2)
+        warnings.warn(message, stacklevel=2)
         return
     there = frame.f_globals
     warnings.warn_explicit(
         message,
-        category,
+        UserWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
         module=there.get("__name__"),

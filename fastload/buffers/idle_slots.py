@@ -28,10 +28,9 @@ class IdleSlots:
         return pool
 
     def put(self, pool: SlotPool, owner: Any) -> None:
-        """Keep slots, if they were ended so that they can be used again."""
-        if pool.is_idle:
-            self.close()
-            self._pool, self._owner = pool, owner
+        """Keep slots."""
+        self.close()
+        self._pool, self._owner = pool, owner
 
     def close(self) -> None:
         """Unlock them."""

@@ -28,7 +28,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -36,25 +36,7 @@ import torch
 _PORTABLE = 1
 
 
-class Pages(Protocol):
-    """What locks pages. :class:`CudaPages` is the real one."""
-
-    def register(self, address: int, num_bytes: int) -> None:
-        """Lock the pages of a mapping. May wait for the device.
-
-        Raises:
-            RuntimeError: the system does not let it.
-        """
-
-    def unregister(self, address: int) -> None:
-        """Unlock what was locked from this address on. Any thread; may wait for the device.
-
-        Raises:
-            RuntimeError: the system does not let it.
-        """
-
-
-class CudaPages(Pages):
+class Pages:
     """Pages locked by CUDA's runtime, or by ROCm's.
 
     Args:
@@ -65,9 +47,21 @@ class CudaPages(Pages):
         self._device = device
 
     def register(self, address: int, num_bytes: int) -> None:
+        """Lock the pages of a mapping. May wait for the device.
+
+        Raises:
+            RuntimeError: the system refuses, or the device is not one of CUDA.
+        """
+        if self._device.type != "cuda":
+            raise RuntimeError(f"torch page-locks memory of others for CUDA alone, not for {self._device.type}")
         self._call("cudaHostRegister", address, num_bytes, _PORTABLE)
 
     def unregister(self, address: int) -> None:
+        """Unlock what was locked from this address on. Any thread; may wait for the device.
+
+        Raises:
+            RuntimeError: the system refuses.
+        """
         self._call("cudaHostUnregister", address)
 
     def _call(self, name: str, *arguments: int) -> None:
@@ -85,24 +79,9 @@ class CudaPages(Pages):
             raise RuntimeError(f"{name} failed: {cudart.cudaGetErrorString(code)} ({int(code)})")
 
 
-class NoPages(Pages):
-    """A device for which torch locks no memory that it has not allocated."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def register(self, address: int, num_bytes: int) -> None:
-        raise RuntimeError(f"torch page-locks memory of others for CUDA alone, not for {self._device.type}")
-
-    def unregister(self, address: int) -> None:
-        """See :class:`Pages`."""
-
-
 def pages_of(device: torch.device) -> Pages | None:
     """Return what locks pages for a device; None for the CPU, to which nothing is copied."""
-    if device.type == "cpu":
-        return None
-    return CudaPages(device) if device.type == "cuda" else NoPages(device)
+    return None if device.type == "cpu" else Pages(device)
 
 
 def page_lock_for(device: torch.device) -> PageLock | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,9 +46,6 @@ class PrivateMemory(Memory):
         self._buffers.pop(slot, None)
 
     forget = discard
-
-    def clear(self, slots: Iterable[int]) -> None:
-        """See :class:`.slots.Memory`. There is nothing."""
 
     def close(self) -> None:
         self._buffers.clear()

@@ -162,6 +162,7 @@ class Memory(Protocol):
 
     def clear(self, slots: Iterable[int]) -> None:
         """Give back what ended workers have left beside the batches: of the pool's own, and in slots in flight."""
+        return
 
     def close(self) -> None:
         """Let go of everything. What the user holds stays valid."""

@@ -16,26 +16,22 @@ from ..work import Batch, Shard
 
 
 class BatchKeys:
-    """Makes the draws of batches.
+    """Makes the draws of an epoch's batches.
 
     Args:
-        seed: the loader's, or its base seed.
-        ids_are_indices: the id of a sample is its index in the dataset; otherwise its position.
-        stride: distance between the positions of two samples of a batch.
-        length: positions from this one on are repeats; 0: there are no repeats.
-        auto_collation: a batch has one index for each sample; otherwise one for the batch.
+        spec: how the loader is served.
+        shard: of the epoch's order.
+        base_seed: of the iteration; used where the loader has no seed.
     """
 
-    def __init__(
-        self, *, seed: int, ids_are_indices: bool, stride: int, length: int, auto_collation: bool = True
-    ) -> None:
-        self._auto_collation = auto_collation
-        self._seed = seed
-        self._ids_are_indices = ids_are_indices
-        self._stride = stride
-        self._length = length
+    def __init__(self, spec: Spec, shard: Shard, base_seed: int) -> None:
+        self._seed = base_seed if spec.sample_seed is None else spec.sample_seed
+        self._auto_collation = spec.auto_collation
+        self._ids_are_indices = spec.ids_are_indices
+        self._stride = shard.stride
+        self._length = repeats_from(shard)
         self._key: tuple[int, bytes] | None = None
-        self._of_all_epochs = Keys(seed, 0, ALL_EPOCHS).key(0)
+        self._of_all_epochs = Keys(self._seed, 0, ALL_EPOCHS).key(0)
 
     def draws(self, batch: Batch) -> Draws:
         """Return the draws of a batch."""
@@ -57,14 +53,3 @@ class BatchKeys:
             return Draws(key, positions)
         repeats = positions // self._length if self._length else None
         return Draws(key, ids[places] if batch.left_out else ids, repeats, epochs=epochs)
-
-
-def batch_keys(spec: Spec, shard: Shard, base_seed: int) -> BatchKeys:
-    """Return what names the samples of an epoch's batches for the batched transforms."""
-    return BatchKeys(
-        seed=base_seed if spec.sample_seed is None else spec.sample_seed,
-        auto_collation=spec.auto_collation,
-        ids_are_indices=spec.ids_are_indices,
-        stride=shard.stride,
-        length=repeats_from(shard),
-    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from .. import observe
 from ..base import compat
 from ..base.memory import free_on, in_words
-from ..base.nesting import Key, leaves_of, map_leaves, paths_of
+from ..base.nesting import Key, leaves_of, map_leaves
 from ..errors import ConfigError
 from .streams import keep_in_children
 
@@ -44,14 +45,14 @@ class TensorColumn:
     """A tensor for each sample, all of one shape and dtype.
 
     Args:
-        values: [N, ...], on any device; [N, H, W, C] for ``turned``.
-        turned: batches are [B, C, H, W] that lie NHWC in memory, as the values do.
+        values: [N, ...], on any device; [N, H, W, C] for ``channels_last``.
+        channels_last: batches are [B, C, H, W] that lie NHWC in memory, as the values do.
         pinned: batches are made in page-locked memory, on their way to a device.
     """
 
-    def __init__(self, values: Tensor, *, turned: bool = False, pinned: bool = False) -> None:
+    def __init__(self, values: Tensor, *, channels_last: bool = False, pinned: bool = False) -> None:
         self.values = values
-        self._turned = turned
+        self._channels_last = channels_last
         self._pinned = pinned
         self.on_host = values.device.type == "cpu"
 
@@ -63,7 +64,7 @@ class TensorColumn:
             taken = torch.index_select(self.values, 0, rows, out=place)
         else:
             taken = self.values.index_select(0, rows)
-        return taken.permute(0, 3, 1, 2) if self._turned else taken
+        return taken.permute(0, 3, 1, 2) if self._channels_last else taken
 
     def put(self, start: int, leaf: Any) -> None:
         """Store the rows of a batch.
@@ -73,8 +74,8 @@ class TensorColumn:
         """
         if not isinstance(leaf, Tensor):
             raise ValueError("strings, and no tensor")
-        if self._turned:
-            leaf = _turned(leaf)
+        if self._channels_last:
+            leaf = _in_nhwc(leaf)
         place = self.values[start : start + len(leaf)]
         if place.shape != leaf.shape or place.dtype != leaf.dtype:  # else it would be broadcast and converted
             raise ValueError(f"{tuple(leaf.shape[1:])} of {leaf.dtype}, not {tuple(place.shape[1:])} of {place.dtype}")
@@ -118,15 +119,6 @@ class ListColumn:
     def num_bytes(self) -> int:
         """Memory that it takes."""
         return sum(sys.getsizeof(value) for value in self._values)
-
-
-class _Place(NamedTuple):
-    """Stands for a column in the nesting of a batch."""
-
-    column: int
-
-    def to(self, *_: Any) -> _Place:  # what has it is a leaf, for nesting.py
-        return self
 
 
 class Columns:
@@ -174,11 +166,34 @@ class Columns:
     def batch(self, rows: Tensor, host_leaves: dict[int, Any]) -> Any:
         """Return a batch: its leaves from the host, and the others gathered by rows, [B], int64, on the device."""
 
-        def leaf(place: _Place) -> Any:
-            column = place.column
+        def leaf(column: int) -> Any:
             return host_leaves[column] if column in host_leaves else self._columns[column].take(rows)
 
-        return map_leaves(self._nesting, leaf)
+        return map_leaves(self._nesting, leaf, is_leaf=lambda value: type(value) is int)
+
+    def gathering(self, watch: observe.Watch | None) -> Callable[..., Any]:
+        """Return :meth:`batch`, timed where somebody listens."""
+        return self.batch if watch is None else watch.collate(self.batch)
+
+    def transform(self, then: Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any]:
+        """Return the transform of a :class:`.moving.Mover` that gathers batches where the columns are.
+
+        Its draws are those of the batch, its leaves from the host, and what times it. None in place of the leaves: the
+        batch was gathered before, on the host.
+
+        Args:
+            then: the batch transform, a function of (batch, draws); None: there is none.
+        """
+
+        def gathered(batch: Any, draws: Any) -> Any:
+            own, host_leaves, watch = draws
+            if host_leaves is not None:
+                batch = self.gathering(watch)(batch, host_leaves)
+            if then is None:
+                return batch
+            return (then if watch is None else watch.transform("batch_transform", then))(batch, own)
+
+        return gathered
 
     def put(self, start: int, batch: Any) -> int:
         """Store a batch; return its number of samples.
@@ -223,19 +238,6 @@ class Place:
         self._kept = tuple(str(key) for key in keep_on_host)
         self._channels_last = channels_last
         self._pinned = pinned
-
-    def check_parts(self, batch: Any) -> None:
-        """Check that a batch has the parts that stay on the host.
-
-        Raises:
-            ConfigError: it has not.
-        """
-        paths = set(paths_of(batch))
-        if missing := set(self._kept) - paths:
-            raise ConfigError(
-                f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
-                f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
-            )
 
     def check_room(self, num_bytes: int, num_samples: int, *, chosen: bool) -> None:
         """Check that there is room for a dataset.
@@ -282,7 +284,7 @@ class Place:
                 continue
             if type(leaf) is not Tensor or leaf.layout is not torch.strided:
                 raise ConfigError(_not_kept(path, f"{type(leaf).__name__}, {leaf.layout}"))
-            shape = (_turned(leaf) if self._turns(leaf, path) else leaf).shape[1:]
+            shape = (_in_nhwc(leaf) if self._is_channels_last(leaf, path) else leaf).shape[1:]
             with self._room():
                 values = torch.empty((length, *shape), dtype=leaf.dtype, device=self._device_at(path))
             columns.append(self._column(values, leaf, path))
@@ -299,8 +301,8 @@ class Place:
             path = str(number)
             with self._room():
                 values = tensor.to(self._device_at(path))
-                if self._turns(tensor, path):
-                    values = _turned(values).contiguous()
+                if self._is_channels_last(tensor, path):
+                    values = _in_nhwc(values).contiguous()
             columns.append(self._column(values, tensor, path))
         paths = [str(number) for number in range(len(tensors))]
         return Columns(_nesting_of(list(tensors)), columns, paths, len(tensors[0]), self.device)
@@ -311,9 +313,9 @@ class Place:
         for number, tensor in enumerate(tensors):
             path = str(number)
             there = tensor.device == self._device_at(path)
-            turned = self._turns(tensor, path) and not _turned(tensor).is_contiguous()
+            laid_out = self._is_channels_last(tensor, path) and not _in_nhwc(tensor).is_contiguous()
             # A copy in the place's own layout follows the one to its device.
-            total += (int(not there) + int(turned)) * tensor.numel() * tensor.element_size()
+            total += (int(not there) + int(laid_out)) * tensor.numel() * tensor.element_size()
         return total
 
     @contextmanager
@@ -324,9 +326,11 @@ class Place:
             raise TooLarge(f"there is no room {self.words}: {str(error).splitlines()[0]}") from error
 
     def _column(self, values: Tensor, leaf: Tensor, path: str) -> TensorColumn:
-        return TensorColumn(values, turned=self._turns(leaf, path), pinned=self._pinned and not self._is_kept(path))
+        return TensorColumn(
+            values, channels_last=self._is_channels_last(leaf, path), pinned=self._pinned and not self._is_kept(path)
+        )
 
-    def _turns(self, leaf: Tensor, path: str) -> bool:
+    def _is_channels_last(self, leaf: Tensor, path: str) -> bool:
         return self._channels_last and leaf.ndim == 4 and not self._is_kept(path)
 
     def _device_at(self, path: str) -> torch.device:
@@ -448,13 +452,13 @@ def _is_leaf(value: Any) -> bool:
     return type(value) in (list, tuple) and bool(value) and all(isinstance(part, (str, bytes)) for part in value)
 
 
-def _turned(images: Tensor) -> Tensor:
+def _in_nhwc(images: Tensor) -> Tensor:
     return images.permute(0, 2, 3, 1)
 
 
 def _nesting_of(batch: Any) -> Any:
     numbers = itertools.count()
-    return map_leaves(batch, lambda _: _Place(next(numbers)), is_leaf=_is_leaf)
+    return map_leaves(batch, lambda _: next(numbers), is_leaf=_is_leaf)
 
 
 def _size_of(batch: Any) -> int:

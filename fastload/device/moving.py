@@ -30,17 +30,31 @@ from torch import Tensor
 
 from ..base.nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
 from ..errors import ConfigError, DatasetError
-from .streams import Event, Streams, keep_in_children
+from .streams import Streams, keep_in_children
 
 
 class Moved(NamedTuple):
     """A batch on its way to a device."""
 
     made: Any
-    copied: Event | None = None
+    copied: torch.Event | None = None
     """Behind its copy; None: there are no streams."""
-    event: Event | None = None
+    event: torch.Event | None = None
     """Behind its transform."""
+
+
+def check_kept(batch: Any, keep_on_host: Collection[Key]) -> None:
+    """Check that a batch has the parts that stay on the host.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    paths = set(paths_of(batch))
+    if missing := {str(key) for key in keep_on_host} - paths:
+        raise ConfigError(
+            f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
+            f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
+        )
 
 
 class Mover:
@@ -132,7 +146,8 @@ class Mover:
 
     def _move(self, batch: Any, draws: Any, borrowed: bool) -> Moved:
         if not self._checked:
-            self._check_paths(batch)
+            check_kept(batch, self._kept)
+            self._checked = True
         if borrowed:
             batch = copied_but_tensors(batch, self._kept)
         # Objects are moved on the compute stream: which tensors they hold, to be recorded, is not known.
@@ -166,18 +181,9 @@ class Mover:
         map_leaves(batch, note, self._kept)
         return found
 
-    def mark(self) -> Event | None:
+    def mark(self) -> torch.Event | None:
         """Return an event behind all copies that were begun so far; None where there are no streams."""
         return None if self.streams is None else self.streams.mark_copies()
-
-    def _check_paths(self, batch: Any) -> None:
-        paths = set(paths_of(batch))
-        if missing := self._kept - paths:
-            raise ConfigError(
-                f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
-                f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
-            )
-        self._checked = True
 
     def _made(self, batch: Any, draws: Any) -> Any:
         made = batch
@@ -232,7 +238,7 @@ class Backlog:
         self._streams = streams
         self._given_to: Any = None
         """The stream that has the batch handed out last; None: the user has asked for another one since."""
-        self._events: deque[Event] = deque()
+        self._events: deque[torch.Event] = deque()
         self._begins = True
 
     def begin(self) -> Backlog:

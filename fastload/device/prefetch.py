@@ -31,10 +31,10 @@ from ..sampling.samplers import as_integer
 from ..spec import Spec
 from ..transforms.batches import in_turn, on_batches
 from ..work import Batch, Shard, Stage
-from .batch_keys import batch_keys
+from .batch_keys import BatchKeys
 from .columns import check_can_reside
 from .moving import Backlog, Mover
-from .streams import Event, device_of, device_or_cpu, keep_in_children, streams_of
+from .streams import device_of, device_or_cpu, keep_in_children, streams_of
 
 if TYPE_CHECKING:
     from ..transforms.base import Transform
@@ -62,7 +62,7 @@ class DeviceAhead:
         """Batches that were copied and are not consumed. See NOTE [Back-pressure]."""
         self._ready: deque[Batch | None] = deque()
         """None: there are no more."""
-        self._host: deque[tuple[Event, Any]] = deque()
+        self._host: deque[tuple[torch.Event, Any]] = deque()
         self._unmoved: Batch | None = None
         self._begun = False
         self._ended = False
@@ -157,7 +157,7 @@ class DeviceAhead:
         assert self._backlog is not None
         self._backlog.make_room(self._most_on_device - len(self._ready))
 
-    def _hold(self, event: Event | None, batch: Any) -> None:
+    def _hold(self, event: torch.Event | None, batch: Any) -> None:
         if event is not None:
             self._host.append((event, batch))
 
@@ -236,8 +236,8 @@ class _Iteration:
         self._ahead.close()
 
 
-class _Plain:
-    """An iterator as a :class:`.work.Stage`."""
+class _Plain(Stage):
+    """An iterator as a stage."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
@@ -249,12 +249,6 @@ class _Plain:
             raise
         except Exception as error:
             return Batch(error=error)
-
-    def drop(self) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing is under way."""
 
 
 def device_stage(
@@ -270,7 +264,7 @@ def device_stage(
         shard: of the epoch's order.
         base_seed: of the iteration.
     """
-    keys = batch_keys(spec, shard, base_seed)
+    keys = BatchKeys(spec, shard, base_seed)
     return DeviceAhead(source, mover_of(spec, runtime, tail=tail), spec.prefetch_to_device, keys.draws)
 
 
@@ -279,7 +273,6 @@ def mover_of(
     runtime: Any,
     *,
     columns: Columns | None = None,
-    gather: Callable[..., Any] | None = None,
     tail: Transform | None = None,
 ) -> Mover:
     """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
@@ -288,7 +281,6 @@ def mover_of(
         spec: how the loader is served.
         runtime: keeps it.
         columns: resident data that batches are gathered from.
-        gather: makes the transform that gathers them, from them and from the transform after that.
         tail: what is done before the batch transform, for a fused dataset.
     """
     num_buffers = spec.prefetch_to_device + 2 if spec.fixed_buffers else 0
@@ -300,8 +292,8 @@ def mover_of(
         transform = in_turn([on_batches(one) for one in transforms if one is not None])
         there = columns is not None and columns.device == device
         streams = streams_of(device)
-        if columns is not None and gather is not None:
-            transform = gather(columns, transform)
+        if columns is not None:
+            transform = columns.transform(transform)
             if streams is not None:
                 for tensor in filter(streams.holds, columns.tensors()):
                     streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,64 +22,10 @@ from torch import Tensor
 from ..errors import ConfigError
 
 
-class Event(Protocol):
-    """Behind the work that a stream had been given when it was recorded."""
+class Streams:
+    """The streams of a device that works asynchronously.
 
-    def query(self) -> bool:
-        """Return whether that work is done. Never blocks."""
-
-    def synchronize(self) -> None:
-        """Block until it is done."""
-
-
-class Streams(Protocol):
-    """What is asked of a device that works asynchronously. :class:`DeviceStreams` is the real one.
-
-    There are two streams of its own, for copies and for transforms, and the user's current one, called compute stream.
-    """
-
-    def holds(self, leaf: Tensor) -> bool:
-        """Return whether a tensor is on the device."""
-
-    def compute_stream(self) -> Any:
-        """Return the user's current stream, to be compared."""
-
-    def copying(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which work goes to the copy stream."""
-
-    def transforming(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which work goes to the transform stream."""
-
-    def to_device(self, leaf: Tensor) -> Tensor:
-        """Return a copy on the device, made on the current stream. Does not block."""
-
-    def copy_into(self, place: Tensor, leaf: Tensor) -> None:
-        """Copy within the device, on the current stream."""
-
-    def mark_copies(self) -> Event:
-        """Return an event behind the work of the copy stream so far."""
-
-    def mark_transforms(self) -> Event:
-        """Return an event behind the work of the transform stream so far."""
-
-    def mark_compute(self, stream: Any = None) -> Event:
-        """Return an event behind the work so far of the compute stream, or of one that was it before."""
-
-    def transforms_wait(self, event: Any) -> None:
-        """Let the transform stream wait for an event."""
-
-    def compute_waits(self, event: Any) -> None:
-        """Let the compute stream wait for an event."""
-
-    def used_by_transforms(self, leaf: Tensor) -> None:
-        """Tell the allocator that the transform stream reads a tensor of another stream."""
-
-    def used_by_compute(self, leaf: Tensor) -> None:
-        """Tell the allocator that the compute stream reads a tensor of another stream."""
-
-
-class DeviceStreams(Streams):
-    """The streams of a real device: two of its own, made once; the compute stream is the user's current one.
+    Two are made here, once: for copies and for transforms. The compute stream is the user's current one.
 
     Args:
         device: with an index.
@@ -94,21 +40,28 @@ class DeviceStreams(Streams):
         self._sleeping = {"blocking": True} if device.type == "cuda" else {}
 
     def holds(self, leaf: Tensor) -> bool:
+        """Return whether a tensor is on the device."""
         return leaf.device == self.device
 
     def compute_stream(self) -> Any:
+        """Return the user's current stream, to be compared."""
         return self._module.current_stream(self.device)
 
     def copying(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which work goes to the copy stream."""
         context: contextlib.AbstractContextManager[Any] = self._module.stream(self._copies)
         return context
 
     def transforming(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which work goes to the transform stream."""
         context: contextlib.AbstractContextManager[Any] = self._module.stream(self._transforms)
         return context
 
     def to_device(self, leaf: Tensor) -> Tensor:
-        """See :class:`Streams`. What is not page-locked goes through page-locked memory of torch's allocator."""
+        """Return a copy on the device, made on the current stream. Does not block.
+
+        What is not page-locked is copied through page-locked memory of torch's allocator.
+        """
         if leaf.device.type == "cpu" and leaf.layout is torch.strided:
             if not (leaf.ndim == 4 and leaf.is_contiguous(memory_format=torch.channels_last)):
                 leaf = leaf.contiguous()  # else the copy would make it so, in memory that it waits for
@@ -117,34 +70,42 @@ class DeviceStreams(Streams):
         return leaf.to(self.device, non_blocking=True)
 
     def copy_into(self, place: Tensor, leaf: Tensor) -> None:
+        """Copy within the device, on the current stream."""
         place.copy_(leaf, non_blocking=True)
 
-    def mark_copies(self) -> Event:
+    def mark_copies(self) -> torch.Event:
+        """Return an event behind the work of the copy stream so far."""
         return self._mark(self._copies)
 
-    def mark_transforms(self) -> Event:
+    def mark_transforms(self) -> torch.Event:
+        """Return an event behind the work of the transform stream so far."""
         return self._mark(self._transforms)
 
-    def mark_compute(self, stream: Any = None) -> Event:
+    def mark_compute(self, stream: Any = None) -> torch.Event:
+        """Return an event behind the work so far of the compute stream, or of one that was it before."""
         return self._mark(self.compute_stream() if stream is None else stream)
 
-    def _mark(self, stream: Any) -> Event:
+    def _mark(self, stream: Any) -> torch.Event:
         event = self._module.Event(**self._sleeping)
         event.record(stream)
-        marked: Event = event
+        marked: torch.Event = event
         return marked
 
     def transforms_wait(self, event: Any) -> None:
+        """Let the transform stream wait for an event."""
         self._transforms.wait_event(event)
 
     def compute_waits(self, event: Any) -> None:
+        """Let the compute stream wait for an event."""
         self.compute_stream().wait_event(event)
 
     def used_by_transforms(self, leaf: Tensor) -> None:
+        """Tell the allocator that the transform stream reads a tensor of another stream."""
         for part in _strided_parts(leaf):
             part.record_stream(self._transforms)
 
     def used_by_compute(self, leaf: Tensor) -> None:
+        """Tell the allocator that the compute stream reads a tensor of another stream."""
         for part in _strided_parts(leaf):
             part.record_stream(self.compute_stream())
 
@@ -162,14 +123,14 @@ def _strided_parts(leaf: Tensor) -> list[Tensor]:
     return [leaf]
 
 
-def streams_of(device: torch.device) -> DeviceStreams | None:
+def streams_of(device: torch.device) -> Streams | None:
     """Return the streams of a device; None for the CPU, and for devices that have none."""
     if device.type == "cpu":
         return None
     module = torch.get_device_module(device)
     if not all(hasattr(module, name) for name in ("Stream", "Event", "stream", "current_stream")):
         return None
-    return DeviceStreams(device)
+    return Streams(device)
 
 
 _holders: weakref.WeakSet[Any] = weakref.WeakSet()

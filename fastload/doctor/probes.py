@@ -196,9 +196,9 @@ def page_locking() -> Iterator[Finding]:
         return
     import numpy as np
 
-    from ..buffers.page_lock import CudaPages
+    from ..buffers.page_lock import Pages
 
-    pages = CudaPages(torch.device("cuda", torch.cuda.current_device()))
+    pages = Pages(torch.device("cuda", torch.cuda.current_device()))
     held = mmap.mmap(-1, 1 << 20)
     address = np.frombuffer(held, dtype=np.uint8).ctypes.data
     try:

@@ -190,12 +190,6 @@ class Delivery(Stage):
             if batch is not None:
                 return batch
 
-    def drop(self) -> None:
-        """See :class:`~fastload.work.Stage`. :meth:`begin` does it."""
-
-    def close(self) -> None:
-        """See :class:`~fastload.work.Stage`. The pool is closed by its owner."""
-
     def _give(self, batch_id: int) -> Batch | None:
         """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""
         epoch = self._epoch

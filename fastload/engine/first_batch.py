@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..device.batch_keys import BatchKeys, batch_keys
+from ..device.batch_keys import BatchKeys
 from ..errors import ConfigError
 from ..keys.preserving import preserved_global_generators
 from ..sampling.epochs import Epochs, epoch_owner
@@ -55,5 +55,5 @@ def batch_on_host(loader: Any, epochs: Epochs) -> tuple[Any, Callable[[int], Dra
     finally:
         if owner is not None:
             owner.epoch = epoch
-    keys: BatchKeys = batch_keys(spec, iteration.source.shard, iteration.base_seed)
+    keys = BatchKeys(spec, iteration.source.shard, iteration.base_seed)
     return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))

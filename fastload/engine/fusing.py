@@ -8,6 +8,7 @@ the user names: the samples are the same.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +138,7 @@ def fused_of(spec: Spec, runtime: Any, seed: int, *, split: bool = True) -> tupl
     from ..fusion import FusedDataset
 
     if tail is not None:
-        known = runtime.tail
-        if known is None or known[0] != plan.tails:
-            runtime.tail = known = plan.tails, tail
-        tail = known[1]
+        tail = _kept(runtime, plan.tails, lambda: tail)
     return FusedDataset(spec.dataset, plan, seed, **_makers(spec.decoder)), tail
 
 
@@ -149,20 +147,21 @@ def _decoded_there(spec: Spec, runtime: Any, plan: Plan, tail: FusedTail | None,
     from ..fusion.encoded import DeviceDecoding, EncodedDataset
 
     dataset = EncodedDataset(spec.dataset, plan, seed, **_makers(spec.decoder))
-    known = runtime.tail
-    if known is None or known[0] != plan:
-        assert plan.yields is not None
-        assert plan.yields.shape is not None
-        decoding = DeviceDecoding(
-            spec.dataset,
-            plan.yields.shape[1:],
-            device_of(spec.device),
-            spec.channels_last,
-            tail,
-            runtime.counts.count_decoded,
-        )
-        runtime.tail = known = plan, decoding
-    return dataset, known[1]
+
+    def decoding() -> DeviceDecoding:
+        shape = plan.yields and plan.yields.shape
+        assert shape is not None
+        device, count = device_of(spec.device), runtime.counts.count_decoded
+        return DeviceDecoding(spec.dataset, shape[1:], device, spec.channels_last, tail, count)
+
+    return dataset, _kept(runtime, plan, decoding)
+
+
+def _kept(runtime: Any, made_from: Any, make: Callable[[], Any]) -> Any:
+    """Return the device's transform: the same one as long as it is made from the same."""
+    if runtime.tail is None or runtime.tail[0] != made_from:
+        runtime.tail = made_from, make()
+    return runtime.tail[1]
 
 
 def images_in_words(spec: Spec) -> str | None:

@@ -71,12 +71,6 @@ class InlineSource(Stage):
             self._note_given(failed=batch.error is not None)
             return batch
 
-    def drop(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
-
-    def close(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
-
     def _note_given(self, *, failed: bool) -> None:
         if observe.listener is not None:
             observe.listener.given(self, self.iteration, self._num_given, failed)
@@ -129,7 +123,7 @@ class InlineSource(Stage):
         Raises:
             DatasetError: they are too many.
         """
-        failures = self._fetcher.failures
+        failures = self._fetcher.samples.failures
         if failures and self._work.failures is not None:
             self._work.failures.note(failures)
         return [failure.row for failure in failures if failure.substitute is None]
@@ -147,6 +141,6 @@ class InlineSource(Stage):
                 watch.end(self.iteration, self._num_given, 0)
             self._libraries.release()
             self._seeder.give_back()
-            decoded = self._fetcher.decoded()
+            decoded = self._fetcher.samples.decoded()
             if decoded:
                 self._counts.count_decoded(decoded)

@@ -20,6 +20,7 @@ from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 from ..base import compat
 from ..base.memory import in_words
 from ..device.columns import Columns, Place, Residents, TooLarge, bytes_of, check_alike
+from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
 from ..errors import ConfigError
 from ..spec import Spec, served_as
@@ -82,7 +83,8 @@ def read_once(spec: Spec, device: torch.device, counts: Counts) -> tuple[Columns
     whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
     looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(spec, length, counts)
     example = looked_at[0]
-    places[0].check_parts(example)
+    if device == places[0].device:  # else the device stage checks the batches
+        check_kept(example, spec.keep_on_host)
     sample_bytes = sum(map(bytes_of, looked_at)) // len(looked_at)  # strings are of different lengths
     refused: list[str] = []
     for place in places:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ import torch
 
 from .. import observe
 from ..base import compat
-from ..device.batch_keys import BatchKeys, batch_keys
+from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
@@ -51,7 +51,7 @@ class _Batch(NamedTuple):
     draws: Draws
 
 
-class _Heard:
+class _Observed:
     """Tells a listener how the batches of a pass come about.
 
     Args:
@@ -78,33 +78,7 @@ class _Heard:
         self._num_given += 1
 
 
-class Gather:
-    """Gathers batches on the mover's device, as the transform of a :class:`~fastload.device.prefetch.Mover`.
-
-    Args:
-        columns: the data.
-        then: the batch transform, a function of (batch, draws); None: there is none.
-    """
-
-    def __init__(self, columns: Columns, then: Callable[[Any, Draws], Any] | None) -> None:
-        self._columns = columns
-        self._then = then
-
-    def __call__(self, rows: Any, draws: Any) -> Any:
-        """Return a batch on the device, given what :class:`_Gathered` loads."""
-        own, host_leaves, watch = draws
-        if host_leaves is not None:
-            rows = _gathering(self._columns, watch)(rows, host_leaves)
-        if self._then is None:
-            return rows
-        return (self._then if watch is None else watch.transform("batch_transform", self._then))(rows, own)
-
-
-def _gathering(columns: Columns, watch: observe.Watch | None) -> Callable[..., Any]:
-    return columns.batch if watch is None else watch.collate(columns.batch)
-
-
-class _Gathered:
+class _RowBatches(Stage):
     """What is to be gathered next, as the stage before the device.
 
     Args:
@@ -113,7 +87,7 @@ class _Gathered:
         keys: names the samples of each batch.
         away: batches are made on the host, and go to a device afterwards.
         in_pairs: a batch of an odd size is the last of those that are given at once.
-        heard: is told what is done; None: nobody listens.
+        observed: is told what is done; None: nobody listens.
     """
 
     def __init__(
@@ -124,7 +98,7 @@ class _Gathered:
         *,
         away: bool,
         in_pairs: bool,
-        heard: _Heard | None,
+        observed: _Observed | None,
     ) -> None:
         self._work = work
         self._indices = work.index_batches
@@ -135,7 +109,7 @@ class _Gathered:
         self.at_once = 1
         """Samples that are given at once, if they are of several batches."""
         self._in_pairs = in_pairs
-        self._heard = heard
+        self._observed = observed
         # What an interrupt leaves is there for the next time.
         self._indices_read: Any = None
         self._found: list[_Batch] = []
@@ -148,7 +122,7 @@ class _Gathered:
         """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
         found = self._found
         while not self._ended and self._error is None and self._has_room():
-            since = 0 if self._heard is None else time.perf_counter_ns()
+            since = 0 if self._observed is None else time.perf_counter_ns()
             try:
                 found.append(self._next())
                 self._num_rows += len(found[-1].rows)
@@ -157,10 +131,10 @@ class _Gathered:
                 continue
             except Exception as raised:
                 self._error = raised  # in its own place, behind these
-            if self._heard is not None:
-                self._heard.drawn(() if self._error is not None else found[-1].rows, since)
-        if self._heard is not None:
-            self._heard.watch.begin()  # drawing is no part of the task
+            if self._observed is not None:
+                self._observed.drawn(() if self._error is not None else found[-1].rows, since)
+        if self._observed is not None:
+            self._observed.watch.begin()  # drawing is no part of the task
         if found:
             loaded = self.loaded(found)
             self._found, self._num_rows = [], 0
@@ -169,12 +143,6 @@ class _Gathered:
             error, self._error = self._error, None
             return Batch(error=error)
         raise StopIteration
-
-    def drop(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
-
-    def close(self) -> None:
-        """See :class:`~fastload.work.Stage`. Nothing is under way."""
 
     def _has_room(self) -> bool:
         found = self._found
@@ -215,8 +183,8 @@ class _Gathered:
         rows: Any = torch.from_numpy(np.concatenate([batch.rows for batch in parts]))
         draws = Draws.joined([batch.draws for batch in parts])
         host_leaves = self._columns.host_leaves(rows)
-        watch = None if self._heard is None else self._heard.watch
-        batch = Batch(data=_gathering(self._columns, watch)(rows, host_leaves) if self._away else rows)
+        watch = None if self._observed is None else self._observed.watch
+        batch = Batch(data=self._columns.gathering(watch)(rows, host_leaves) if self._away else rows)
         batch.draws = draws, None if self._away else host_leaves, watch
         batch.parts = parts
         return batch
@@ -238,11 +206,11 @@ class ResidentSource(Stage):
         self._spec = spec
         self._counts = runtime.counts
         self._base_seed = base_seed
-        self._mover = mover_of(spec, runtime, columns=columns, gather=Gather)
+        self._mover = mover_of(spec, runtime, columns=columns)
         self._bytes_at_once = _bytes_at_once(spec, known, self._mover.device)
         listener = observe.listener
-        self._heard = None if listener is None else _Heard(listener)
-        self.iteration = next(observe.numbers) if self._heard is None else self._heard.iteration
+        self._observed = None if listener is None else _Observed(listener)
+        self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
         """Number of the iteration, unique within the process."""
         self._stage: DeviceAhead | None = None
         keep_in_children(self)
@@ -250,13 +218,13 @@ class ResidentSource(Stage):
     def begin(self, work: EpochWork) -> None:
         """Begin the epoch."""
         spec = self._spec
-        self._source = _Gathered(
+        self._source = _RowBatches(
             work,
             self._columns,
-            batch_keys(spec, work.shard, self._base_seed),
+            BatchKeys(spec, work.shard, self._base_seed),
             away=self._mover.device != self._columns.device,
             in_pairs=getattr(spec.batch_transform, "mixes", False),
-            heard=self._heard,
+            observed=self._observed,
         )
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
         depth = 0 if self._mover.streams is None else spec.prefetch_to_device
@@ -267,15 +235,15 @@ class ResidentSource(Stage):
     def next(self, wait: bool = True) -> Batch:
         if self._stage is None:
             raise StopIteration
-        heard = self._heard
-        if heard is not None:
-            heard.watch.begin()
+        observed = self._observed
+        if observed is not None:
+            observed.watch.begin()
         batch = next(self._given, None)
         while batch is None:
             self._given = self._made(self._stage)
             batch = next(self._given, None)
-        if heard is not None:
-            heard.given(self, failed=batch.error is not None)
+        if observed is not None:
+            observed.given(self, failed=batch.error is not None)
         return batch
 
     def _made(self, stage: DeviceAhead) -> Iterator[Batch]:
@@ -307,9 +275,6 @@ class ResidentSource(Stage):
             given = Batch(data=part)
             given.draws = batch.draws
             yield given
-
-    def drop(self) -> None:
-        """See :class:`~fastload.work.Stage`. Each epoch has a source of its own."""
 
     def close(self) -> None:
         """Drop what is ahead, and let go of the data."""

@@ -47,36 +47,42 @@ def state_of(loader: Any, last: Epoch | None, upcoming: Resume | None, next_epoc
         upcoming: where its next pass will begin, if a state was loaded and not used yet.
         next_epoch: epoch of the next pass otherwise.
     """
-    state: dict[str, Any] = {"version": VERSION, "kind": _kind_of(loader), **_fingerprint(loader)}
-    begun = upcoming is None and last is not None and not last.finished
-    state["epoch"] = (
-        upcoming.epoch if upcoming is not None else last.number if begun and last is not None else next_epoch
-    )
+    place = _place_of(loader, last, next_epoch) if upcoming is None else upcoming
+    state: dict[str, Any] = {"version": VERSION, "kind": _kind_of(loader), **_fingerprint(loader), "epoch": place.epoch}
     if state["kind"] == "position":
-        position = upcoming.base if upcoming is not None else 0
-        if begun and last is not None and last.known is not None:
-            position = last.known.position_after(last.taken)
-        return state | {"position": position}
-    state |= {"batches": 0, "base_seed": -1, "key_epoch": 0, "draws_base_seed": False}
-    generators = upcoming.generators if upcoming is not None else {}
-    workers = upcoming.workers if upcoming is not None else None
-    if upcoming is not None:
-        base_seed = upcoming.base_seed
-        state |= {"batches": upcoming.batches, "key_epoch": upcoming.key_epoch}
-        state["draws_base_seed"] = upcoming.draws_base_seed
-        state["base_seed"] = -1 if base_seed is None else base_seed
-    elif begun and last is not None:
-        state |= {"batches": last.batches, "base_seed": last.base_seed, "key_epoch": last.key_epoch}
-        state["draws_base_seed"] = last.draws_base_seed
-        generators = last.generators
-        workers = last.replicas.state() if last.replicas is not None else None
-    elif last is not None and last.finished and loader.persistent_workers:
-        # The workers that live on keep their base seed.
-        state |= {"base_seed": last.base_seed, "key_epoch": last.key_epoch + 1}
+        return state | {"position": place.base}
+    state |= {
+        "batches": place.batches,
+        "base_seed": -1 if place.base_seed is None else place.base_seed,
+        "key_epoch": place.key_epoch,
+        "draws_base_seed": place.draws_base_seed,
+    }
     if state["kind"] == "iterable":
         # In a tuple: torch.distributed.checkpoint takes dicts apart, and loads only what is there already.
-        return state | {"workers": () if workers is None else (workers,)}
-    return state | {f"generator.{name}": value for name, value in (generators or generator_states(loader)).items()}
+        return state | {"workers": () if place.workers is None else (place.workers,)}
+    generators = place.generators or generator_states(loader)
+    return state | {f"generator.{name}": value for name, value in generators.items()}
+
+
+def _place_of(loader: Any, last: Epoch | None, next_epoch: int) -> Resume:
+    """Return where a loader is that resumes nothing: within its last epoch, or before the next."""
+    if last is None:
+        return Resume(epoch=next_epoch)
+    if last.finished:
+        if not loader.persistent_workers:
+            return Resume(epoch=next_epoch)
+        # The workers that live on keep their base seed.
+        return Resume(epoch=next_epoch, base_seed=last.base_seed, key_epoch=last.key_epoch + 1)
+    return Resume(
+        epoch=last.number,
+        base=0 if last.known is None else last.known.position_after(last.taken),
+        batches=last.batches,
+        base_seed=last.base_seed,
+        key_epoch=last.key_epoch,
+        draws_base_seed=last.draws_base_seed,
+        generators=last.generators,
+        workers=None if last.replicas is None else last.replicas.state(),
+    )
 
 
 def resume_from(loader: Any, state: Any) -> Resume:
@@ -105,17 +111,8 @@ def resume_from(loader: Any, state: Any) -> Resume:
     if any(name[:10] == "generator." for name in strange):  # a sampler may make its generator when it is first needed
         strange -= {f"generator.{name}" for name in names_not_made_yet(loader)}
     if lost or strange:
-        raise StateError(
-            "the state is not whole: "
-            + "; ".join(
-                part
-                for part in (
-                    f"{_names(lost)} missing" if lost else "",
-                    f"{_names(strange)} unknown" if strange else "",
-                )
-                if part
-            )
-        )
+        wrong = [f"{_names(names)} {what}" for names, what in ((lost, "missing"), (strange, "unknown")) if names]
+        raise StateError(f"the state is not whole: {'; '.join(wrong)}")
     known = known_batches(loader)
     _compare(state, expected, stepped=known is not None and known.rows.shard.global_batch_size is not None)
     for name in ("epoch", "position", "batches", "key_epoch"):

@@ -19,7 +19,7 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
-from ..sampling.epochs import KnownBatches, repeats_from
+from ..sampling.epochs import KnownBatches
 from ..sampling.samplers import as_integer, check_epoch
 from ..spec import Spec, spec_of
 from ..transforms.base import Transform
@@ -85,15 +85,15 @@ def replay(
     fetcher = Fetcher(job, 0, "", libraries)
     with preserved_global_generators(), libraries.adopted():
         if known is None or not by_batch:
-            sample = _own(fetcher, fetcher.load([index], epoch, position), 0)
+            sample = _own(fetcher, fetcher.samples.load([index], epoch, position), 0)
         else:  # such a dataset loads a batch at once, and is seeded for all of it
             positions = _batch_around(known, position)
             indices = known.rows.order.at(epoch, positions % known.rows.order.length).tolist()
-            samples = fetcher.load(indices, epoch, int(positions[0]))
+            samples = fetcher.samples.load(indices, epoch, int(positions[0]))
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
-    keys = BatchKeys(seed=spec.sample_seed, ids_are_indices=spec.ids_are_indices, stride=1, length=repeats_from(shard))
+    keys = BatchKeys(spec, shard, base_seed=0)
     return _transformed(spec, index, sample, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
 
 
@@ -118,7 +118,7 @@ def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:
     Raises:
         DatasetError: it was left out.
     """
-    left_out = [failure for failure in fetcher.failures if failure.substitute is None]
+    left_out = [failure for failure in fetcher.samples.failures if failure.substitute is None]
     for failure in left_out:
         if failure.row == row:
             raise DatasetError(

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from ..errors import ConfigError, PackError
+from ..errors import PackError
 
 EPILOG = """\
 examples:  fastload pack imagenet/train packed                                    the files as they are
@@ -50,8 +50,6 @@ def pack(options: argparse.Namespace) -> int:
     from .description import PackOptions
 
     wanted = PackOptions(max_side=options.max_side, min_side=options.min_side, quality=options.quality, raw=options.raw)
-    if options.workers is not None and options.workers < 1:
-        raise ConfigError(f"--workers must be at least 1, got {options.workers}")
     began = time.monotonic()
     try:
         from .parts import load_pyarrow

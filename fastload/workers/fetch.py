@@ -87,18 +87,18 @@ class Fetcher:
         heard = observe.listener
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
-        self._samples = SampleLoader(job, seeder, self.watch)
+        self.samples = SampleLoader(job, seeder, self.watch)
         if job.fused is not None:
             from .fused import FusedLoader
 
-            self._samples.fused = FusedLoader(self._samples, job.fused.of(job.dataset), self.watch)
+            self.samples.fused = FusedLoader(self.samples, job.fused.of(job.dataset), self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.replica: IterableReplica | None = None
         if job.iterable:
             from .iterable import IterableReplica
 
             state = job.replicas[worker_id] if job.replicas else None
-            self.replica = IterableReplica(job, state, self._samples, self.watch)
+            self.replica = IterableReplica(job, state, self.samples, self.watch)
 
     def run(self, item: WorkItem, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
@@ -115,7 +115,7 @@ class Fetcher:
         begun = time.perf_counter_ns()
         layout = item.layout
         payload: Any = None
-        self._samples.failures = []
+        self.samples.failures = []
         try:
             if layout == START:
                 assert self.replica is not None
@@ -129,26 +129,13 @@ class Fetcher:
             status, payload = ERROR, wrap_exception(error, self._where)
         replica = self.replica.state() if status == WHOLE and self.replica is not None else None
         busy_ns = time.perf_counter_ns() - begun
-        decoded = self._samples.decoded()
-        return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, self.failures, decoded)
-
-    @property
-    def failures(self) -> list[Failure]:
-        """Samples that could not be loaded, of what was loaded last."""
-        return self._samples.failures
-
-    def decoded(self) -> dict[str, int] | None:
-        """See :meth:`SampleLoader.decoded`."""
-        return self._samples.decoded()
-
-    def load(self, indices: Any, epoch: int, position: int) -> Any:
-        """Load the samples of a batch or chunk: see :meth:`SampleLoader.load`."""
-        return self._samples.load(indices, epoch, position)
+        failures, decoded = self.samples.failures, self.samples.decoded()
+        return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, failures, decoded)
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
-        fused = self._samples.fused_in(item.epoch)
+        fused = self.samples.fused_in(item.epoch)
         if fused is None:
-            samples = self.load(item.indices, item.epoch, item.position)
+            samples = self.samples.load(item.indices, item.epoch, item.position)
         else:
             written = fused.chunk(item, sink)
             if not isinstance(written, list):
@@ -157,7 +144,7 @@ class Fetcher:
         if type(samples) is list and len(samples) == len(item.indices):
             rows = _rows if self.watch is None else self.watch.collate(_rows)
             return rows(samples, item, sink)
-        if self.failures and type(samples) is list:
+        if self.samples.failures and type(samples) is list:
             return SAMPLES, 0, samples  # their batch is put together without those that were left out
         return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
 
@@ -170,14 +157,14 @@ class Fetcher:
             Exception: what the user's code raised.
         """
         job = self._job
-        self._samples.failures = []
+        self.samples.failures = []
         if self.replica is not None:
             return self._collated(self.replica.next_samples(index))
         if not job.auto_collation:
-            return self._collated(self._samples.load_alone(index, epoch, position))
-        fused = self._samples.fused_in(epoch)
+            return self._collated(self.samples.load_alone(index, epoch, position))
+        fused = self.samples.fused_in(epoch)
         if fused is None:
-            data = self.load(index, epoch, position)
+            data = self.samples.load(index, epoch, position)
         else:
             data = fused.load(index, epoch, position)
             if not isinstance(data, list):
@@ -186,9 +173,9 @@ class Fetcher:
                 if batch is not None:
                     return batch
                 data = data.samples()
-        if self.failures and not data:
+        if self.samples.failures and not data:
             raise NothingLeft
-        self._samples.seed_collation(index, epoch, position)
+        self.samples.seed_collation(index, epoch, position)
         return self._collated(data)
 
     def _collated(self, data: Any) -> Any:

@@ -109,7 +109,7 @@ class ThreadGenerators:
         with ExitStack() as stack:
             stack.enter_context(mode)
             if scripted:
-                stack.enter_context(mode.everywhere())
+                stack.enter_context(mode.operators)
             stack.callback(_deactivate)
             _active_random.generator, _active_numpy.generator = self.random, self.numpy
             torch_routing.active.generator = self.torch
@@ -203,6 +203,16 @@ class _Routing:
         self._references: tuple[int, int] | None = None
 
     def install(self) -> None:
+        """Route the process's generators, for one more thread that is going to be active. See NOTE [Routing].
+
+        Each call needs one of :meth:`uninstall`, unless it raises.
+
+        Raises:
+            ConfigError: the layout of methods is not known for this Python or NumPy.
+
+        Cost: for the first of several threads a pass over all objects, 0.1 s for 450,000; later 0.1 ms, unless there
+        are new references to the hidden objects.
+        """
         with self._locked():
             if self._threads == 0:
                 try:
@@ -213,6 +223,7 @@ class _Routing:
             self._threads += 1
 
     def uninstall(self) -> None:
+        """Undo the routing, if this was the last thread."""
         with self._locked():
             self._threads = max(0, self._threads - 1)  # a forked child begins with 0
             if self._threads == 0:
@@ -271,24 +282,6 @@ class _Routing:
 
 
 _routing = _Routing()
+install, uninstall = _routing.install, _routing.uninstall
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_routing.after_fork)
-
-
-def install() -> None:
-    """Route the process's generators, for one more thread that is going to be active. See NOTE [Routing].
-
-    Each call needs one of :func:`uninstall`, unless it raises.
-
-    Raises:
-        ConfigError: the layout of methods is not known for this Python or NumPy.
-
-    Cost: for the first of several threads a pass over all objects, 0.1 s for 450,000; later 0.1 ms, unless there are
-    new references to the hidden objects.
-    """
-    _routing.install()
-
-
-def uninstall() -> None:
-    """Undo the routing, if this was the last thread."""
-    _routing.uninstall()

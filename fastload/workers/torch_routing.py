@@ -65,7 +65,8 @@ class TorchRouting(TorchFunctionMode):
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self._generator = generator
-        self._operators = OperatorRouting(generator)
+        self.operators = OperatorRouting(generator)
+        """A context in which all operators are seen, as TorchScript needs it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call ``func``; with a generator, if it draws."""
@@ -85,12 +86,8 @@ class TorchRouting(TorchFunctionMode):
                 return func(*args, **{**kwargs, "generator": self._generator})
             except TypeError:
                 pass  # this overload takes no generator; or the arguments are wrong, which the next call reports
-        with self._operators:
+        with self.operators:
             return func(*args, **kwargs)
-
-    def everywhere(self) -> OperatorRouting:
-        """Return a context in which all operators are seen, as TorchScript needs it."""
-        return self._operators
 
 
 class OperatorRouting(TorchDispatchMode):

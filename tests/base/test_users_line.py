@@ -21,8 +21,8 @@ def this_line() -> int:
 
 
 def test_it_is_the_line_that_calls():
-    with pytest.warns(RuntimeWarning, match="careful") as caught:
-        warn_at_users_line("careful", RuntimeWarning)
+    with pytest.warns(UserWarning, match="careful") as caught:
+        warn_at_users_line("careful")
     assert (caught[0].filename, caught[0].lineno) == (__file__, this_line() - 1)
 
 

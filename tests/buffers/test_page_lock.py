@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from page_lock_simulation import CopyingStreams, SimulatedPages, WatchedLibc
 
 from fastload.buffers import slots
-from fastload.buffers.page_lock import CudaPages, PageLock, pages_of
+from fastload.buffers.page_lock import PageLock, Pages, pages_of
 from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import MemoryFile, SlotPool
 
@@ -249,7 +249,7 @@ def on_devices(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_cuda_locks_for_all_devices_in_the_loaders_context(monkeypatch, on_devices):
     runtime = Runtime(0)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    pages = CudaPages(torch.device("cuda", 1))
+    pages = Pages(torch.device("cuda", 1))
     pages.register(4096, 8192)
     pages.unregister(4096)
     assert runtime.calls == [(4096, 8192, 1), (4096,)]
@@ -258,7 +258,7 @@ def test_cuda_locks_for_all_devices_in_the_loaders_context(monkeypatch, on_devic
 
 def test_a_refusal_of_cudas_is_told_with_its_reason_and_left_to_nobody_else(monkeypatch, on_devices):
     monkeypatch.setattr(torch.cuda, "cudart", lambda: Runtime(712))
-    lock = PageLock(CudaPages(torch.device("cuda", 0)))
+    lock = PageLock(Pages(torch.device("cuda", 0)))
     assert lock.outcome is None
     lock.lock(4096, 8192)
     assert lock.outcome is False
@@ -305,7 +305,7 @@ def test_what_was_locked_when_an_interrupt_came_is_unlocked_too():
 
 def test_only_cuda_locks_memory_of_ours():
     assert pages_of(torch.device("cpu")) is None
-    assert isinstance(pages_of(torch.device("cuda", 0)), CudaPages)
+    assert isinstance(pages_of(torch.device("cuda", 0)), Pages)
     other = pages_of(torch.device("xpu", 0))
     assert other is not None
     lock = PageLock(other)
@@ -315,7 +315,7 @@ def test_only_cuda_locks_memory_of_ours():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what is said where there is no CUDA device")
 def test_without_a_cuda_device_the_refusal_is_torchs():
-    lock = PageLock(CudaPages(torch.device("cuda", 0)))
+    lock = PageLock(Pages(torch.device("cuda", 0)))
     lock.lock(4096, 4096)
     assert lock.outcome is False
     assert lock.refused

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 from fastload.transforms.resize import RandomResizedCrop
 from fastload.transforms.sample import Sizes
-from fastload.work import Batch
+from fastload.work import Batch, Shard
 
 NAMES = ["v1, resized crop, flip", "v2, pad if needed", "tensors, rand augment", "v1, erase by noise", "v2, jitter"]
 
@@ -93,7 +95,8 @@ def test_what_the_device_does_draws_what_the_worker_would(name, nested, tmp_path
     here, tail = plan.split(device=True)
     assert tail is not None
     indices, positions = [2, 0, 4, 3], [40, 41, 42, 43]
-    keys = BatchKeys(seed=7, ids_are_indices=True, stride=1, length=41)
+    spec: Any = SimpleNamespace(sample_seed=7, ids_are_indices=True, auto_collation=True)
+    keys = BatchKeys(spec, Shard(length=41, tail="pad"), 0)
     ids = [sample_id(index, position, 41) for index, position in zip(indices, positions, strict=True)]
     whole = FusedDataset(dataset, plan, 7).load(indices, ids, 3)
     part = FusedDataset(dataset, here, 7).load(indices, ids, 3)

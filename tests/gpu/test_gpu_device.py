@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
-from fastload.buffers.page_lock import CudaPages
+from fastload.buffers.page_lock import Pages
 from fastload.device.prefetch import DeviceAhead, Mover
-from fastload.device.streams import DeviceStreams
+from fastload.device.streams import Streams
 from fastload.work import Batch
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
@@ -53,14 +53,14 @@ class Recycled:
         return Batch(data=batch)
 
 
-class Forgetful(DeviceStreams):
+class Forgetful(Streams):
     """Leaves out what tells the allocator of the compute stream."""
 
     def used_by_compute(self, leaf: Tensor) -> None:
         pass
 
 
-def read_late(streams: DeviceStreams, number: int = 12, **options: Any) -> list[float]:
+def read_late(streams: Streams, number: int = 12, **options: Any) -> list[float]:
     """Read each batch by a slow kernel after its Python object is gone, and return what the kernels saw."""
     ahead = DeviceAhead(Recycled(number), Mover(streams.device, streams, **options), 2)
     seen = []
@@ -81,7 +81,7 @@ def device() -> torch.device:
 
 @pytest.mark.parametrize("options", [{}, {"channels_last": True}, {"num_buffers": 4}], ids=str)
 def test_slow_kernels_read_their_own_batches(device, options):
-    assert read_late(DeviceStreams(device), **options) == [float(i) for i in range(12)]
+    assert read_late(Streams(device), **options) == [float(i) for i in range(12)]
 
 
 def test_a_stage_that_does_not_tell_the_allocator_is_caught_by_these_tests(device):
@@ -89,14 +89,14 @@ def test_a_stage_that_does_not_tell_the_allocator_is_caught_by_these_tests(devic
     assert read_late(Forgetful(device)) != [float(i) for i in range(12)]
 
 
-class Impatient(DeviceStreams):
+class Impatient(Streams):
     """Lets the compute stream read a batch before it is there."""
 
     def compute_waits(self, event: Any) -> None:
         pass
 
 
-def read_behind_a_slow_side(streams: DeviceStreams, more: int, number: int = 6) -> list[float]:
+def read_behind_a_slow_side(streams: Streams, more: int, number: int = 6) -> list[float]:
     """Read batches that the side stream makes slowly, ``more`` than the host's, and return what was read."""
 
     def slowly(batch: Tensor, _: Any) -> Tensor:
@@ -111,7 +111,7 @@ def read_behind_a_slow_side(streams: DeviceStreams, more: int, number: int = 6) 
 
 
 def test_a_batch_is_read_when_the_side_stream_has_made_it(device):
-    assert read_behind_a_slow_side(DeviceStreams(device), 1) == [float(i + 1) for i in range(6)]
+    assert read_behind_a_slow_side(Streams(device), 1) == [float(i + 1) for i in range(6)]
 
 
 def test_a_stage_that_does_not_wait_for_the_side_stream_is_caught_by_these_tests(device):
@@ -122,7 +122,7 @@ def test_a_stage_that_does_not_wait_for_the_side_stream_is_caught_by_these_tests
 
 @pytest.mark.parametrize("transform", [None, lambda batch, _: batch + 1], ids=["copies", "transforms"])
 def test_copies_and_transforms_run_while_kernels_do(device, transform):
-    streams = DeviceStreams(device)
+    streams = Streams(device)
 
     def stage() -> DeviceAhead:
         source = Recycled(8, (16, 3, 256, 256), ready=8)
@@ -162,7 +162,7 @@ def test_memory_is_bounded_by_what_a_slow_device_has_consumed(device):
     torch.cuda.empty_cache()
     before = torch.cuda.memory_stats(device)["active_bytes.all.current"]
     torch.cuda.reset_peak_memory_stats(device)
-    ahead = DeviceAhead(source, Mover(device, DeviceStreams(device)), depth)
+    ahead = DeviceAhead(source, Mover(device, Streams(device)), depth)
     seen = []
     for _ in range(number):
         batch = ahead.next()
@@ -326,7 +326,7 @@ def test_batches_come_to_a_device_that_is_not_the_current_one(way, options, monk
 
 def test_memory_is_page_locked_while_it_is_registered_and_a_refusal_leaves_no_error_behind(device):
     memory = torch.frombuffer(mmap.mmap(-1, 1 << 20), dtype=torch.uint8)
-    pages = CudaPages(device)
+    pages = Pages(device)
     assert not memory.is_pinned()
     pages.register(memory.data_ptr(), len(memory))
     assert memory.is_pinned()
