@@ -90,7 +90,7 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     rank, steady = one.rank, one.steady
     loader = main_loader(rank)
     settings = rank.loaders.get(loader, {})
-    within = _time_of(steady)
+    within = Span(steady[0].step.wait.begun, _end(steady[-1].step)) if steady else Span(0, 0)
     workers = worker_statistics(rank, loader, within)
     if CACHE_HITS in trace.missing:  # with --cold the share of hits says nothing
         workers.cache_hit = None
@@ -162,16 +162,6 @@ def _hottest(stages_ms: Mapping[str, float]) -> str | None:
     return f"{where} takes {stages_ms[name]:.2f} ms a sample, {percent(share)} of the workers' time{more}"
 
 
-def _time_of(steps: Sequence[BlamedStep]) -> Span:
-    if not steps:
-        return Span(0, 0)
-    return Span(steps[0].step.wait.begun, _end(steps[-1].step))
-
-
-def _begin(rank: Rank) -> int:
-    return _asked(rank.steps[0]) if rank.steps else rank.begun
-
-
 def _asked(step: Step) -> int:
     """Return when the step's iterator was made, or else when its batch was asked for."""
     return min([step.wait.begun, *(span.begun for span in step.startup)])
@@ -192,7 +182,7 @@ def _startup(rank: Rank) -> float:
         return 0.0
     endings = [0 if step.ending is None else step.ending.ns for step in rank.steps]
     spent = sum(sum(span.ns for span in step.startup) + (step.wait.ns if step.first else 0) for step in rank.steps)
-    whole = _end(rank.steps[-1]) + endings[-1] - _begin(rank)
+    whole = _end(rank.steps[-1]) + endings[-1] - _asked(rank.steps[0])
     return min(1.0, (spent + sum(endings)) / whole) if whole > 0 else 0.0
 
 
@@ -257,7 +247,8 @@ def _overhead(trace: Trace) -> float | None:
 
 def _timelines(one: _Blamed) -> dict[str, Any]:
     """Return the lines of the first steps, of the tasks, and of the copies to page-locked memory until their end."""
-    shown, base = one.steps[:_MOST_LINES], _begin(one.rank)
+    shown = one.steps[:_MOST_LINES]
+    base = _asked(one.rank.steps[0]) if shown else 0
     until = max((step.step.wait.ended for step in shown), default=0)
 
     def span(batch: Batch, at: Span) -> dict[str, Any]:

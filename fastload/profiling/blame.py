@@ -225,7 +225,8 @@ class _Attribution:
             stall = step.wait.ns + sum(span.ns for span in gaps)
             for span in gaps:
                 self._main(parts, span.begun, span.ended, "startup")
-        task = _last_task(step.batch)
+        # The task that arrived last.
+        task = max(step.batch.tasks, key=lambda task: (task.arrived or task.ended, task.ended), default=None)
         self._follow(parts, step, task, begun, ended)
         held, unusual = self._held(step, task, begun, ended)
         assert sum(parts.values()) == stall, (parts, stall)
@@ -386,13 +387,6 @@ def _spread(into: Counter[str], shares: Mapping[str, int], ns: int) -> None:
             left -= part
     if left:
         into[largest] += left
-
-
-def _last_task(batch: Batch) -> Task | None:
-    """Return the task that arrived last."""
-    return max(
-        batch.tasks, key=lambda task: (task.ended if task.arrived is None else task.arrived, task.ended), default=None
-    )
 
 
 def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:

@@ -82,11 +82,7 @@ def _count(settings: Mapping[str, Any], name: str, before: int, least: int) -> i
 
 
 def sample_cost(workload: Workload, settings: Mapping[str, Any]) -> CostRatio:
-    """Return what samples and their collation cost with changed settings.
-
-    Raises:
-        ConfigError: as :func:`changed_workload`.
-    """
+    """Return what samples and their collation cost with changed settings; raises as :func:`changed_workload`."""
     before, after = chosen(workload.loader, settings)
     if before != after:
         try:
@@ -133,8 +129,6 @@ def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost
 
 
 def _with_cost(batch: BatchWork, cost: Cost) -> BatchWork:
-    """Change what samples and their collation cost."""
-
     def changed(part: Part) -> Part:
         return part._replace(cpu=part.cpu * cost.cpu, blocked=max(0.0, part.blocked + part.cpu * cost.waiting))
 

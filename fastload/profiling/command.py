@@ -279,10 +279,6 @@ def load_analysis(where: str) -> Analysis:
 
 
 def write_reports(analysis: Analysis, folder: str) -> None:
-    """Write ``profile.json``, ``profile.html`` and ``trace.json`` into a recording's folder.
-
-    Raises:
-        OSError: one cannot be written.
-    """
+    """Write ``profile.json``, ``profile.html`` and ``trace.json`` into a recording's folder."""
     for name, kind in ((JSON, "json"), (HTML, "html"), (TRACE, "perfetto")):
         Path(folder, name).write_text(rendered(analysis, kind), encoding="utf-8")

@@ -58,7 +58,6 @@ class RankComparison:
     blame_delta_ms: Mapping[str, float]
     """Of each state, per step; without intervals."""
     num_steps: tuple[int, int]
-    """Steps after the warm-up."""
     thin: bool
     """There are too few steps to compare."""
     changed: bool

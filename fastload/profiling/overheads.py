@@ -130,6 +130,7 @@ def _transport(steps: Sequence[Step], next_task: dict[int, int]) -> tuple[float,
 
     Receiving is what the main thread computes. If it is blocked meanwhile, the sender is not done: torch's worker hands
     over open files from a thread, which waits for the interpreter while samples compute.
+
     ``next_task``: id of a task -> when its worker began the next one.
     """
     drawn = sorted((step.batch.drawn for step in steps if step.batch.drawn), key=lambda span: span.begun)

@@ -37,7 +37,8 @@ def read_trace(folder: str) -> Trace:
 def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
     written = processes(folder)
     workers = {pid for process in written for note in process.notes_of("workers") for pid in note["processes"]}
-    mains = [process for process in written if process.pid not in workers and process.has_waited]
+    waited = [process for process in written if any(Kind.WAIT in ring.kinds for ring in process.rings)]
+    mains = [process for process in waited if process.pid not in workers]
     if not mains:
         raise TraceError(
             f"{folder}: no process asked a DataLoader for a batch; run the script with arguments that make it train "
@@ -163,8 +164,6 @@ class _RankReader:
             )
         return batch
 
-    # -- tasks --------------------------------------------------------------------------------------------------------
-
     def _arrivals(self) -> dict[_Place, int]:
         """Return when the results of tasks were read: by the pinning thread first, then by the main thread."""
         arrived: dict[_Place, int] = {}
@@ -216,8 +215,6 @@ class _RankReader:
         if place < 0 or waits[place].ended < work.ended or not waits[place].small:  # the end of an epoch has no batch
             return None
         return waits[place].a, waits[place].b
-
-    # -- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self) -> list[Step]:
         upcoming = deque(self._records[Kind.EPOCH])

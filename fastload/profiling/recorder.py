@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from .clocks import ThreadClocks
@@ -68,7 +69,7 @@ class Recorder:
             made: Any = Ring(path, self._capacity, thread=thread, is_main=main, full=self._fail)
         except OSError as error:
             self._fail(error)
-            made = _NoRing()
+            made = SimpleNamespace(write=lambda *_: None)
         self._thread.ring = made
         return made
 
@@ -105,10 +106,11 @@ class Recorder:
 
     def _note_process(self) -> None:
         self._noted = True
+        rank = os.environ.get("RANK", "")
         self.note(
             "process",
             pid=os.getpid(),
-            rank=_number(os.environ.get("RANK")),
+            rank=int(rank) if rank.isdigit() else None,
             cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         )
 
@@ -121,13 +123,6 @@ class Recorder:
                     "name a folder with free space with --out",
                     file=sys.stderr,
                 )
-
-
-class _NoRing:
-    """Replaces a ring that cannot be made."""
-
-    def write(self, *_: Any) -> None:
-        """Write nothing."""
 
 
 def in_children(method: Callable[[], None]) -> None:
@@ -143,10 +138,6 @@ def in_children(method: Callable[[], None]) -> None:
             found()
 
     os.register_at_fork(after_in_child=call)
-
-
-def _number(word: str | None) -> int | None:
-    return int(word) if word is not None and word.isdigit() else None
 
 
 def measure_costs() -> dict[str, float]:

@@ -21,11 +21,7 @@ SETTINGS_FILE = "recording.json"
 
 
 def write_settings(folder: str | os.PathLike[str], **settings: Any) -> None:
-    """Write the settings of a new recording: the command, the warm-up and others.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Write the settings of a new recording: the command, the warm-up and others."""
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     _write_settings(folder, {"recorded": now, "versions": {"python": sys.version.split()[0]}, **settings})
 
@@ -93,11 +89,6 @@ class Process:
         grouped: int | None = next((note["rank"] for note in self.notes_of("rank")), None)
         return grouped if grouped is not None else self.identity["rank"]
 
-    @property
-    def has_waited(self) -> bool:
-        """Whether it asked a loader for a batch."""
-        return any(Kind.WAIT in ring.kinds for ring in self.rings)
-
     def notes_of(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield its notes of a kind."""
         return (note for note in self.notes if note["kind"] == kind)
@@ -108,7 +99,6 @@ def processes(folder: str) -> list[Process]:
 
     Raises:
         TraceError: a file is damaged, or not part of a recording.
-        OSError: a file cannot be read.
     """
     found: dict[str, Process] = defaultdict(Process)
     for name in sorted(os.listdir(folder)):

@@ -111,9 +111,6 @@ class Ring:
         full: called once with the error if the disk is full; nothing is written after that.
 
     Disk space is allocated before it is written: writing into a mapped file on a full disk ends the process by SIGBUS.
-
-    Raises:
-        OSError: the file cannot be made.
     """
 
     def __init__(
@@ -189,7 +186,6 @@ class RingFile:
 
     Raises:
         TraceError: it is not a ring, or one of another version, or cut off.
-        OSError: it cannot be read.
     """
 
     def __init__(self, path: str) -> None:

@@ -88,9 +88,8 @@ class StepLine:
     """The part of the wait that counts: see ``RankAnalysis.clock``."""
     blame_ms: Mapping[str, float]
     batch: int | None = None
-    """The awaited batch, as in :class:`TaskLine`."""
+    """The awaited batch and its epoch, as in :class:`TaskLine`."""
     pass_number: int | None = None
-    """Its epoch."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,11 +97,9 @@ class PinLine:
     """A copy to page-locked memory, for the timeline."""
 
     begun_ms: float
-    """Since the rank's first step."""
     ended_ms: float
     batch: int
     pass_number: int
-    """The epoch of the batch."""
 
 
 @dataclass(slots=True, kw_only=True)

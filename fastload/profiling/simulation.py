@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..work import choose_chunk_size, chunk_bounds
+from .overheads import mean
 from .workload import BatchWork, Part, Workload, total
 
 CPU, BLOCKED, PARKED = 0, 1, 2
 Request = tuple[int, float]
 """What a thread requests, and for how long: a core, blocked time, or to be parked until it is woken."""
 Program = Iterator[Request]
-"""What a thread does: its requests, one after the other."""
 
 
 class Thread:
@@ -210,7 +210,7 @@ class _Epoch:
         self._parked_main: Thread | None = None
         self._to_pin: deque[int] = deque()
         self._parked_pinning: Thread | None = None
-        self._mean_sample_ns = _mean_sample_ns(self._batches)
+        self._mean_sample_ns = mean(part.cpu + part.blocked for batch in self._batches for part in batch.samples)
 
     # -- the main thread ----------------------------------------------------------------------------------------------
 
@@ -293,7 +293,6 @@ class _Epoch:
         return number
 
     def _send_batch(self) -> Program:
-        """Draw the next batch and send it to a worker."""
         number = self._sent
         if number >= len(self._batches) and not self._cut:
             return
@@ -403,8 +402,3 @@ def _joined(samples: Sequence[Part], collate: Part, most: int) -> list[Part]:
     groups = [samples[place : place + size] for place in range(0, len(samples), size)]
     parts = [total(group) for group in groups]
     return [*parts, collate] if any(collate) else parts
-
-
-def _mean_sample_ns(batches: Sequence[BatchWork]) -> float:
-    number = sum(len(batch.samples) for batch in batches)
-    return sum(part.cpu + part.blocked for batch in batches for part in batch.samples) / max(1, number)

@@ -184,6 +184,4 @@ class Trace:
     hooks_ns: float | None = None
     """What all hooks took, at least; None if unknown."""
     recorded: str = ""
-    """When: date and time with zone, ISO 8601."""
     exit_status: int | None = None
-    """The script's; None while it runs, or if it is unknown."""

@@ -81,7 +81,6 @@ class Trials:
     cpu_ns: Mapping[Choice, tuple[int, ...]] = field(default_factory=dict)
     """Processor time of some batches, made without workers; the same samples at the same position."""
     rounds: Mapping[Choice, tuple[Round, ...]] = field(default_factory=dict)
-    """With worker threads."""
     reasons: Mapping[Choice, str] = field(default_factory=dict)
     reason: str = _NOT_TRIED
     """Why there is no result for any other choice."""

@@ -64,11 +64,9 @@ class WhatIf:
     def __init__(self, rank: Rank, warmup: int = 0) -> None:
         self._workload = workload = measure_workload(rank, warmup)
         self.loader = workload.loader
-        """What was recorded of the loader that this is about."""
         model, lost = _fitted_model(workload)
         self._is_shared = lost >= _SHARED
         self._models = _shared_models(workload, model) if self._is_shared else [model]
-        """Models that reproduce the run: see :func:`_shared_models`."""
         self._run = functools.cache(functools.partial(simulate, workload))  # many runs are asked for twice
         self._of = loader_text(workload.loader) if len({step.loader for step in rank.steps}) > 1 else None
         reproduced_ns = self._step_ns({})
@@ -80,7 +78,6 @@ class WhatIf:
             reason=reason,
             shared=lost if self._is_shared else None,
         )
-        """Whether predictions can be trusted."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -305,7 +302,6 @@ class WhatIf:
         return min(value for value in values if times[value] <= enough)
 
     def _limit(self, run: SimulatedRun, model: LoaderModel) -> str:
-        """Return what limits a simulated run, in words."""
         waited, overtaken = sum(self._steady(run.wait_ns)), sum(self._steady(run.overtaken_ns))
         if waited < 0.05 * sum(self._steady(run.step_ns)):
             return _LOOP

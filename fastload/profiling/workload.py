@@ -86,7 +86,6 @@ class Workload:
     """Recorded: wait and loop of each delivered batch; its start and end belong to an epoch's first and last batch."""
     overheads: Overheads
     trials: Trials
-    """What samples cost with other settings."""
     cores: int
     queued_ns: float
     """Recorded: time ready to run while others had the cores, at tasks and in the loop, over all batches."""

@@ -44,11 +44,7 @@ class ColdFiles:
 
 
 def drop(path: str | bytes) -> None:
-    """Remove a regular file from the page cache; other files are left alone.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """Remove a regular file from the page cache; other files are left alone."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):

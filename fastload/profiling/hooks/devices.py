@@ -42,11 +42,7 @@ class _Pending(NamedTuple):
 
 
 class DeviceClock:
-    """Measures a device's idle time around waits, by events.
-
-    Args:
-        make: returns a new event with ``record()``, ``query()`` and ``elapsed_time(later)`` in milliseconds.
-    """
+    """Measures a device's idle time around waits, by the events of torch that ``make`` returns."""
 
     def __init__(self, recorder: Recorder, make: Callable[[], Any]) -> None:
         self._recorder = recorder

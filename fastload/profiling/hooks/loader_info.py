@@ -26,9 +26,7 @@ _lengths_known: dict[int, tuple[weakref.ref[Any], int | None]] = {}
 def describe_loader(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
     """Return what the reports say of a loader, as far as it is known.
 
-    Args:
-        loader: torch's, fastload's, or one of a derived class.
-        has_workers: False: it has none whatever ``num_workers`` says, because its data are resident.
+    Without ``has_workers`` it has none whatever ``num_workers`` says, because its data are resident.
     """
     dataset = getattr(loader, "dataset", None)
     length = num_batches = None

@@ -60,11 +60,7 @@ _without_frames = _WithoutFrames(2)
 
 
 def hook(method: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """Make a method that gets a function, and the arguments that this was called with, its hook.
-
-    Returns:
-        A method that returns the hook for a function: see :meth:`Patches.replace`.
-    """
+    """Make a method that calls a function with arguments into one that returns its hook: see :class:`Patches`."""
     hidden(method)
 
     def make(self: Any, function: Any) -> Any:

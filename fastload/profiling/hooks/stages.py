@@ -38,7 +38,6 @@ class _Thread(threading.local):
     ring: Any = None
     """Where the records of the running sample go; None: there is none."""
     inner: Any = None
-    """The running stage."""
 
 
 class StageHooks:

@@ -182,7 +182,8 @@ class TorchHooks:
         task = TaskRecorder(self._session, self._session.thread.worker)
         if hasattr(fetcher, "dataset_iter"):
             # torchdata looks for a state on the iterator itself, so one with a state is not wrapped.
-            if any(_has_state(one) for one in (fetcher.dataset_iter, fetcher.dataset)):
+            both = fetcher.dataset_iter, fetcher.dataset  # without running the script's __getattr__
+            if any(inspect.getattr_static(one, "state_dict", None) is not None for one in both):
                 recorder.missing("samples of iterable datasets with a state", "they are not wrapped")
             else:
                 fetcher.dataset_iter = task.stream(fetcher.dataset_iter)
@@ -237,23 +238,15 @@ class TorchHooks:
         function(*watched)
 
 
-def _has_state(thing: Any) -> bool:
-    """Whether something has a ``state_dict``, without running the script's ``__getattr__``."""
-    return inspect.getattr_static(thing, "state_dict", None) is not None
-
-
 def _has_batch(item: Any) -> bool:
     """Whether what went through one of torch's queues is about a batch: its number, then its indices or data."""
     return type(item) is tuple and len(item) == 2 and type(item[0]) is int
 
 
 class _Queue:
-    """Wraps a queue.
+    """Wraps one of torch's queues; ``passed`` gets when ``get()`` or ``put()`` was called, and the item.
 
-    Args:
-        queue: torch's.
-        passed: called with an item that was got, and when ``get()`` was called; or that was put, and when ``put()`` was
-            called (waiting for room is not pinning).
+    Pinning ends when ``put()`` is called: waiting for room is not pinning.
     """
 
     def __init__(self, queue: Any, passed: Callable[[int, Any], None]) -> None:

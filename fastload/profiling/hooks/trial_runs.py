@@ -181,11 +181,7 @@ def _batch_size(loader: Any, draw: Any) -> int:
 
 
 def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iterator[Any]:
-    """Return an iterator over batches that are made in this thread.
-
-    Raises:
-        ValueError: these settings are not supported; the message says why.
-    """
+    """Return an iterator over batches that are made in this thread; raises if the settings are not supported."""
     common = {"batch_size": size, "sampler": indices, "collate_fn": loader.collate_fn}
     from ...loader import DataLoader
 
@@ -211,11 +207,6 @@ def _with_threads(loader: Any, choice: Choice, size: int) -> dict[str, Any]:
     """Return what a sample takes in worker threads, in ns, round by round; or reasons.
 
     As ``fastload tune`` does: on copies of the dataset, and only if the samples are those of a loader without workers.
-
-    Args:
-        loader: the script's.
-        choice: its other settings.
-        size: of a batch.
     """
     from ...base.cgroups import processors
     from ...tune.search import in_a_line
