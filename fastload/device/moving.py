@@ -231,7 +231,7 @@ class Mover:
 class Backlog:
     """Batches of one iteration that were handed out and that the device has not consumed: an event behind each.
 
-    See NOTE [Back-pressure] in device.py. Not thread-safe: each iteration has its own.
+    See NOTE [Back-pressure] in prefetch.py. Not thread-safe: each iteration has its own.
     """
 
     def __init__(self, streams: Streams | None) -> None:

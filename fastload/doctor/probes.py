@@ -279,7 +279,9 @@ def open_files() -> Iterator[Finding]:
         return "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}"
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    words = f"limit {in_figures(soft)} (ulimit -n can raise it to {in_figures(hard)})"
+    words = f"limit {in_figures(soft)}"
+    if soft != hard:
+        words += f" (ulimit -n can raise it to {in_figures(hard)})"
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES:
         most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
         cost = "many workers or many open loaders fail with 'Too many open files'"

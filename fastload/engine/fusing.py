@@ -1,6 +1,6 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
-In: a loader. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
+In: a spec. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
 batches of them. The library of C functions is used where it is there, Pillow and torch elsewhere, or the decoder that
 the user names: the samples are the same.
 """

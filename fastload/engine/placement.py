@@ -1,6 +1,6 @@
 """Reads a loader's dataset once, with the loader's own workers, into the first place that has room for it.
 
-In: a loader, and where its batches go. Out: the columns, and why better places had no room. The loader stays as it is,
+In: a spec, and where its batches go. Out: the columns, and why better places had no room. The loader stays as it is,
 and so do the user's generators.
 """
 

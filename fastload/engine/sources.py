@@ -120,7 +120,7 @@ def open_source(spec: Spec, runtime: Runtime, origin: Origin) -> Opened:
         slots = SlotPool(kind(page_lock), keep=0)
     runtime.page_lock = slots.memory.page_lock
     # Beside the window: the batch the user has and the one before it; or those that the device has not consumed (see
-    # NOTE [Back-pressure] in device.py) and the one to be copied next.
+    # NOTE [Back-pressure] in device/prefetch.py) and the one to be copied next.
     held = 2 if runtime.page_lock is None else spec.prefetch_to_device + 3
     slots.keep = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0) + held
     pool = start_workers(job, spec, slots)

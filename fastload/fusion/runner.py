@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
-from ..images.base import Data, Decoder
+from ..images.base import Data, Decoder, FileData
 from ..native import arrays
 from ..native.rows import Cut, Pixels
 from ..transforms.arguments import fill_numbers
@@ -232,7 +231,7 @@ class Runner:
             return self._stepped(step.from_array(pixels), head + 1, given)
         image = _as(pixels, "PIL")
         if info:
-            with PIL.Image.open(io.BytesIO(data)) as header:
+            with PIL.Image.open(FileData(data)) as header:
                 image.info = dict(header.info)
         return self._stepped(image, head, given)
 

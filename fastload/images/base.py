@@ -50,6 +50,13 @@ def pillow_name() -> str:
     return "Pillow-SIMD" if ".post" in PIL.__version__ else "Pillow"
 
 
+class FileData(io.BytesIO):
+    """The bytes of a file. Pillow's errors print this object: as the number of bytes, the same in each run."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self.getbuffer())} bytes>"
+
+
 class Decoder:
     """Decodes files with Pillow; subclasses override what they do faster. Threads may share one.
 
@@ -82,7 +89,7 @@ class Decoder:
         Raises:
             Exception: Pillow's, for a file that is no image.
         """
-        with PIL.Image.open(io.BytesIO(data)) as image:
+        with PIL.Image.open(FileData(data)) as image:
             return image.height, image.width
 
     def image(self, data: Data) -> PIL.Image.Image:
@@ -128,7 +135,7 @@ class Decoder:
 
 def opened(data: Data) -> PIL.Image.Image:
     """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB."""
-    with PIL.Image.open(io.BytesIO(data)) as image:
+    with PIL.Image.open(FileData(data)) as image:
         return image.convert("RGB")
 
 

@@ -6,7 +6,6 @@ bit for bit: tests/native/test_native_jpeg.py.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from ..native import jpeg
 from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image
 from ..pack.encoding import pixels_of
-from .base import NO_JPEG, Data, Decoder, Levels, cut_out, whole
+from .base import NO_JPEG, Data, Decoder, FileData, Levels, cut_out, whole
 
 
 class NativeDecoder(Decoder):
@@ -50,7 +49,7 @@ class NativeDecoder(Decoder):
             return self.left_to_pillow(data, _reason(pixels))
         self.tally.add("native")
         image = PIL.Image.frombytes("RGB", (found.width, found.height), pixels.data, "raw", "RGBX")
-        with PIL.Image.open(io.BytesIO(data)) as header:
+        with PIL.Image.open(FileData(data)) as header:
             image.info = dict(header.info)
         return image
 

@@ -17,7 +17,7 @@ import torchvision
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..native.rows import Pixels
-from .base import NO_JPEG, Data, Decoder, opened
+from .base import NO_JPEG, Data, Decoder, FileData, opened
 
 # Sizes beyond this are Pillow's to judge.
 _MOST_PIXELS = 1 << 26
@@ -51,7 +51,7 @@ class TorchvisionDecoder(Decoder):
         return None
 
     def image(self, data: Data) -> PIL.Image.Image:
-        with PIL.Image.open(io.BytesIO(data)) as header:
+        with PIL.Image.open(FileData(data)) as header:
             reason = why_left_to_pillow(header)
             if reason is None:
                 try:

@@ -156,7 +156,7 @@ class Resume:
     draws_base_seed: bool = False
     generators: dict[str, Any] = field(default_factory=dict)
     workers: dict[str, Any] | None = None
-    """Of an IterableDataset: the state of each replica; see delivery."""
+    """Of an IterableDataset: the state of each replica: see ``Replicas`` in engine/resuming.py."""
 
     @property
     def at_start(self) -> bool:

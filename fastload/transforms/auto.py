@@ -6,7 +6,7 @@
     transform   for each step and kind: those samples through one batched function
 
 Operations, ranges and signs are torchvision's, and given the parameters a sample is what torchvision makes of it:
-see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_geometry` for how nearly.
+see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_operations` for how nearly.
 """
 
 from __future__ import annotations

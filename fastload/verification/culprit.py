@@ -174,8 +174,8 @@ _LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "numpy", "PIL", 
 def causes_in(value: Any) -> list[str]:
     """Return why a transform, dataset or function may give other results in each run, each cause with its remedy."""
     causes = [
-        f"it keeps a generator of its own, {name} ({_class_of(generator)}): each worker has a copy of it, so a "
-        f"sample's draws depend on what that worker drew before; {_REMEDY}"
+        f"it keeps a generator of its own, {name} ({_class_of(generator)}): each worker process has a copy of "
+        f"it, and threads share it, so a sample's draws depend on what was drawn before; {_REMEDY}"
         for name, generator in _generators_held(value)
     ]
     functions = list(_functions_of(value))

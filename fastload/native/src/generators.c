@@ -4,8 +4,8 @@
  *
  * In: what a sample's key is made of, and where the generators' states are. Out: at each call the state of the next
  * sample, the same as by random.seed(), np.random.seed() and torch.Generator.manual_seed() with the words of its key.
- * fastload/keys/seeding.py defines keys and words; fastload/generators.py finds the states, and checks what is said here of
- * their layouts before anything is written.
+ * fastload/keys/seeding.py defines keys and words; fastload/native/generators.py finds the states, and checks what is said
+ * here of their layouts before anything is written.
  */
 #include "fastload.h"
 
