@@ -46,12 +46,15 @@ def error_of(wrapper: ExceptionWrapper) -> BaseException:
     """Return the wrapped exception, as torch would raise it here, without its frame.
 
     That frame's reference to the exception would be a cycle, through which it would keep the user's frames, and so
-    iterators and their workers, until the next collection.
+    iterators and their workers, until the next collection. The same holds for the error by which torch noticed that the
+    class cannot be constructed.
     """
     try:
         wrapper.reraise()
     except BaseException as error:
         found = error.with_traceback(None)
+        if found.__context__ is not None:
+            found.__context__.with_traceback(None)
     for note in getattr(wrapper, "sample_notes", ()):
         add_note(found, note)
     return found
