@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import subprocess
 import sys
 import tomllib
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -124,29 +122,6 @@ def test_our_errors_are_one_tree():
     assert issubclass(fastload.WorkerDied, RuntimeError)
     assert issubclass(fastload.LoadTimeout, RuntimeError)
     assert issubclass(fastload.DatasetError, RuntimeError)
-
-
-def _modules_with_all() -> list[str]:
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        names = [
-            target.id
-            for node in ast.parse(path.read_text(encoding="utf-8")).body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        ]
-        if "__all__" in names and path.name != "__init__.py":
-            found.append(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
-    return found
-
-
-@pytest.mark.parametrize("name", _modules_with_all())
-def test_every_modules_list_of_names_is_true(name):
-    module = import_module(name)
-    for public in module.__all__:
-        assert hasattr(module, public)
-    assert len(set(module.__all__)) == len(module.__all__)
 
 
 def test_the_package_says_that_it_is_typed_and_which_version_it_is():

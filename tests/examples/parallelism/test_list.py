@@ -30,7 +30,7 @@ def test_all_linked_files_exist_and_every_example_has_a_row() -> None:
 
 
 def test_all_tests_named_in_rows_exist() -> None:
-    functions = "\n".join(path.read_text() for path in TESTS.glob("test_*.py"))
+    functions = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
     for number, _, _, tests, *_ in ROWS:
         named = set(re.findall(r"`(test_\w+)`|::(test_\w+)", tests))
         for name in filter(None, (name for pair in named for name in pair)):
