@@ -38,7 +38,7 @@ def test_all_tests_named_in_rows_exist() -> None:
             tests = tests.replace(f"`{name}`", "").replace(f"::{name}", "")
         for word in re.findall(r"(?:tests|\.\.|benchmarks)/[\w/]+|\btest_\w+", tests):
             places = [folder / f"{word}{end}" for folder in (HERE, TESTS, REPOSITORY) for end in ("", ".py")]
-            assert any(place.exists() for place in places), f"row {number}: {word}"
+            assert any(place.exists() for place in places) or any(TESTS.rglob(f"{word}.py")), f"row {number}: {word}"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
