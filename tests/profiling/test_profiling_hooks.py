@@ -145,7 +145,7 @@ def test_of_the_smallest_samples_one_in_sixteen_stands_for_the_others(tmp_path: 
         (task,) = step.batch.tasks
         assert sum(sample.weight for sample in task.samples) == 40
     last = steps[7].batch.tasks[0].samples
-    assert [(sample.place, sample.weight) for sample in last] == [(0, 16), (16, 16), (32, 8)]
+    assert [(sample.index, sample.weight) for sample in last] == [(280, 16), (296, 16), (312, 8)]
 
 
 @pytest.mark.slow

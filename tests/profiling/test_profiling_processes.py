@@ -33,7 +33,7 @@ OURS = "from fastload import DataLoader"
 
 def indices_of(step: Step) -> list[int | None]:
     tasks = sorted(step.batch.tasks, key=lambda task: task.number)
-    return [sample.index for task in tasks for sample in sorted(task.samples, key=lambda sample: sample.place)]
+    return [sample.index for task in tasks for sample in sorted(task.samples, key=lambda sample: sample.begun)]
 
 
 @pytest.mark.parametrize(
