@@ -394,8 +394,10 @@ def test_closing_leaves_the_users_batches_valid(pool):
 
 def test_closing_with_work_in_flight_and_twice_is_fine(pool):
     pool.view(pool.acquire(), 100)[:] = 1
+    assert pool.memory.is_open
     pool.close()
     pool.close()
+    assert not pool.memory.is_open
 
 
 def test_surplus_slots_give_their_memory_back(file):

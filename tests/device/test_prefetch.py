@@ -34,15 +34,15 @@ class Asked:
 
     Args:
         source: has ``next`` and ``next_nowait``.
-        patient: it makes batches when it is asked, and so does not mind waiting.
+        blocking: it makes a batch in the call that asks for it.
     """
 
-    def __init__(self, source: Any, patient: bool) -> None:
+    def __init__(self, source: Any, blocking: bool) -> None:
         self._source = source
-        self._patient = patient
+        self._blocking = blocking
 
     def next(self, wait: bool = True) -> Batch:
-        batch: Batch = self._source.next() if wait or self._patient else self._source.next_nowait()
+        batch: Batch = self._source.next() if wait or self._blocking else self._source.next_nowait()
         return batch
 
     def drop(self) -> None:
@@ -55,8 +55,8 @@ class Asked:
 class DeviceAhead(device_module.DeviceAhead):
     """Gives the data of batches, or raises the errors in their place."""
 
-    def __init__(self, source: Any, mover: Mover, depth: int, *, patient: bool) -> None:
-        super().__init__(Asked(source, patient), mover, depth)
+    def __init__(self, source: Any, mover: Mover, depth: int, *, blocking: bool) -> None:
+        super().__init__(Asked(source, blocking), mover, depth)
 
     def next(self, wait: bool = True) -> Any:
         return super().next(wait).result()
@@ -111,19 +111,19 @@ def negated(streams: SimulatedStreams) -> dict[str, Any]:
 @given(
     number=st.integers(0, 12),
     depth=st.integers(1, 4),
-    patient=st.booleans(),
+    blocking=st.booleans(),
     fixed=st.booleans(),
     transforms=st.booleans(),
     plan=st.lists(st.sampled_from(["copies", "transforms", "compute", "ready", "keep", "drop"]), max_size=60),
 )
 def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped(
-    number, depth, patient, fixed, transforms, plan
+    number, depth, blocking, fixed, transforms, plan
 ):
     streams = SimulatedStreams()
     source = Recycled(number, streams=streams)
     options = negated(streams) if transforms else {}
     mover = moved_with(streams, num_buffers=(depth + 2) * fixed, **options)
-    ahead = DeviceAhead(source, mover, depth, patient=patient)
+    ahead = DeviceAhead(source, mover, depth, blocking=blocking)
     seen: list[float] = []
     kept: list[Any] = []
     steps = iter(plan)
@@ -162,7 +162,7 @@ class Steps:
 def lagging(number: int, depth: int, streams: SimulatedStreams, kind: Any = DeviceAhead, **options: Any) -> Steps:
     """Let the copies and transforms be done at once, and the kernels when the host waits for them."""
     source = Recycled(number, streams=streams)
-    ahead = kind(source, moved_with(streams, **options), depth, patient=True)
+    ahead = kind(source, moved_with(streams, **options), depth, blocking=True)
     seen: list[float] = []
     for _ in range(number):
         batch = ahead.next()
@@ -207,7 +207,7 @@ def test_however_far_the_device_is_behind_so_much_memory_is_used_and_no_more(num
 def test_host_buffers_are_as_few_where_nothing_is_copied_before_somebody_waits():
     streams = SimulatedStreams()
     source = Recycled(100, streams=streams)
-    ahead = DeviceAhead(source, moved_with(streams), 2, patient=True)
+    ahead = DeviceAhead(source, moved_with(streams), 2, blocking=True)
     for _ in range(100):
         streams.kernel(ahead.next()["x"])
     assert source.buffers <= 5
@@ -216,7 +216,7 @@ def test_host_buffers_are_as_few_where_nothing_is_copied_before_somebody_waits()
 
 def test_the_host_does_not_wait_while_a_batch_is_ready():
     streams = SimulatedStreams()
-    ahead = DeviceAhead(Recycled(20), moved_with(streams), 3, patient=True)
+    ahead = DeviceAhead(Recycled(20), moved_with(streams), 3, blocking=True)
     for expected in range(5):  # depth + 2
         batch = ahead.next()
         streams.kernel(batch["x"])
@@ -230,7 +230,7 @@ def test_two_epochs_have_the_bound_together():
     streams = SimulatedStreams()
     mover = moved_with(streams)
     for _ in range(30):  # of two batches
-        ahead = DeviceAhead(Recycled(2), mover, 2, patient=True)
+        ahead = DeviceAhead(Recycled(2), mover, 2, blocking=True)
         for _ in range(2):
             streams.kernel(ahead.next()["x"])
         ahead.close()
@@ -240,7 +240,7 @@ def test_two_epochs_have_the_bound_together():
 def test_two_iterations_at_once_have_a_bound_each():
     streams = SimulatedStreams()
     mover = moved_with(streams)
-    both = [DeviceAhead(Recycled(20), mover, 3, patient=True) for _ in range(2)]
+    both = [DeviceAhead(Recycled(20), mover, 3, blocking=True) for _ in range(2)]
     for _ in range(5):  # depth + 2
         for ahead in both:
             streams.kernel(ahead.next()["x"])
@@ -283,7 +283,7 @@ def test_what_was_on_the_device_already_is_waited_for_by_another_stream_of_the_u
 
 def test_a_copy_does_not_wait_for_the_transform_of_the_batch_before():
     streams = SimulatedStreams()
-    ahead = DeviceAhead(Recycled(9), moved_with(streams, **negated(streams)), 2, patient=True)
+    ahead = DeviceAhead(Recycled(9), moved_with(streams, **negated(streams)), 2, blocking=True)
     for _ in range(2):
         ahead.next()
     streams.copies.run()
@@ -303,7 +303,7 @@ def transformed(streams: SimulatedStreams, kind: Any) -> None:
 
 
 def transformed_slowly(streams: SimulatedStreams, kind: Any) -> None:
-    ahead = kind(Recycled(6), moved_with(streams, **negated(streams)), 2, patient=True)
+    ahead = kind(Recycled(6), moved_with(streams, **negated(streams)), 2, blocking=True)
     for _ in range(6):
         streams.kernel(ahead.next()["x"])
         streams.copies.run()
@@ -317,7 +317,7 @@ def into_fixed_places(streams: SimulatedStreams, kind: Any) -> None:
 def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind: Any) -> None:
     mover = moved_with(streams, num_buffers=3)
     for epoch in range(2):
-        ahead = kind(Recycled(9), mover, 1, patient=True)
+        ahead = kind(Recycled(9), mover, 1, blocking=True)
         for _ in range(3):
             if epoch == 0:
                 streams.compute.run()  # so that more is copied ahead, and dropped
@@ -327,7 +327,7 @@ def into_fixed_places_of_an_epoch_that_was_left(streams: SimulatedStreams, kind:
 
 def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams, kind: Any) -> None:
     """It may be, until the new iteration is asked for its first batch."""
-    ahead = kind(Recycled(99), moved_with(streams, num_buffers=3), 1, patient=True)
+    ahead = kind(Recycled(99), moved_with(streams, num_buffers=3), 1, blocking=True)
     for end in (ahead.drop, ahead.close):
         for _ in range(2):
             batch = ahead.next()
@@ -335,7 +335,7 @@ def into_fixed_places_while_the_last_batch_is_in_use(streams: SimulatedStreams, 
             streams.kernel(batch["x"])
         end()
         if end == ahead.close:
-            ahead = kind(Recycled(99), ahead._mover, 1, patient=True)
+            ahead = kind(Recycled(99), ahead._mover, 1, blocking=True)
         streams.kernel(batch["x"])
     for _ in range(2):
         ahead.next()
@@ -346,7 +346,7 @@ def into_fixed_places_with_another_stream_of_the_users(streams: SimulatedStreams
     mover = moved_with(streams, num_buffers=3)
     for name in ("first", "second"):
         streams.compute = Stream(name, streams.host)
-        ahead = kind(Recycled(9), mover, 1, patient=True)
+        ahead = kind(Recycled(9), mover, 1, blocking=True)
         for _ in range(2):
             streams.kernel(ahead.next()["x"])
         ahead.close()
@@ -356,7 +356,7 @@ def from_the_device(streams: SimulatedStreams, kind: Any) -> None:
     batches = ({"x": streams.made(torch.full((4,), float(number)))} for number in range(6))
     source = Failing([])
     source.next = lambda: Batch(data=next(batches))  # type: ignore[method-assign]
-    ahead = kind(source, moved_with(streams, **negated(streams)), 3, patient=True)
+    ahead = kind(source, moved_with(streams, **negated(streams)), 3, blocking=True)
     kept = []
     for _ in range(6):
         streams.kernel(ahead.next()["x"])
@@ -370,7 +370,7 @@ def with_a_weight_of_the_users(streams: SimulatedStreams, kind: Any) -> None:
     def transform(batch: Any, _: Any) -> Any:
         return {"x": streams.work(torch.neg, weight)}
 
-    ahead = kind(Recycled(3), moved_with(streams, transform=transform), 1, patient=True)
+    ahead = kind(Recycled(3), moved_with(streams, transform=transform), 1, blocking=True)
     streams.kernel(ahead.next()["x"])
     ahead.close()
 
@@ -425,7 +425,7 @@ def test_a_stage_without_a_bound_that_writes_fixed_places_too_early_is_caught():
 
 def test_fixed_places_are_written_after_the_kernels_that_read_them():
     streams = SimulatedStreams()
-    ahead = DeviceAhead(Recycled(9), moved_with(streams, num_buffers=3), 1, patient=True)
+    ahead = DeviceAhead(Recycled(9), moved_with(streams, num_buffers=3), 1, blocking=True)
     places, seen = set(), []
     for _ in range(9):
         batch = ahead.next()
@@ -440,7 +440,7 @@ def test_fixed_places_are_written_after_the_kernels_that_read_them():
 def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():
     streams = SimulatedStreams()
     source = Recycled(10)
-    ahead = DeviceAhead(source, moved_with(streams), 2, patient=True)
+    ahead = DeviceAhead(source, moved_with(streams), 2, blocking=True)
     for _ in range(4):
         ahead.next()
     assert len(ahead._host) == source.made
@@ -458,7 +458,7 @@ def test_a_batch_whose_transform_failed_is_held_until_its_copy_is_done():
 
     streams = SimulatedStreams()
     source = Recycled(1)
-    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, patient=True)
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, blocking=True)
     with pytest.raises(ValueError, match="bad"):
         ahead.next()
     gc.collect()
@@ -475,7 +475,7 @@ def test_an_interrupted_move_is_waited_for_before_its_batch_is_dropped():
 
     streams = SimulatedStreams()
     source = Recycled(1)
-    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, patient=True)
+    ahead = DeviceAhead(source, moved_with(streams, transform=transform), 1, blocking=True)
     with pytest.raises(KeyboardInterrupt):
         ahead.next()
     gc.collect()
@@ -486,17 +486,17 @@ def test_an_interrupted_move_is_waited_for_before_its_batch_is_dropped():
     assert len(source.free) == 1
 
 
-@pytest.mark.parametrize("patient", [True, False])
-def test_the_first_batch_does_not_wait_for_others_and_then_depth_batches_are_ahead(patient):
+@pytest.mark.parametrize("blocking", [True, False])
+def test_the_first_batch_does_not_wait_for_others_and_then_depth_batches_are_ahead(blocking):
     source = Recycled(10, ready=9)
-    ahead = DeviceAhead(source, moved_with(None), 3, patient=patient)
+    ahead = DeviceAhead(source, moved_with(None), 3, blocking=blocking)
     made = [source.made for _ in iter(lambda: ahead.next()["x"][0].item(), 5.0)]
     assert made == [1, 5, 6, 7, 8]
 
 
 def test_a_source_that_is_not_ready_is_not_waited_for():
     source = Recycled(10)
-    ahead = DeviceAhead(source, moved_with(None), 3, patient=False)
+    ahead = DeviceAhead(source, moved_with(None), 3, blocking=False)
     assert [ahead.next()["x"][0].item() for _ in range(4)] == [0, 1, 2, 3]
     assert source.made == 4
 
@@ -517,10 +517,10 @@ class Failing:
         return self.next()
 
 
-@pytest.mark.parametrize("patient", [True, False])
-def test_errors_are_raised_in_their_place_and_the_rest_follows(patient):
+@pytest.mark.parametrize("blocking", [True, False])
+def test_errors_are_raised_in_their_place_and_the_rest_follows(blocking):
     entries = [torch.tensor(0), ValueError("one"), torch.tensor(2), torch.tensor(3), KeyError("four"), torch.tensor(5)]
-    ahead = DeviceAhead(Failing(entries), moved_with(None), 3, patient=patient)
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 3, blocking=blocking)
     seen: list[Any] = []
     while True:
         try:
@@ -541,7 +541,7 @@ def test_an_error_of_the_transform_stands_in_its_batchs_place():
         return batch * 10
 
     ahead = DeviceAhead(
-        Failing([torch.tensor(i) for i in range(3)]), moved_with(None, transform=transform), 2, patient=True
+        Failing([torch.tensor(i) for i in range(3)]), moved_with(None, transform=transform), 2, blocking=True
     )
     assert ahead.next().item() == 0
     with pytest.raises(ValueError, match="bad"):
@@ -551,16 +551,16 @@ def test_an_error_of_the_transform_stands_in_its_batchs_place():
 
 def test_a_timeout_is_raised_only_when_nothing_is_there_and_can_be_retried():
     entries = [torch.tensor(0), torch.tensor(1), LoadTimeout("late"), torch.tensor(2)]
-    ahead = DeviceAhead(Failing(entries), moved_with(None), 2, patient=True)
+    ahead = DeviceAhead(Failing(entries), moved_with(None), 2, blocking=True)
     assert [ahead.next().item() for _ in range(3)] == [0, 1, 2]
-    ahead = DeviceAhead(Failing([LoadTimeout("late"), torch.tensor(2)]), moved_with(None), 2, patient=True)
+    ahead = DeviceAhead(Failing([LoadTimeout("late"), torch.tensor(2)]), moved_with(None), 2, blocking=True)
     with pytest.raises(LoadTimeout):
         ahead.next()
     assert ahead.next().item() == 2
 
 
 def test_dropping_begins_anew():
-    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(9)]), moved_with(None), 2, patient=True)
+    ahead = DeviceAhead(Failing([torch.tensor(i) for i in range(9)]), moved_with(None), 2, blocking=True)
     assert [ahead.next().item() for _ in range(2)] == [0, 1]
     ahead.drop()
     assert ahead.next().item() == 4  # what was ahead is gone
@@ -593,7 +593,7 @@ def test_containers_keep_their_types_and_parts_that_are_no_tensors_stay():
     }
     streams = SimulatedStreams()
     for mover in (moved_with(None), moved_with(streams)):
-        found = DeviceAhead(Failing([batch]), mover, 1, patient=True).next()
+        found = DeviceAhead(Failing([batch]), mover, 1, blocking=True).next()
         streams.compute.run()
         assert found.keys() == batch.keys()
         assert isinstance(found["pair"], Pair)
@@ -624,7 +624,7 @@ def test_tensors_inside_of_whatever_a_transform_returns_are_protected(kind):
     source = Recycled(8)
     taken = source.next
     source.next = lambda: Batch(data={**taken().data, "y": 1})  # type: ignore[method-assign]
-    ahead = DeviceAhead(source, moved_with(streams, **options), 1, patient=True)
+    ahead = DeviceAhead(source, moved_with(streams, **options), 1, blocking=True)
     seen: list[float] = []
     for _ in range(8):
         batch = ahead.next()
@@ -685,7 +685,7 @@ def test_a_packed_sequence_may_be_transformed_although_some_of_it_stays_on_the_h
     mover = moved_with(
         streams, transform=lambda batch, _: {**batch, "x": streams.work(torch.neg, batch["packed"].data)}
     )
-    found = DeviceAhead(Failing([batch]), mover, 1, patient=True).next()
+    found = DeviceAhead(Failing([batch]), mover, 1, blocking=True).next()
     assert found["packed"].batch_sizes.tolist() == [2, 2, 1]
     streams.kernel(found["x"])
     streams.kernel(found["packed"].data)
@@ -694,14 +694,14 @@ def test_a_packed_sequence_may_be_transformed_although_some_of_it_stays_on_the_h
 def test_what_is_to_stay_on_the_host_is_the_very_object():
     batch = {"x": torch.ones(2), "meta": {"lengths": torch.ones(2), "other": torch.ones(1)}, "y": [torch.ones(1)] * 2}
     streams = SimulatedStreams()
-    ahead = DeviceAhead(Failing([batch]), moved_with(streams, keep_on_host=("meta.lengths", "y.1")), 1, patient=True)
+    ahead = DeviceAhead(Failing([batch]), moved_with(streams, keep_on_host=("meta.lengths", "y.1")), 1, blocking=True)
     found = ahead.next()
     assert found["meta"]["lengths"] is batch["meta"]["lengths"]
     assert found["y"][1] is batch["y"][1]
     assert found["x"] is not batch["x"]
     assert found["y"][0] is not batch["y"][0]
     by_place = DeviceAhead(
-        Failing([(torch.ones(1), batch["x"])]), moved_with(streams, keep_on_host=(1,)), 1, patient=True
+        Failing([(torch.ones(1), batch["x"])]), moved_with(streams, keep_on_host=(1,)), 1, blocking=True
     )
     assert by_place.next()[1] is batch["x"]
 
@@ -861,7 +861,7 @@ def test_arguments_of_prefetch_are_checked(options):
 def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave, fixed):
     streams = SimulatedStreams()
     mover: Any = moved_with(streams, num_buffers=5 * fixed)
-    ahead: Any = DeviceAhead(Recycled(20), mover, 3, patient=True)
+    ahead: Any = DeviceAhead(Recycled(20), mover, 3, blocking=True)
     for _ in range(3):
         streams.kernel(ahead.next()["x"])
     held = [weakref.ref(ready.data["x"]) for ready in ahead._ready]
@@ -878,7 +878,7 @@ def test_a_forked_process_frees_nothing_of_the_device_and_asks_it_nothing(leave,
                 with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
                     ahead.next()
                 with pytest.raises(RuntimeError, match="cannot be used in the forked process"):
-                    DeviceAhead(Recycled(20), mover, 3, patient=True)
+                    DeviceAhead(Recycled(20), mover, 3, blocking=True)
             elif leave == "drop":
                 with pytest.raises(RuntimeError, match="start that one with the 'spawn' method"):
                     ahead.drop()
