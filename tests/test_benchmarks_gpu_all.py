@@ -241,15 +241,14 @@ def test_parts_for_which_no_time_is_left_are_not_started(script, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_signal_ends_the_part_that_runs_and_leads_to_the_verdict(script, monkeypatch):
+def test_a_signal_ends_the_part_that_runs_and_leads_to_the_verdict(script, monkeypatch, tmp_path):
     monkeypatch.setenv("REAL_PYTEST", "parallel.xml")
-    script.write("parallel", "import time\ndef test_hangs():\n    time.sleep(1000)\n")
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    hangs = f"import time\ndef test_hangs():\n    open({str(begun)!r}, 'w').close()\n    time.sleep(1000)\n"
+    script.write("parallel", hangs)
     with script.start() as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("== tests in parallel"):
-                break
-        time.sleep(1)
+        begun.read_bytes()  # once the test has opened it
         process.send_signal(signal.SIGTERM)
         printed, _ = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -272,9 +272,10 @@ class RandomHorizontalFlip(Flip):
 class AlternatingFlip(RandomHorizontalFlip):
     """Flip each image left to right in every second epoch: one half of them in even epochs, the others in odd ones.
 
-    Each image is seen both ways in any two consecutive epochs; with random flips only half of the images are. Needs a
-    :class:`fastload.DataLoader` with an integer ``seed`` and without a sampler of your own, as its ``batch_transform``:
-    there samples are named by their index, and epochs are counted.
+    Each image is seen both ways in any two consecutive epochs; with random flips only half of the images are. Use it as
+    the ``batch_transform`` of a :class:`fastload.DataLoader` with an integer ``seed`` and without a sampler of your own,
+    which knows each sample's index and the epoch. Elsewhere use :class:`RandomHorizontalFlip`, or call it with
+    ``params={"flip": ...}``.
 
     Args:
         layout: see :class:`Transform`.
@@ -282,7 +283,7 @@ class AlternatingFlip(RandomHorizontalFlip):
     Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
 
     Raises:
-        ConfigError: at the call: the samples are not named by their index.
+        ConfigError: at a call without ``params``, outside such a loader: the images' indices are not known.
 
     Source:
         Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024), section 3.6. Here the

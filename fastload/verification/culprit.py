@@ -128,10 +128,11 @@ def _after_the_samples(subject: Subject) -> Culprit:
         causes = ["the samples are equal, but the batches made of them are not", *causes_in(subject.collate_fn)]
         return Culprit(stage=label_of(subject.collate_fn), place="collate_fn", certain=False, causes=causes)
     cause = (
-        "the samples were equal when they were loaded again: the difference comes and goes (the clock, a race between "
-        "threads), or it is a bug of fastload's; please report it"
+        "the samples were equal when they were loaded again, so the difference comes and goes, most likely in a stage "
+        "that this report names for another check; if it names none, it may be a bug of fastload: please report it"
     )
-    return Culprit(stage="what lies between the samples and the batch", place="", certain=False, causes=[cause])
+    where = "the clock, or code that several threads run at once"
+    return Culprit(stage=where, place="", certain=False, causes=[cause])
 
 
 def _usual_cause(subject: Subject, setting: Setting) -> str:

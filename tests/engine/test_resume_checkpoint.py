@@ -12,8 +12,9 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from ranks import run_ranks
+from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed
 from torch.distributed.checkpoint.stateful import Stateful
-from torch.utils.data import Dataset, IterableDataset, RandomSampler
+from torch.utils.data import IterableDataset, RandomSampler
 
 import fastload
 
@@ -23,40 +24,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning"),
 ]
 
-LENGTH = 26
 STEPS = 7
 STEP = 3
 """After which the loaders are saved."""
-
-
-class Noisy(Dataset[torch.Tensor]):
-    """A number, and draws of all three global generators."""
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
-        return torch.tensor([index, *drawn], dtype=torch.float64)
-
-
-class Count(IterableDataset[torch.Tensor]):
-    """A stream that says where it is."""
-
-    def __init__(self) -> None:
-        self.place = 0
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        while self.place < LENGTH:
-            self.place += 1
-            yield torch.tensor([self.place - 1])
-        self.place = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"place": self.place}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.place = state["place"]
 
 
 class Plain(IterableDataset[torch.Tensor]):
@@ -76,15 +46,6 @@ class Shuffled(torch.utils.data.Sampler[int]):
 
     def __len__(self) -> int:
         return LENGTH
-
-
-def position(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Noisy(), 4, shuffle=True, seed=5, num_workers=num_workers)
-
-
-def global_batches(num_workers: int = 0, **options: Any) -> Any:
-    sampler = fastload.DistributedBatchSampler(Noisy(), 4, seed=5, tail="short", **options)
-    return fastload.DataLoader(Noisy(), batch_sampler=sampler, num_workers=num_workers)
 
 
 def torchs(num_workers: int = 0) -> Any:
@@ -131,7 +92,7 @@ def loaded(loader: Any, folder: Path) -> Any:
 
 
 KINDS = {
-    position: "position",
+    keyed: "position",
     global_batches: "position",
     torchs: "fast-forward",
     torchs_generator: "fast-forward",

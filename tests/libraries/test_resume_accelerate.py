@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import accelerate
-import numpy as np
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DataLoaderConfiguration
 from ranks import run_ranks
-from torch.utils.data import Dataset, IterableDataset
+from resumed_loaders import LENGTH, Count, Noisy, global_batches, in_order, keyed, shared_out
 
 import fastload
 
-LENGTH = 26
 EPOCH = 7
 """Batches of four."""
 
@@ -34,56 +31,8 @@ def fresh_state() -> Iterator[None]:
     PartialState._reset_state()
 
 
-class Noisy(Dataset[torch.Tensor]):
-    """A number, and draws of all three global generators."""
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
-        return torch.tensor([index, *drawn], dtype=torch.float64)
-
-
-class Count(IterableDataset[torch.Tensor]):
-    """A stream that says where it is."""
-
-    def __init__(self) -> None:
-        self.place = 0
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        while self.place < LENGTH:
-            self.place += 1
-            yield torch.tensor([self.place - 1])
-        self.place = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"place": self.place}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.place = state["place"]
-
-
 def accelerator(**options: Any) -> accelerate.Accelerator:
     return accelerate.Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
-
-
-def keyed(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Noisy(), 4, shuffle=True, seed=5, num_workers=num_workers)
-
-
-def in_order(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Noisy(), 4, seed=5, num_workers=num_workers)
-
-
-def shared_out(num_workers: int = 0) -> Any:
-    sampler = fastload.DistributedSampler(Noisy(), 1, 0, seed=5)
-    return fastload.DataLoader(Noisy(), 4, sampler=sampler, num_workers=num_workers)
-
-
-def global_batches(num_workers: int = 0) -> Any:
-    sampler = fastload.DistributedBatchSampler(Noisy(), 4, seed=5, tail="short")
-    return fastload.DataLoader(Noisy(), batch_sampler=sampler, num_workers=num_workers)
 
 
 KNOWN = pytest.mark.parametrize("make", [keyed, in_order, shared_out, global_batches])

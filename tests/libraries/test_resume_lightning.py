@@ -3,57 +3,25 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning
-import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from ranks import run_ranks
-from torch.utils.data import Dataset, IterableDataset, RandomSampler
+from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed, shared_out
+from torch.utils.data import RandomSampler
 
 import fastload
 
-LENGTH = 26
 STEPS = 7
 """Of an epoch, in batches of four."""
 EPOCHS = 3
-
-
-class Noisy(Dataset[torch.Tensor]):
-    """A number, and draws of all three global generators."""
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
-        return torch.tensor([index, *drawn], dtype=torch.float64)
-
-
-class Count(IterableDataset[torch.Tensor]):
-    """A stream that says where it is."""
-
-    def __init__(self) -> None:
-        self.place = 0
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        while self.place < LENGTH:
-            self.place += 1
-            yield torch.tensor([self.place - 1.0])
-        self.place = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"place": self.place}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.place = state["place"]
 
 
 class Recorder(lightning.LightningModule):
@@ -73,20 +41,6 @@ class Recorder(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=1e-6)
-
-
-def keyed(num_workers: int = 0, **options: Any) -> Any:
-    return fastload.DataLoader(Noisy(), 4, shuffle=True, seed=5, num_workers=num_workers, **options)
-
-
-def shared_out(num_workers: int = 0, **options: Any) -> Any:
-    sampler = fastload.DistributedSampler(Noisy(), 1, 0, seed=5)
-    return fastload.DataLoader(Noisy(), 4, sampler=sampler, num_workers=num_workers, **options)
-
-
-def global_batches(num_workers: int = 0, **options: Any) -> Any:
-    sampler = fastload.DistributedBatchSampler(Noisy(), 4, seed=5, tail="short")
-    return fastload.DataLoader(Noisy(), batch_sampler=sampler, num_workers=num_workers, **options)
 
 
 KNOWN = pytest.mark.parametrize("make", [keyed, shared_out, global_batches])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import random
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from torch.utils.data import Dataset
+from resumed_loaders import Noisy, in_order, keyed, shared_out
 
 import fastload
 
-LENGTH = 26
 STEPS = 7
 
 
@@ -29,15 +27,11 @@ def fresh_state() -> Iterator[None]:
     PartialState._reset_state()
 
 
-class Noisy(Dataset[dict[str, torch.Tensor]]):
-    """A number, and draws of all three global generators."""
+class Rows(Noisy):
+    """Samples as the Trainer takes them."""
 
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        drawn = [random.random(), float(np.random.rand()), float(torch.rand((), dtype=torch.float64))]
-        return {"features": torch.tensor([index, *drawn], dtype=torch.float64), "labels": torch.tensor(0.0)}
+    def __getitem__(self, index: int) -> Any:
+        return {"features": super().__getitem__(index), "labels": torch.tensor(0.0)}
 
 
 class Recorder(torch.nn.Module):
@@ -71,30 +65,18 @@ def arguments(folder: Path, **options: Any) -> transformers.TrainingArguments:
     )
 
 
-def keyed() -> Any:
-    return fastload.DataLoader(Noisy(), 4, shuffle=True, seed=9)
-
-
-def in_order() -> Any:
-    return fastload.DataLoader(Noisy(), 4, seed=9)
-
-
-def shared_out() -> Any:
-    return fastload.DataLoader(Noisy(), 4, sampler=fastload.DistributedSampler(Noisy(), 1, 0, seed=9), num_workers=1)
-
-
-@pytest.mark.parametrize("make", [keyed, in_order, shared_out])
+@pytest.mark.parametrize("make", [keyed, in_order, functools.partial(shared_out, 1)])
 def test_a_resumed_training_has_the_samples_and_the_augmentation_of_the_whole_one(make: Any, tmp_path: Path) -> None:
     class OurTrainer(transformers.Trainer):
         def get_train_dataloader(self) -> Any:
-            return self.accelerator.prepare(make())
+            return self.accelerator.prepare(make(samples=Rows()))
 
-    first, loader = Recorder(), make()
-    OurTrainer(first, arguments(tmp_path), train_dataset=Noisy()).train()
+    first, loader = Recorder(), make(samples=Rows())
+    OurTrainer(first, arguments(tmp_path), train_dataset=Rows()).train()
     assert first.seen == [batch["features"].tolist() for _ in range(3) for batch in loader]
     for step in (STEPS, 9):
         second = Recorder()
-        trainer = OurTrainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Noisy())
+        trainer = OurTrainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Rows())
         trainer.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
         assert second.seen == first.seen[step:], step
 
@@ -102,9 +84,9 @@ def test_a_resumed_training_has_the_samples_and_the_augmentation_of_the_whole_on
 def test_a_resumed_training_with_torchs_sampler_loses_and_repeats_no_sample(tmp_path: Path) -> None:
     fastload.install()
     first = Recorder()
-    transformers.Trainer(first, arguments(tmp_path), train_dataset=Noisy()).train()
+    transformers.Trainer(first, arguments(tmp_path), train_dataset=Rows()).train()
     order = [[row[0] for row in batch] for batch in first.seen]
     second = Recorder()
-    trainer = transformers.Trainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Noisy())
+    trainer = transformers.Trainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Rows())
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     assert [[row[0] for row in batch] for batch in second.seen] == order[9:]
