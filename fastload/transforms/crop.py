@@ -273,8 +273,8 @@ class AlternatingFlip(RandomHorizontalFlip):
     """Flip each image left to right in every second epoch: one half of them in even epochs, the others in odd ones.
 
     Each image is seen both ways in any two consecutive epochs; with random flips only half of the images are. Use it as
-    the ``batch_transform`` of a :class:`fastload.DataLoader` with an integer ``seed`` and without a sampler of your own,
-    which knows each sample's index and the epoch. Elsewhere use :class:`RandomHorizontalFlip`, or call it with
+    the ``batch_transform`` of a :class:`fastload.DataLoader` with an integer ``seed`` and without a sampler of yours:
+    that knows each sample's index and the epoch. Elsewhere use :class:`RandomHorizontalFlip`, or call it with
     ``params={"flip": ...}``.
 
     Args:
