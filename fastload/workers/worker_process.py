@@ -12,6 +12,7 @@ import mmap
 import os
 import pickle
 import select
+import sys
 import threading
 import time
 from typing import Any
@@ -215,6 +216,7 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
         _send_failed_start(error, sink, worker_id, endpoint, where)
         return
     del source
+    _without_opencvs_threads()
     seeding.torch_worker_streams(job.base_seed, worker_id)
     dataset = compat.seed_iter_data_pipe(job.dataset, job.shared_seed)
     compat.set_process_worker_info(
@@ -285,6 +287,17 @@ def _encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: st
             )
             result = result._replace(status=ERROR, payload=wrap_exception(error, where))
         return _encoded(sink, result, item, where)
+
+
+def _without_opencvs_threads() -> None:
+    """Let OpenCV, if it is here, work in one thread as torch does: other cores have other workers.
+
+    A forked worker has inherited its pool, but not the threads. OpenCV would wait for ever for the lock of one that was
+    about to sleep at the fork; or, told to use 1 thread, for the ends of all. Told 0, it leaves the pool alone.
+    """
+    set_threads = getattr(sys.modules.get("cv2"), "setNumThreads", None)
+    if set_threads is not None:
+        set_threads(0)
 
 
 def _keep_freed_memory() -> None:

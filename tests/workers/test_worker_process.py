@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import PIL.Image
 import pytest
@@ -43,3 +48,62 @@ class Plugins(Dataset[int]):
 def test_workers_inherit_what_pillow_needs_for_the_common_formats():
     for batch in fastload.DataLoader(Plugins(), 4, num_workers=2, multiprocessing_context="fork"):
         assert batch.min() >= 5
+
+
+class OpenCVThreads(Dataset[int]):
+    """In how many threads OpenCV works."""
+
+    def __getitem__(self, index: int) -> int:
+        return sys.modules["cv2"].getNumThreads()
+
+    def __len__(self) -> int:
+        return 4
+
+
+@needs_fork
+def test_opencv_works_in_one_thread_in_each_worker_and_goes_on_as_before_in_this_process():
+    opencv = pytest.importorskip("cv2", reason="OpenCV is not installed")
+    before = opencv.getNumThreads()
+    opencv.setNumThreads(3)
+    try:
+        for batch in fastload.DataLoader(OpenCVThreads(), 2, num_workers=1, multiprocessing_context="fork"):
+            assert batch.tolist() == [1, 1]
+        assert opencv.getNumThreads() == 3
+    finally:
+        opencv.setNumThreads(before)
+
+
+_FORKED_WHILE_A_LOCK_IS_HELD = """
+import os
+import cv2
+import numpy
+import fastload
+
+class Turned:
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        turn = numpy.float32([[1, 0.1, 0], [0.1, 1, 0]])
+        return cv2.warpAffine(numpy.ones((600, 800, 3), numpy.uint8), turn, (800, 600))
+
+cv2.setNumThreads(2)
+held, told = os.pipe()
+os.environ["HELD"] = str(told)
+expected = Turned()[0]
+os.read(held, 1)
+for batch in fastload.DataLoader(Turned(), num_workers=1, multiprocessing_context="fork", timeout=30):
+    assert (batch[0].numpy() == expected).all()
+"""
+
+
+@pytest.mark.slow
+@needs_fork
+def test_a_worker_forked_while_a_thread_of_opencvs_holds_a_lock_uses_opencv(tmp_path):
+    pytest.importorskip("cv2", reason="OpenCV is not installed")
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no gcc")
+    library, source = tmp_path / "hold_opencv.so", Path(__file__).with_name("hold_opencv.c")
+    subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    subprocess.run([sys.executable, "-c", _FORKED_WHILE_A_LOCK_IS_HELD], env=environment, check=True, timeout=120)
