@@ -21,6 +21,7 @@ from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, samplers_of
 from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
+from .spec import spec_of, with_arguments_of
 from .workers.pool import WORKER_MODULES
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         ValueError, TypeError: as torch.
     """
 
-    _alone = False
-    """Whether it is iterated beside its process group."""
+    _this_rank_only = False
+    """See :attr:`fastload.spec.Spec.this_rank_only`."""
 
     def __init__(
         self,
@@ -226,11 +227,11 @@ class DataLoader(compat.TorchDataLoader[T]):
             if self.on_error != "raise" or type(self.max_errors) is not int or self.max_errors < 0:
                 from .workers.on_error import check_on_error
 
-                check_on_error(self)
+                check_on_error(with_arguments_of(self))
             if self.fuse != "auto" or self.decoder != "auto":  # last: it goes by the others
                 from .engine.fusing import check_can_fuse
 
-                check_can_fuse(self)
+                check_can_fuse(with_arguments_of(self))
         except ConfigError as error:
             argument_defaults().explain(error)
             raise
@@ -240,7 +241,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             return
         from .device.prefetch import check_device_arguments
 
-        check_device_arguments(self)
+        check_device_arguments(with_arguments_of(self))
 
     def _stays_on_host(self) -> bool:
         """Whether no argument of the device stage was given."""
@@ -256,7 +257,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         observe.notify(observe.on_iteration, self)
         if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
-        return Iteration(self)
+        return Iteration(self, spec_of(self), self._epochs, self._runtime)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, for loaders with an integer ``seed``. Without it they count: 0, 1, ...
@@ -266,7 +267,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         epoch = check_epoch(epoch)
         self._epochs.next = epoch
         told: list[Any] = []
-        for owner in samplers_of(self):
+        for owner in samplers_of(with_arguments_of(self)):
             setter = getattr(owner, "set_epoch", None)
             if callable(setter) and all(owner is not other for other in told):
                 told.append(owner)
@@ -290,7 +291,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return what the loader decided and did so far."""
         from .engine.statistics import statistics_of
 
-        return statistics_of(self)
+        return statistics_of(with_arguments_of(self), self._runtime)
 
     def failed_samples(self) -> list[FailedSample]:
         """Return the samples that could not be loaded and were left out or replaced: the last ``max_errors`` of them.
@@ -303,7 +304,6 @@ class DataLoader(compat.TorchDataLoader[T]):
     def explain(self) -> str:
         """Return, in words, how this loader works with its dataset and arguments, and why."""
         from .engine.facts import explain
-        from .spec import spec_of
 
         return explain(spec_of(self), self.statistics(), self._runtime)
 
@@ -327,7 +327,8 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         The state is that of the iteration begun last. The global generators themselves are not part of it.
         """
-        following, loaded, last = self._epochs.upcoming(self), self._epochs.resume, self._epochs.last
+        spec, loaded, last = spec_of(self), self._epochs.resume, self._epochs.last
+        following = self._epochs.upcoming(spec)
         if loaded is not None:
             # A loaded state holds until another epoch is set, and what was begun before it is over.
             last, loaded = None, loaded if loaded.epoch == following else None
@@ -337,9 +338,9 @@ class DataLoader(compat.TorchDataLoader[T]):
                 "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
                 stacklevel=2,
             )
-        from .engine.state import state_of
+        from .engine.state import place_of, state_of
 
-        return state_of(self, last, loaded, following)
+        return state_of(spec, loaded or place_of(spec, last, following))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on where a state was taken; later ones follow it.
@@ -353,7 +354,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """
         from .engine.state import resume_from
 
-        resume = resume_from(self, state)
+        resume = resume_from(spec_of(self), state)
         kept: Any = self._iterator
         if state["kind"] != "position" and kept is not None:
             # Persistent workers have another base seed, or replicas at another place.
@@ -391,8 +392,8 @@ def _adapt(library: ModuleType) -> None:
 
 def _by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:
     """Return torch's arguments ``shuffle`` and ``sampler``: the sampler shuffles by the seed, if there is one."""
-    alone = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
-    if isinstance(seed, int) and shuffle and alone:
+    has_default_sampler = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
+    if isinstance(seed, int) and shuffle and has_default_sampler:
         return None, KeyedSampler(dataset, seed)
     return shuffle, sampler
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 numbers = itertools.count(1)
 """Numbers of iterations, unique within a process: a WorkItem has one."""
@@ -49,7 +52,7 @@ class Listener(Protocol):
     def watch(self, worker_id: int) -> Watch:
         """A worker, or an iteration without workers, is about to load."""
 
-    def begun(self, iterator: Any, loader: Any, iteration: int, since: int) -> None:
+    def begun(self, iterator: Any, loader: DataLoader[Any], iteration: int, since: int) -> None:
         """An iteration over a loader has begun: made from ``since`` until now."""
 
     def dispatched(self, task: TaskId, indices: Any, worker_id: int, since: int, sampler_ns: int) -> None:
@@ -68,14 +71,23 @@ class Listener(Protocol):
 listener: Listener | None = None
 """The listener of this process; None: there is none."""
 
-Observer = Callable[[Any], None]
+
+class ObservedLoader(Protocol):
+    """What observers of loaders use of a :class:`fastload.DataLoader`."""
+
+    num_workers: int
+    worker_method: Any
+    _runtime: Any
+
+
+Observer = Callable[[ObservedLoader], None]
 on_construction: list[Observer] = []
 """Called with each :class:`fastload.DataLoader` of this process that has been constructed."""
 on_iteration: list[Observer] = []
 """Called with each :class:`fastload.DataLoader` of this process that is about to begin an iteration."""
 
 
-def notify(observers: list[Observer], loader: Any) -> None:
+def notify(observers: list[Observer], loader: ObservedLoader) -> None:
     """Call the observers; they may change the list."""
     for observer in tuple(observers):
         observer(loader)

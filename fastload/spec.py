@@ -15,24 +15,20 @@ from torch.utils.data import BatchSampler, IterableDataset
 
 from .base import compat
 from .keys import seeding
-from .sampling.epochs import KnownBatches, known_batches, seed_of
+from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(Sampling):
     """What an iteration is made from: the loader's arguments under their own names, and what follows from them."""
 
-    dataset: Any
-    sampler: Any = None
-    batch_sampler: Any = None
     index_sampler: Any = None
-    """The one of the two that is iterated."""
+    """The one of ``sampler`` and ``batch_sampler`` that is iterated."""
     batch_size: int | None = 1
     drop_last: bool = False
     collate_fn: Callable[[Any], Any] = compat.default_collate
     auto_collation: bool = True
     """Whether an index batch names several samples, which are collated."""
-    generator: Any = None
     num_workers: int = 0
     worker_method: str = "multiprocessing"
     multiprocessing_context: Any = None
@@ -42,8 +38,6 @@ class Spec:
     timeout: float = 0
     in_order: bool = True
     pin_memory: bool = False
-    seed: int | None = None
-    seeding: str = "sample"
     chunk_size: Any = None
     overlap_epochs: bool = True
     device: Any = None
@@ -57,8 +51,8 @@ class Spec:
     decoder: str = "auto"
     on_error: str = "raise"
     max_errors: int = 100
-    alone: bool = False
-    """Whether it is iterated beside its process group: other ranks do not take part."""
+    this_rank_only: bool = False
+    """Whether the other ranks of the process group do not iterate it, so that it is not compared with theirs."""
 
     iterable: bool = False
     """Whether the dataset is an IterableDataset."""
@@ -94,20 +88,24 @@ class Spec:
 
 
 _GIVEN = [field.name for field in fields(Spec)]
-_GIVEN = _GIVEN[: _GIVEN.index("alone")]
-# Attributes of torch's class that have other names there.
-_PRIVATE = ("auto_collation", "index_sampler")
+_GIVEN = _GIVEN[: _GIVEN.index("iterable")]
+# A loader's attributes of these names begin with an underscore.
+_PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")
 
 
-def spec_of(loader: Any) -> Spec:
+def spec_of(loader: compat.TorchDataLoader[Any]) -> Spec:
     """Return how a :class:`fastload.DataLoader` is served; only its attributes are read."""
-    given = {name: getattr(loader, f"_{name}" if name in _PRIVATE else name) for name in _GIVEN}
-    return served_as(Spec(**given, alone=loader._alone))
+    return served_as(with_arguments_of(loader))
+
+
+def with_arguments_of(loader: compat.TorchDataLoader[Any]) -> Spec:
+    """Return the arguments of a :class:`fastload.DataLoader`, without what follows from them."""
+    return Spec(**{name: getattr(loader, f"_{name}" if name in _PRIVATE else name) for name in _GIVEN})
 
 
 def served_as(spec: Spec, **changes: Any) -> Spec:
     """Return a spec with other arguments, and with what follows from them."""
-    spec = replace(spec, **changes)
+    spec = replace(spec, **changes) if changes else spec
     iterable = isinstance(spec.dataset, IterableDataset)
     known, seed = known_batches(spec), seed_of(spec)
     by_default = compat.collates_by_default(spec.collate_fn)

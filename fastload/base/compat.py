@@ -102,9 +102,9 @@ def set_thread_name(name: str) -> None:
         setter(name)
 
 
-def draw_base_seed(loader: Any) -> int:
-    """Draw a base seed as an iterator of torch's does when it begins."""
-    return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+def draw_base_seed(generator: Any) -> int:
+    """Draw a base seed from a generator (None: torch's global one) as an iterator of torch's does when it begins."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
 def process_group_store() -> Any:

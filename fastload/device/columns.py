@@ -28,6 +28,7 @@ from ..base import compat
 from ..base.memory import free_on, in_words
 from ..base.nesting import Key, leaves_of, map_leaves
 from ..errors import ConfigError
+from ..spec import Spec
 from .streams import keep_in_children
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -408,24 +409,22 @@ def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
         yield map_leaves(batch, lambda leaf, rows=slice(start, stop): leaf[rows], is_leaf=_is_leaf)  # type: ignore[misc]
 
 
-def check_can_reside(loader: Any) -> None:
+def check_can_reside(spec: Spec) -> None:
     """Check that a loader's data can be read once and gathered.
 
     Raises:
         ConfigError: they cannot.
     """
-    name = f"resident={loader.resident!r}"
-    if isinstance(loader.dataset, IterableDataset):
-        raise ConfigError(
-            f"{name} needs a dataset with indices, got {type(loader.dataset).__name__}, an IterableDataset"
-        )
-    if not loader._auto_collation:
+    name = f"resident={spec.resident!r}"
+    if isinstance(spec.dataset, IterableDataset):
+        raise ConfigError(f"{name} needs a dataset with indices, got {type(spec.dataset).__name__}, an IterableDataset")
+    if not spec.auto_collation:
         raise ConfigError(
             f"{name} makes batches itself, which batch_size=None leaves to the dataset; give a batch size"
         )
-    if not compat.collates_by_default(loader.collate_fn):
+    if not compat.collates_by_default(spec.collate_fn):
         raise ConfigError(
-            f"{name} gathers batches as torch's default collation makes them, got collate_fn={loader.collate_fn!r}; a "
+            f"{name} gathers batches as torch's default collation makes them, got collate_fn={spec.collate_fn!r}; a "
             "batch_transform can do to whole batches what it does"
         )
 

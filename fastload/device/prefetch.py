@@ -311,28 +311,28 @@ def mover_of(
     return found
 
 
-def check_device_arguments(loader: Any) -> None:
+def check_device_arguments(spec: Spec) -> None:
     """Check a loader's arguments of the device stage.
 
     Raises:
         ConfigError: one is out of its range, or cannot be combined with another.
     """
-    check_count("prefetch_to_device", loader.prefetch_to_device)
-    _check_transform("batch_transform", loader.batch_transform)
-    _check_flags(channels_last=loader.channels_last, fixed_buffers=loader.fixed_buffers)
-    check_paths("keep_on_host", loader.keep_on_host)
-    if loader.resident not in (None, "device", "host", "auto"):
-        raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={loader.resident!r}")
-    if loader.resident is not None:
-        check_can_reside(loader)
-    if loader.device is not None:
-        device_of(loader.device)
+    check_count("prefetch_to_device", spec.prefetch_to_device)
+    _check_transform("batch_transform", spec.batch_transform)
+    _check_flags(channels_last=spec.channels_last, fixed_buffers=spec.fixed_buffers)
+    check_paths("keep_on_host", spec.keep_on_host)
+    if spec.resident not in (None, "device", "host", "auto"):
+        raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={spec.resident!r}")
+    if spec.resident is not None:
+        check_can_reside(spec)
+    if spec.device is not None:
+        device_of(spec.device)
         return
-    if loader.resident == "device":
+    if spec.resident == "device":
         raise ConfigError("resident='device' keeps the data on the device that device=... names, got device=None")
     for name in ("keep_on_host", "channels_last", "fixed_buffers"):
-        if getattr(loader, name):
-            raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(loader, name)!r} without")
+        if getattr(spec, name):
+            raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(spec, name)!r} without")
 
 
 def prefetch(

@@ -13,7 +13,7 @@ from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..spec import Spec
-from .fusing import decoder_of, images_in_words, plan_of, why_not_there
+from .fusing import decoder_of, images_in_words, plan_of, why_not_split
 from .sources import Runtime
 from .statistics import Statistics
 
@@ -28,7 +28,7 @@ def explain(spec: Spec, statistics: Statistics, runtime: Runtime) -> str:
     if plan is not None:
         table = str(plan).splitlines()
         place = int(spec.resident is not None)
-        why = why_not_there(spec)
+        why = why_not_split(spec)
         if plan.fused and spec.device is not None and why is not None:
             table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..base import compat
 from ..device.batch_keys import BatchKeys
 from ..errors import ConfigError
 from ..keys.preserving import preserved_global_generators
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ..transforms.draws import Draws
 
 
-def batch_on_host(loader: Any, epochs: Epochs) -> tuple[Any, Callable[[int], Draws]]:
+def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[Any, Callable[[int], Draws]]:
     """Return the batch that would come next, and a function of the draws of its samples, in this epoch and later.
 
     Loaded without workers by a copy of the loader, which stays as it is, with its samplers and an IterableDataset;
@@ -32,7 +33,7 @@ def batch_on_host(loader: Any, epochs: Epochs) -> tuple[Any, Callable[[int], Dra
     spec = spec_of(loader)
     spec = served_as(
         spec,
-        dataset=copy.deepcopy(loader.dataset) if spec.iterable else loader.dataset,
+        dataset=copy.deepcopy(spec.dataset) if spec.iterable else spec.dataset,
         num_workers=0,
         prefetch_factor=None,
         persistent_workers=False,
@@ -41,12 +42,12 @@ def batch_on_host(loader: Any, epochs: Epochs) -> tuple[Any, Callable[[int], Dra
         device=None,
         batch_transform=None,
         resident=None,
-        alone=True,
+        this_rank_only=True,
     )
-    owner = epoch_owner(loader)
+    owner = epoch_owner(spec)
     epoch = getattr(owner, "epoch", None)
     try:
-        with preserved_global_generators(), generators_kept(loader):
+        with preserved_global_generators(), generators_kept(spec):
             iteration = Iteration(loader, spec, epochs.copied(), Runtime())
             batch = iteration.source.next()
             data = batch.result()

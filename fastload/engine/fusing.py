@@ -26,47 +26,47 @@ if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
 
 
-def check_can_fuse(loader: Any) -> None:
+def check_can_fuse(spec: Spec) -> None:
     """Check that a loader's arguments leave room for fusing.
 
     Raises:
         ConfigError: they do not.
     """
-    if not isinstance(loader.fuse, bool) and loader.fuse != "auto":
-        raise ConfigError(f"fuse must be 'auto', True or False, got fuse={loader.fuse!r}")
-    if loader.fuse is True and loader.seeding == "torch":
+    if not isinstance(spec.fuse, bool) and spec.fuse != "auto":
+        raise ConfigError(f"fuse must be 'auto', True or False, got fuse={spec.fuse!r}")
+    if spec.fuse is True and spec.seeding == "torch":
         raise ConfigError(
             "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out"
         )
-    if isinstance(loader.decoder, str) and loader.decoder == "auto":
+    if isinstance(spec.decoder, str) and spec.decoder == "auto":
         return
     from ..images import chosen
 
-    if loader.decoder != "nvjpeg":
-        chosen(loader.decoder)
-    if loader.fuse is not True:
+    if spec.decoder != "nvjpeg":
+        chosen(spec.decoder)
+    if spec.fuse is not True:
         raise ConfigError(
-            f"decoder={loader.decoder!r} is what fuse=True decodes files with, got fuse={loader.fuse!r}; use "
-            f"fuse=True, or give the dataset loader=fastload.images.Loader({loader.decoder!r})"
+            f"decoder={spec.decoder!r} is what fuse=True decodes files with, got fuse={spec.fuse!r}; use "
+            f"fuse=True, or give the dataset loader=fastload.images.Loader({spec.decoder!r})"
         )
-    if loader.decoder == "nvjpeg":
-        _check_nvjpeg(loader)
+    if spec.decoder == "nvjpeg":
+        _check_nvjpeg(spec)
 
 
-def _check_nvjpeg(loader: Any) -> None:
-    """Check that the device can decode for a loader.
+def _check_nvjpeg(spec: Spec) -> None:
+    """Check that the device can decode for a spec.
 
     Raises:
         ConfigError: it cannot.
     """
     from ..images import nvjpeg
 
-    if loader.device is None or not decodes(device_of(loader.device)):
-        reason: str | None = f"it decodes on a CUDA device, got device={loader.device!r}; give device='cuda'"
-    elif loader.on_error != "raise":
-        reason = f"that a file is damaged shows when its batch is made; use on_error='raise', got {loader.on_error!r}"
+    if spec.device is None or not decodes(device_of(spec.device)):
+        reason: str | None = f"it decodes on a CUDA device, got device={spec.device!r}; give device='cuda'"
+    elif spec.on_error != "raise":
+        reason = f"that a file is damaged shows when its batch is made; use on_error='raise', got {spec.on_error!r}"
     else:
-        reason = why_not_there(loader) or nvjpeg.why_not()
+        reason = why_not_split(spec) or nvjpeg.why_not()
     if reason is not None:
         raise ConfigError(f"decoder='nvjpeg' cannot be used: {reason}, or decoder='auto'")
 
@@ -189,7 +189,7 @@ def _planned(spec: Spec, *, split: bool = True) -> tuple[Plan, FusedTail | None]
         return Plan(dataset=type(spec.dataset).__name__, parts=(), reason=reason), None
     plan = named_plan(spec.dataset, spec.decoder)
     has_device = spec.device is not None and does_steps(device_of(spec.device))
-    return plan.split(device=split and has_device and why_not_there(spec) is None)
+    return plan.split(device=split and has_device and why_not_split(spec) is None)
 
 
 def _why_not_by_index(spec: Spec) -> str | None:
@@ -199,7 +199,7 @@ def _why_not_by_index(spec: Spec) -> str | None:
     return None if spec.auto_collation else "batch_size=None leaves batching to the dataset"
 
 
-def why_not_there(spec: Any) -> str | None:
+def why_not_split(spec: Spec) -> str | None:
     """Return why a device would not get the images as the workers make them; None if it would."""
     if spec.resident is not None:
         return f"resident={spec.resident!r} keeps what the whole transform makes"

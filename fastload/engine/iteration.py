@@ -32,27 +32,22 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     Args:
         loader: what torch's part is made from.
-        spec: how it is served, if otherwise than :func:`~fastload.spec.spec_of` says.
-        epochs: counts the epochs; the loader's own by default.
-        runtime: what is kept for the next iteration; the loader's own by default.
+        spec: how it is served in the first epoch; :meth:`_reset` reads the loader's arguments again.
+        epochs: counts the epochs.
+        runtime: what is kept for the next iteration.
     """
 
     has_workers = True
     """False: it has none whatever ``num_workers`` says, since its data are resident."""
 
-    def __init__(
-        self, loader: Any, spec: Spec | None = None, epochs: Epochs | None = None, runtime: Runtime | None = None
-    ) -> None:
+    def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, runtime: Runtime) -> None:
         self._pool: Pool | None = None
         self._stage: Stage | None = None
         self.source: Any = None
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
-        self._runtime: Runtime = loader._runtime if runtime is None else runtime
-        self._epochs: Epochs = loader._epochs if epochs is None else epochs
-        self._given_spec = spec
-        spec = self._spec = spec_of(loader) if spec is None else spec
+        self._spec, self._epochs, self._runtime = spec, epochs, runtime
         self._read_resident()
         epoch = self._epochs.begin(spec)
         try:
@@ -83,9 +78,9 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         elif self.has_workers and not self._spec.prefetch_factor:
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: compat.TorchDataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
-        self._spec = spec_of(loader) if self._given_spec is None else self._given_spec
+        self._spec = spec_of(loader)
         if not self.has_workers:
             self._shutdown_workers()
         self._read_resident()
@@ -105,14 +100,14 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._columns = columns_of(self._spec, self._runtime)
             self.has_workers = self._columns is None
 
-    def _begin(self, loader: Any, epoch: Epoch, before: dict[str, Any] | None) -> None:
+    def _begin(self, loader: compat.TorchDataLoader[Any], epoch: Epoch, before: dict[str, Any] | None) -> None:
         since = time.perf_counter_ns()
         spec = self._spec
         # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
         self._base_seed = _note_randomness(spec, epoch, self._base_seed, self._iterations, before)
         self._iterations = epoch.key_epoch + 1
         self._epoch = epoch
-        shard = shard_of(spec, epoch, self._rank, self._world_size)
+        shard = shard_of(spec.sampler, epoch, self._rank, self._world_size)
         if self._stage is None or (self.has_workers and spec.num_workers and not self._workers_are_ours()):
             self._open(epoch, shard)
         if spec.num_workers:
@@ -132,8 +127,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
             epoch.replicas = Replicas(max(1, spec.num_workers), epoch.resume)
             read_again(epoch, lambda: self.source.next().result())
-        if not spec.alone:
-            _compare_ranks(spec, loader)  # while the workers are at it
+        if not spec.this_rank_only:
+            _compare_ranks(spec, epoch)  # while the workers load
         if observe.listener is not None:
             observe.listener.begun(self, loader, self.source.iteration, since)
 
@@ -182,7 +177,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     def _open(self, epoch: Epoch, shard: Shard) -> None:
         """Open the source and the stages behind it."""
         spec, runtime = self._spec, self._runtime
-        self._pins_last = self._pin_memory and spec.device is None and (spec.pin_memory or self._given_spec is None)
+        self._pins_last = self._pin_memory and spec.pin_memory and spec.device is None
         if self._columns is not None:
             from .resident_source import ResidentSource
 
@@ -190,7 +185,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             return
         replicas = epoch.resume.workers if epoch.resume is not None else None
         origin = Origin(
-            dataset=self._dataset if self._given_spec is None else spec.dataset,
+            dataset=spec.dataset,
             base_seed=self._base_seed,
             shared_seed=self._shared_seed,
             rank=self._rank,
@@ -359,9 +354,10 @@ def _index_batches(
     return rest_of_index_batches(spec, epoch, from_sampler, arrays=arrays)
 
 
-def _compare_ranks(spec: Spec, loader: Any) -> None:
+def _compare_ranks(spec: Spec, epoch: Epoch) -> None:
     sampler = our_sampler(spec)
     if sampler is not None:
         from ..sampling.agreement import compare_ranks
+        from .state import place_of, state_of
 
-        compare_ranks(sampler, loader.state_dict())
+        compare_ranks(sampler, state_of(spec, place_of(spec, epoch, epoch.number)))

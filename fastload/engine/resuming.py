@@ -108,7 +108,7 @@ def resume_randomness(spec: Spec, begun: Epoch, base_seed: int, key_epoch: int) 
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
         with generators_at(spec, resume.generators):
             iter(spec.index_sampler)
-            base_seed = compat.draw_base_seed(spec)
+            base_seed = compat.draw_base_seed(spec.generator)
             begun.generators = resume.generators if begun.draws_base_seed else generator_states(spec)
     return base_seed, key_epoch
 
@@ -135,7 +135,7 @@ def rest_of_index_batches(
     if begun.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
-                compat.draw_base_seed(spec)
+                compat.draw_base_seed(spec.generator)
             return begun.known.batches(begun.number, arrays=arrays), 0
     at_once = spec.sample_seed is not None and _draws_during_pass(sampler)
     if isinstance(spec.dataset, IterableDataset) or (whole and not at_once):
@@ -149,7 +149,7 @@ def rest_of_index_batches(
     with at_state:
         batches = begin(sampler)
         if draws_base_seed:
-            compat.draw_base_seed(spec)
+            compat.draw_base_seed(spec.generator)
         skipped = 0
         for index in itertools.islice(batches, num_skipped + resume.batches):
             num_rows += len(list(index)) if spec.auto_collation else 1

@@ -1,54 +1,42 @@
-"""Where a loader is: to a state dict and back.
+"""A loader's state dict: save where the loader is, and read where it is to resume.
 
-In: a loader's attributes and its last pass. Out: a flat dict of integers and strings, and for orders that are not ours
-of generator states; or, the other way, where the next pass begins.
+A state says what was delivered to the user, not what was loaded ahead. It is a flat dict of integers and strings, and
+for samplers that are not fastload's also of generator states. There are three kinds:
 
-There are three kinds. ``"position"``: orders that are a function of (seed, epoch, position). The state is the same on
-all ranks, and loads at once on any number of ranks and workers. ``"fast-forward"``: other samplers. Their generators'
-states from before the pass are kept, and the index batches that were delivered are drawn again; nothing is loaded.
-``"iterable"``: an IterableDataset: what its replicas say of themselves, or the batches to be loaded again and dropped.
-
-A state says what was delivered to the user, not what was loaded ahead.
+``"position"``
+    The order is a function of (seed, epoch, position). The state is the same on all ranks, and can be loaded on any
+    number of ranks and workers.
+``"fast-forward"``
+    Another sampler. The state has the states of its generators from before the epoch. A resume draws the index batches
+    that were delivered again, and loads nothing for them.
+``"iterable"``
+    An IterableDataset. The state has what its replicas returned from their ``state_dict``. If they have none, a resume
+    loads the batches again and drops them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Resume, known_batches, samplers_of, seed_of
+from ..sampling.epochs import Epoch, Resume, samplers_of
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
+from ..spec import Spec
 
 VERSION = 2
-
-# Accelerate's prepared loaders write this into the state they pass on.
+_GENERATOR = "generator."
+"""Begins the names of generator states."""
 _ADDED_BY_OTHERS = {"_iterator_finished"}
+"""Accelerate's prepared loaders write this into the state that they pass on."""
 
-_FINGERPRINT = {
-    "seed": "the seed",
-    "order": "the order",
-    "tail": "the tail",
-    "length": "the number of samples",
-    "batch_size": "the batch size",
-    "global_batch_size": "the global batch size",
-    "num_workers": "num_workers",
-}
+# -- save -------------------------------------------------------------------------------------------------------------
 
 
-def state_of(loader: Any, last: Epoch | None, upcoming: Resume | None, next_epoch: int) -> dict[str, Any]:
-    """Return the state dict of a loader.
-
-    Args:
-        loader: a :class:`fastload.DataLoader`.
-        last: its last epoch; None if it has not begun one.
-        upcoming: where its next pass will begin, if a state was loaded and not used yet.
-        next_epoch: epoch of the next pass otherwise.
-    """
-    place = _place_of(loader, last, next_epoch) if upcoming is None else upcoming
-    state: dict[str, Any] = {"version": VERSION, "kind": _kind_of(loader), **_fingerprint(loader), "epoch": place.epoch}
+def state_of(spec: Spec, place: Resume) -> dict[str, Any]:
+    """Return the state dict of a loader that is at this place: see :func:`place_of`."""
+    state = {"version": VERSION, "kind": _kind_of(spec), **_identity_of(spec), "epoch": place.epoch}
     if state["kind"] == "position":
         return state | {"position": place.base}
     state |= {
@@ -60,18 +48,24 @@ def state_of(loader: Any, last: Epoch | None, upcoming: Resume | None, next_epoc
     if state["kind"] == "iterable":
         # In a tuple: torch.distributed.checkpoint takes dicts apart, and loads only what is there already.
         return state | {"workers": () if place.workers is None else (place.workers,)}
-    generators = place.generators or generator_states(loader)
-    return state | {f"generator.{name}": value for name, value in generators.items()}
+    generators = place.generators or generator_states(spec)
+    return state | {f"{_GENERATOR}{name}": value for name, value in generators.items()}
 
 
-def _place_of(loader: Any, last: Epoch | None, next_epoch: int) -> Resume:
-    """Return where a loader is that resumes nothing: within its last epoch, or before the next."""
+def place_of(spec: Spec, last: Epoch | None, next_epoch: int) -> Resume:
+    """Return where a loader is: within its last epoch, or before the next.
+
+    Args:
+        spec: how it is served.
+        last: the epoch begun last; None if none has begun.
+        next_epoch: number of the epoch that would begin now.
+    """
     if last is None:
         return Resume(epoch=next_epoch)
     if last.finished:
-        if not loader.persistent_workers:
+        if not spec.persistent_workers:
             return Resume(epoch=next_epoch)
-        # The workers that live on keep their base seed.
+        # Workers that stay alive keep their base seed.
         return Resume(epoch=next_epoch, base_seed=last.base_seed, key_epoch=last.key_epoch + 1)
     return Resume(
         epoch=last.number,
@@ -85,12 +79,80 @@ def _place_of(loader: Any, last: Epoch | None, next_epoch: int) -> Resume:
     )
 
 
-def resume_from(loader: Any, state: Any) -> Resume:
-    """Read a state dict for a loader, which is not changed.
+def _kind_of(spec: Spec) -> str:
+    if spec.iterable:
+        return "iterable"
+    return "position" if spec.sample_seed is not None and spec.known is not None else "fast-forward"
+
+
+_IDENTITY = {
+    "seed": "the seed",
+    "order": "the order",
+    "tail": "the tail",
+    "length": "the number of samples",
+    "batch_size": "the batch size",
+    "global_batch_size": "the global batch size",
+    "num_workers": "num_workers",
+}
+"""What has to be the same where a state is loaded, in words."""
+
+
+def _identity_of(spec: Spec) -> dict[str, Any]:
+    if spec.iterable:
+        return {"batch_size": spec.batch_size or 0, "num_workers": spec.num_workers}
+    known, seed = spec.known, spec.sample_seed
+    size = known.batch_size if known is not None else getattr(spec.batch_sampler, "batch_size", None)
+    size = size or spec.batch_size or 0
+    batch_size = size if isinstance(size, int) else 0
+    if known is None or seed is None:
+        length = _length_of(spec.dataset) if known is None else known.rows.order.length
+        return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
+    shard, order = known.rows.shard, known.rows.order
+    order_seed = next((sampler.seed for sampler in samplers_of(spec) if isinstance(sampler, EpochSampler)), None)
+    return {
+        "seed": seed,
+        "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
+        "tail": shard.tail,
+        "length": order.length,
+        "batch_size": batch_size,
+        "global_batch_size": shard.global_batch_size or max(1, batch_size) * shard.num_ranks,
+    }
+
+
+def _length_of(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except Exception:  # it need not have one
+        return -1
+
+
+# -- load -------------------------------------------------------------------------------------------------------------
+
+
+def resume_from(spec: Spec, state: Any) -> Resume:
+    """Return where a loader is to resume; the loader and its generators are not changed.
 
     Raises:
-        StateError: the dict is none of ours, or of another version, or belongs to another loader.
+        StateError: this is no state dict of fastload, or one of another version or of another loader.
     """
+    _check_version(state)
+    _check_names(spec, state)
+    _check_values(spec, state)
+    if state["kind"] == "position":
+        return Resume(epoch=state["epoch"], base=state["position"])
+    workers = state.get("workers")
+    return Resume(
+        epoch=state["epoch"],
+        batches=state["batches"],
+        base_seed=None if state["base_seed"] < 0 else state["base_seed"],
+        key_epoch=state["key_epoch"],
+        draws_base_seed=state["draws_base_seed"],
+        generators=_generators_in(state),
+        workers=workers[0] if workers else None,
+    )
+
+
+def _check_version(state: Any) -> None:
     if not isinstance(state, dict):
         raise StateError(f"a loader's state must be the dict that state_dict() returned, got {type(state).__name__}")
     version = state.get("version")
@@ -99,68 +161,75 @@ def resume_from(loader: Any, state: Any) -> Resume:
             f"the state has version {version!r}, and this fastload reads version {VERSION}; load it with the version "
             "that saved it, or begin the epoch anew"
             if "version" in state
-            else f"this is no state of a fastload loader: it has no 'version', but {_names(state)}"
+            else f"this is no state of a fastload loader: it has no 'version', but {_quoted(state)}"
         )
-    expected = state_of(loader, None, None, 0)
+
+
+def _check_names(spec: Spec, state: dict[str, Any]) -> None:
+    """Check that a state has the entries that this loader would save now, and was saved by a loader like it."""
+    expected = state_of(spec, Resume(epoch=0))
     if state.get("kind") != expected["kind"]:
         raise StateError(
             f"the state is of kind {state.get('kind')!r}, and this loader's is {expected['kind']!r}: the sampler, the "
             "seed or the kind of dataset is another than when it was saved"
         )
-    lost, strange = expected.keys() - state.keys(), state.keys() - expected.keys() - _ADDED_BY_OTHERS
-    if any(name[:10] == "generator." for name in strange):  # a sampler may make its generator when it is first needed
-        strange -= {f"generator.{name}" for name in names_not_made_yet(loader)}
-    if lost or strange:
-        wrong = [f"{_names(names)} {what}" for names, what in ((lost, "missing"), (strange, "unknown")) if names]
+    missing, unknown = expected.keys() - state.keys(), state.keys() - expected.keys() - _ADDED_BY_OTHERS
+    if any(name.startswith(_GENERATOR) for name in unknown):  # a sampler may make its generator when it is first needed
+        unknown -= {f"{_GENERATOR}{name}" for name in names_not_made_yet(spec)}
+    if missing or unknown:
+        wrong = [f"{_quoted(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
         raise StateError(f"the state is not whole: {'; '.join(wrong)}")
-    known = known_batches(loader)
-    _compare(state, expected, stepped=known is not None and known.rows.shard.global_batch_size is not None)
+    different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
+    if "global_batch_size" in expected:
+        # On another number of ranks one of the two sizes is another, and no sample is lost by it. Steps of a global
+        # batch have to stay what they are.
+        same_step = "global_batch_size" not in different
+        has_steps = spec.known is not None and spec.known.rows.shard.global_batch_size is not None
+        if same_step or ("batch_size" not in different and not has_steps):
+            different = [name for name in different if name not in ("batch_size", "global_batch_size")]
+    if different:
+        raise StateError(
+            "the state belongs to another loader: "
+            + "; ".join(
+                f"{_IDENTITY[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now"
+                for name in different
+            )
+        )
+
+
+def _check_values(spec: Spec, state: dict[str, Any]) -> None:
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
             raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
     if state["kind"] == "position":
-        return _resume_at(loader, state)
-    base_seed = state["base_seed"]
+        _check_position(spec, state["position"], state["global_batch_size"])
+        return
+    base_seed, draws = state["base_seed"], state["draws_base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):
         raise StateError(f"base_seed must be an integer, got {base_seed!r}")
-    if not isinstance(state["draws_base_seed"], bool):
-        raise StateError(f"draws_base_seed must be True or False, got {state['draws_base_seed']!r}")
-    generators = {name.removeprefix("generator."): value for name, value in state.items() if name[:10] == "generator."}
-    check_generator_states(loader, generators)
-    resume = Resume(
-        epoch=state["epoch"],
-        batches=state["batches"],
-        base_seed=None if base_seed < 0 else base_seed,
-        key_epoch=state["key_epoch"],
-        draws_base_seed=state["draws_base_seed"],
-        generators=generators,
-    )
-    if state["kind"] == "iterable":
-        workers = state["workers"]
-        if not isinstance(workers, tuple | list) or not all(
-            _are_replicas(replicas, max(1, loader.num_workers)) for replicas in workers
-        ):
-            raise StateError(f"workers must be () or hold the state of each replica, got {workers!r:.200}")
-        resume.workers = workers[0] if workers else None
-    return resume
+    if not isinstance(draws, bool):
+        raise StateError(f"draws_base_seed must be True or False, got {draws!r}")
+    check_generator_states(spec, _generators_in(state))
+    workers, number = state.get("workers", ()), max(1, spec.num_workers)
+    if not isinstance(workers, tuple | list) or not all(_are_replicas(one, number) for one in workers):
+        raise StateError(f"workers must be () or hold the state of each replica, got {workers!r:.200}")
 
 
-def _resume_at(loader: Any, state: dict[str, Any]) -> Resume:
-    known = known_batches(loader)
-    assert known is not None
-    position, shard = state["position"], known.rows.shard
+def _check_position(spec: Spec, position: int, saved_batch_size: int) -> None:
+    assert spec.known is not None
+    shard = spec.known.rows.shard
     # Padding on another number of ranks may have reached further than it would here.
-    if position >= shard.length + state["global_batch_size"]:
+    if position >= shard.length + saved_batch_size:
         raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")
     if shard.global_batch_size is not None and position % shard.global_batch_size and position < shard.length:
         raise StateError(
             f"position must be a multiple of the global batch size {shard.global_batch_size}, got {position=}"
         )
-    return Resume(epoch=state["epoch"], base=position)
 
 
 def _are_replicas(workers: Any, num_workers: int) -> bool:
+    """Whether this is what :meth:`fastload.engine.resuming.Replicas.state` returns."""
     if not isinstance(workers, dict) or workers.keys() != {"states", "next", "batches"}:
         return False
     states, following, batches = workers["states"], workers["next"], workers["batches"]
@@ -176,61 +245,9 @@ def _are_replicas(workers: Any, num_workers: int) -> bool:
     )
 
 
-def _kind_of(loader: Any) -> str:
-    if isinstance(loader.dataset, IterableDataset):
-        return "iterable"
-    return "position" if seed_of(loader) is not None and known_batches(loader) is not None else "fast-forward"
+def _generators_in(state: dict[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(_GENERATOR): value for name, value in state.items() if name.startswith(_GENERATOR)}
 
 
-def _fingerprint(loader: Any) -> dict[str, Any]:
-    """Return what must be the same where a state is loaded."""
-    seed = seed_of(loader)
-    if isinstance(loader.dataset, IterableDataset):
-        return {"batch_size": loader.batch_size or 0, "num_workers": loader.num_workers}
-    known = known_batches(loader)
-    batch_size = known.batch_size if known is not None else getattr(loader.batch_sampler, "batch_size", None)
-    batch_size = batch_size or loader.batch_size or 0
-    if not isinstance(batch_size, int):
-        batch_size = 0
-    if known is None or seed is None:
-        length = known.rows.order.length if known is not None else _length_of(loader)
-        return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
-    shard, order = known.rows.shard, known.rows.order
-    order_seed = next((sampler.seed for sampler in samplers_of(loader) if isinstance(sampler, EpochSampler)), None)
-    return {
-        "seed": seed,
-        "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
-        "tail": shard.tail,
-        "length": order.length,
-        "batch_size": batch_size,
-        "global_batch_size": shard.global_batch_size or max(1, batch_size) * shard.num_ranks,
-    }
-
-
-def _length_of(loader: Any) -> int:
-    try:
-        return len(loader.dataset)
-    except Exception:  # it need not have one
-        return -1
-
-
-def _compare(state: dict[str, Any], expected: dict[str, Any], *, stepped: bool) -> None:
-    different = [name for name in _FINGERPRINT if name in expected and state[name] != expected[name]]
-    if "global_batch_size" in expected:
-        # On another number of ranks one of the two sizes is another, and no sample is lost by it. Steps of a global
-        # batch have to stay what they are.
-        same_step = "global_batch_size" not in different
-        if same_step or ("batch_size" not in different and not stepped):
-            different = [name for name in different if name not in ("batch_size", "global_batch_size")]
-    if different:
-        raise StateError(
-            "the state belongs to another loader: "
-            + "; ".join(
-                f"{_FINGERPRINT[name]} was {state[name]!r} when it was saved and is {expected[name]!r} now"
-                for name in different
-            )
-        )
-
-
-def _names(names: Any) -> str:
-    return ", ".join(sorted(repr(name) for name in names)) or "nothing"
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(sorted(map(repr, names))) or "nothing"

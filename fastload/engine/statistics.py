@@ -6,9 +6,10 @@ In: a loader's counters. Out: :class:`Statistics`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from ..spec import Spec
 from ..work import slots_in_flight
+from .sources import Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,8 @@ class Statistics:
     """Time that ``next()`` waited for workers, in seconds."""
 
 
-def statistics_of(loader: Any) -> Statistics:
-    """Return the statistics of a :class:`fastload.DataLoader`."""
-    runtime = loader._runtime
+def statistics_of(spec: Spec, runtime: Runtime) -> Statistics:
+    """Return the statistics of a :class:`fastload.DataLoader`, given its arguments and what it keeps."""
     for iterator in list(runtime.iterators):
         iterator._note(runtime)
     counts = runtime.counts
@@ -74,13 +74,13 @@ def statistics_of(loader: Any) -> Statistics:
     return Statistics(
         batches=counts.batches,
         samples=counts.samples,
-        num_workers=loader.num_workers,
-        worker_method=loader.worker_method if loader.num_workers else "inline",
+        num_workers=spec.num_workers,
+        worker_method=spec.worker_method if spec.num_workers else "inline",
         start_method=runtime.start_method,
         transport=runtime.transport,
         dataset_pickled=runtime.job_pickled,
         chunk_size=counts.chunk_size,
-        slots_in_flight=slots_in_flight(loader.num_workers, loader.prefetch_factor or 0),
+        slots_in_flight=slots_in_flight(spec.num_workers, spec.prefetch_factor or 0),
         max_in_flight=counts.max_in_flight,
         slots=runtime.num_slots,
         slot_bytes=runtime.slot_bytes,

@@ -65,18 +65,18 @@ class _Watcher:
                 return spec
         return None
 
-    def _follow(self, loader: Any) -> None:
-        execute = loader.exec_module
-        hidden = vars(loader).get("exec_module")  # another watcher of the same module
+    def _follow(self, importer: Any) -> None:
+        execute = importer.exec_module
+        hidden = vars(importer).get("exec_module")  # another watcher of the same module
 
         def exec_module(module: ModuleType) -> None:
             if hidden is None:
-                del loader.exec_module
+                del importer.exec_module
             else:
-                loader.exec_module = hidden
+                importer.exec_module = hidden
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 self._action(module)
 
-        loader.exec_module = exec_module
+        importer.exec_module = exec_module

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import observe
 from ..errors import ConfigError
@@ -20,13 +20,18 @@ from .recording import write_settings
 from .schema import Analysis
 from .trace import Trace
 
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
 _VARIABLE = "FASTLOAD_PROFILE"
 
 
 class Recording:
     """Returned by :func:`profile`: a context within which loading is recorded."""
 
-    def __init__(self, loader: Any, folder: str | os.PathLike[str] | None, level: int, warmup: int) -> None:
+    def __init__(
+        self, loader: DataLoader[Any] | None, folder: str | os.PathLike[str] | None, level: int, warmup: int
+    ) -> None:
         self.folder = Path(folder) if folder is not None else None
         """The folder of the recording; if none was named, it is made on entering the context."""
         self._loader = loader
@@ -82,7 +87,11 @@ class Recording:
 
 
 def profile(
-    loader: Any = None, *, folder: str | os.PathLike[str] | None = None, level: int = 1, warmup: int = 0
+    loader: DataLoader[Any] | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    level: int = 1,
+    warmup: int = 0,
 ) -> Recording:
     """Return a context within which loading is recorded.
 

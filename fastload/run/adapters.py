@@ -33,8 +33,9 @@ from torch.utils.data import IterableDataset
 from fastload.errors import ConfigError
 from fastload.loader import DataLoader
 from fastload.run.defaults import own_argument_names
-from fastload.sampling.epochs import our_sampler, seed_of
+from fastload.sampling.epochs import Sampling, our_sampler
 from fastload.sampling.samplers import EpochBatchSampler
+from fastload.spec import spec_of
 
 # The loader that Accelerate is taking apart in this thread.
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
@@ -91,8 +92,9 @@ def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def wrapper(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(dataloader, *args, **kwargs)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        dataloader = given.args[0]
         if "num_processes" in signature.parameters and _is_shared_out(dataloader, given.arguments):
             given.arguments |= {"num_processes": 1, "process_index": 0}
         token = _taken_apart.set(getattr(dataloader, "base_dataloader", dataloader))
@@ -104,7 +106,7 @@ def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
+def _is_shared_out(loader: object, arguments: dict[str, Any]) -> bool:
     """Return whether a sampler of ours divides the samples among the processes already.
 
     Raises:
@@ -112,10 +114,11 @@ def _is_shared_out(loader: Any, arguments: dict[str, Any]) -> bool:
     """
     if not isinstance(loader, torch.utils.data.DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
-    sampler = our_sampler(loader)
+    outer = loader.batch_sampler
+    sampler = our_sampler(Sampling(dataset=loader.dataset, sampler=loader.sampler, batch_sampler=outer))
     if sampler is None or sampler.num_replicas == 1:
         return False
-    if isinstance(loader.batch_sampler, EpochBatchSampler):
+    if isinstance(outer, EpochBatchSampler):
         num_processes = arguments.get("num_processes")
         if num_processes is None:
             num_processes = sys.modules["accelerate.data_loader"].PartialState().num_processes
@@ -208,13 +211,13 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
     return wrapper
 
 
-def _has_begun_another(loader: Any, epoch: int) -> bool:
+def _has_begun_another(loader: DataLoader[Any], epoch: int) -> bool:
     """Return whether a loader has begun another epoch than this one, and is not in the middle of it."""
     begun = loader._epochs.last
     if begun is None or begun.number == epoch:
         return False
     if begun.resume is None:
-        return seed_of(loader) is not None
+        return spec_of(loader).sample_seed is not None
     try:
         left = begun.known.num_batches if begun.known is not None else len(loader) - begun.resume.batches
     except TypeError:  # a stream

@@ -33,7 +33,7 @@ class ExitReport:
         # (which are kept, so that no other object gets that identity).
         self._noted: dict[int, tuple[str, str, Any]] = {}
 
-    def iterating(self, loader: Any) -> None:
+    def iterating(self, loader: observe.ObservedLoader) -> None:
         """Note what the report needs of a loader."""
         workers = f"{_number(loader.num_workers, 'worker')} ({loader.worker_method})"
         counts = loader._runtime.counts

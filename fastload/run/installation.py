@@ -91,7 +91,10 @@ _active = _is_replaced()
 
 
 def initialize(
-    loader: Any, torch_init: Callable[..., None], args: tuple[object, ...], kwargs: Mapping[str, object]
+    loader: torch.utils.data.DataLoader[Any],
+    torch_init: Callable[..., None],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
 ) -> None:
     """Construct ``loader``, an object of torch's class or of a subclass; called by what replaces ``torch_init``."""
     from fastload.loader import DataLoader
@@ -127,8 +130,8 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
         if vars(subclass).get(_SOURCE) is loader_class:
             return subclass
 
-    def reduce_ex(loader: Any, protocol: Any) -> Any:
-        return _reduce(loader_class, made, super(made, loader).__reduce_ex__(protocol))
+    def reduce_ex(self: Any, protocol: Any) -> Any:
+        return _reduce(loader_class, made, super(made, self).__reduce_ex__(protocol))
 
     def fill(namespace: dict[str, object]) -> None:
         for name in ("__module__", "__qualname__", "__doc__"):

@@ -1,6 +1,7 @@
-"""What is known of the passes over a loader's dataset: their order, their epoch, and how far the last one has come.
+"""What is known of a loader's epochs: their order, their numbers, and how far the last one has come.
 
-In: a loader's attributes; only they are read. Out: plain data. No threads, no memory, no generator is touched here.
+In: the arguments that the order comes from (:class:`Sampling`). Out: plain data. No thread is started, and no generator
+is used here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
     from .distributed import DistributedSampler
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Those arguments of a loader that its order comes from. A :class:`fastload.spec.Spec` has them too."""
+
+    dataset: Any
+    sampler: Any = None
+    batch_sampler: Any = None
+    generator: Any = None
+    seed: int | None = None
+    seeding: str = "sample"
+
+
 @dataclass(frozen=True)
 class KnownBatches:
     """Index batches that are a function of (epoch, position): those of our samplers, and of the dataset's own order."""
@@ -31,7 +44,7 @@ class KnownBatches:
     drop_last: bool
 
     def batches(self, epoch: int, skip: int = 0, *, arrays: bool = False) -> Iterator[Any]:
-        """Yield the index batches of a pass, as lists or as arrays (indices, without a batch size)."""
+        """Yield the index batches of an epoch, as lists or as arrays (indices, without a batch size)."""
         made: Iterator[Any]
         if self.batch_size is None:
             made = self.rows.rows(epoch)
@@ -42,30 +55,30 @@ class KnownBatches:
 
     @property
     def num_batches(self) -> int:
-        """Index batches of a pass."""
+        """Number of index batches of an epoch."""
         num_rows, size = self.rows.shard.num_rows, self.batch_size or 1
         return num_rows // size if self.drop_last else -(-num_rows // size)
 
     def position_after(self, num_batches: int) -> int:
-        """Return the positions that all ranks have been given after so many batches on each."""
+        """Return how many positions of the order all ranks together were given after so many batches on each."""
         return self.rows.shard.given_after(num_batches * (self.batch_size or 1))
 
     def from_position(self, base: int) -> KnownBatches:
-        """Return what is left of a pass when so many positions have been given out."""
+        """Return what is left of an epoch when so many positions have been given out."""
         return KnownBatches(self.rows.from_position(base), self.batch_size, self.drop_last)
 
 
-def known_batches(loader: Any) -> KnownBatches | None:
+def known_batches(sampling: Sampling) -> KnownBatches | None:
     """Return the order of a loader's index batches where it is known; None for samplers that may do anything.
 
     A class derived from ours counts unless it is iterated in its own way; of torch's only the exact types do.
     """
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(sampling.dataset, IterableDataset):
         return None
-    if loader.batch_sampler is None:
-        rows = known_rows(loader.sampler)
+    if sampling.batch_sampler is None:
+        rows = known_rows(sampling.sampler)
         return None if rows is None else KnownBatches(rows, None, False)
-    batches, num_skipped = without_skipping(loader.batch_sampler)
+    batches, num_skipped = without_skipping(sampling.batch_sampler)
     if _iterates_as(batches, EpochBatchSampler) and _iterates_as(batches.sampler, EpochSampler):
         known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
     else:
@@ -105,46 +118,45 @@ def without_skipping(batches: Any) -> tuple[Any, int]:
     return batches, num_skipped
 
 
-def samplers_of(loader: Any) -> Iterator[Any]:
+def samplers_of(sampling: Sampling) -> Iterator[Any]:
     """Yield a loader's samplers, from the outermost to those that they are made around."""
-    outer = loader.batch_sampler
+    outer = sampling.batch_sampler
     while outer is not None:
         yield outer
         inner = getattr(outer, "sampler", None)
         if inner is not None:
             yield inner
         outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
-    yield loader.sampler
-    if loader.batch_sampler is None and getattr(loader.sampler, "sampler", None) is not None:
-        yield loader.sampler.sampler  # a batch sampler as sampler, for a dataset that loads batches
+    yield sampling.sampler
+    if sampling.batch_sampler is None and getattr(sampling.sampler, "sampler", None) is not None:
+        yield sampling.sampler.sampler  # a batch sampler as sampler, for a dataset that loads batches
 
 
-def our_sampler(loader: Any) -> DistributedSampler | None:
-    """Return the sampler that shares out a seeded order of ours, or None."""
-    for sampler in samplers_of(loader):
+def our_sampler(sampling: Sampling) -> DistributedSampler | None:
+    """Return the fastload sampler that divides the order among ranks, or None."""
+    for sampler in samplers_of(sampling):
         if isinstance(sampler, TorchDistributedSampler) and isinstance(sampler, EpochSampler):
             return cast("DistributedSampler", sampler)
     return None
 
 
-def seed_of(loader: Any) -> int | None:
+def seed_of(sampling: Sampling) -> int | None:
     """Return the integer that a loader's samples are seeded from: its own, or its sampler's where that is ours."""
-    if loader.seed is not None:
-        seed: int = loader.seed
-        return seed
-    sampler = our_sampler(loader)
-    return sampler.seed if sampler is not None and loader.seeding == "sample" else None
+    if sampling.seed is not None:
+        return sampling.seed
+    sampler = our_sampler(sampling)
+    return sampler.seed if sampler is not None and sampling.seeding == "sample" else None
 
 
-def epoch_owner(loader: Any) -> Any:
+def epoch_owner(sampling: Sampling) -> Any:
     """Return the sampler whose ``epoch`` makes its order, or None."""
     kinds = (TorchDistributedSampler, KeyedSampler)
-    return next((sampler for sampler in samplers_of(loader) if isinstance(sampler, kinds)), None)
+    return next((sampler for sampler in samplers_of(sampling) if isinstance(sampler, kinds)), None)
 
 
 @dataclass(slots=True)
 class Resume:
-    """Where the next pass begins, from a state dict."""
+    """Where the next epoch begins, from a state dict."""
 
     epoch: int
     base: int = 0
@@ -227,12 +239,12 @@ class Epochs:
         vars(twin).update(vars(self), last=None, _before={})
         return twin
 
-    def upcoming(self, loader: Any) -> int:
+    def upcoming(self, sampling: Sampling) -> int:
         """Return the number of the epoch that would begin now."""
-        owner = epoch_owner(loader)
+        owner = epoch_owner(sampling)
         if owner is None:
             return self.next
-        if seed_of(loader) is None:
+        if seed_of(sampling) is None:
             was_set = True
         elif isinstance(owner, EpochSampler):
             was_set = owner.times_set != self._times_set
@@ -241,13 +253,13 @@ class Epochs:
         epoch: int = owner.epoch
         return epoch if was_set else self.next
 
-    def begin(self, spec: Any) -> Epoch:
+    def begin(self, sampling: Sampling) -> Epoch:
         """Begin the next epoch, and tell the sampler its number."""
         last, resume = self.last, self.resume
         self._before = {**vars(self), "_before": {}}
-        owner = epoch_owner(spec)
+        owner = epoch_owner(sampling)
         if (
-            seed_of(spec) is None
+            seed_of(sampling) is None
             and getattr(owner, "shuffle", False)
             and last is not None
             and last.number == owner.epoch
@@ -259,12 +271,16 @@ class Epochs:
             warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
                 "before; call its set_epoch() before each epoch"
-                + (", or give the DataLoader an integer seed: then epochs advance" if spec.seeding == "sample" else "")
+                + (
+                    ""
+                    if sampling.seeding == "torch"
+                    else ", or give the DataLoader an integer seed: then epochs advance"
+                )
             )
-        number = self._begin_number(spec, owner)
+        number = self._begin_number(sampling, owner)
         if resume is not None and number != resume.epoch:
             resume = None
-        known = known_batches(spec)
+        known = known_batches(sampling)
         if resume is not None and known is not None:
             known = known.from_position(resume.base or known.position_after(resume.batches))
         self.resume = None
@@ -276,9 +292,9 @@ class Epochs:
         if self.last is failed and self._before:
             vars(self).update(self._before)
 
-    def _begin_number(self, spec: Any, owner: Any) -> int:
-        epoch = self.upcoming(spec)
-        if owner is not None and seed_of(spec) is not None:
+    def _begin_number(self, sampling: Sampling, owner: Any) -> int:
+        epoch = self.upcoming(sampling)
+        if owner is not None and seed_of(sampling) is not None:
             self._given = epoch
             if isinstance(owner, EpochSampler):
                 owner.epoch, self._times_set = epoch, owner.times_set  # not set by the user
@@ -288,12 +304,12 @@ class Epochs:
         return epoch
 
 
-def shard_of(spec: Any, begun: Epoch, rank: int, num_ranks: int) -> Shard:
+def shard_of(sampler: Any, begun: Epoch, rank: int, num_ranks: int) -> Shard:
     """Return which share of the epoch's order this rank of the process group has."""
     if begun.known is not None:
         return begun.known.rows.shard
     # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
-    own_rank, num_replicas = getattr(spec.sampler, "rank", None), getattr(spec.sampler, "num_replicas", None)
+    own_rank, num_replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
     if isinstance(own_rank, int) and isinstance(num_replicas, int):
         rank, num_ranks = own_rank, num_replicas
     return Shard(length=0, rank=rank, num_ranks=num_ranks)

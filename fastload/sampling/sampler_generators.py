@@ -1,8 +1,8 @@
 """Save and restore the generators that determine the order of a sampler that is not fastload's.
 
-In: a loader. Out: a flat dict of states: a uint8 tensor for a generator of torch's, JSON for others. Found are the
-loader's own generator, those that its samplers hold in their attributes, at any depth, and the global ones if a sampler
-may draw from them. A sampler of torch's draws only from torch's global generator, and only if it has no own.
+In: the arguments that the order comes from. Out: a flat dict of states: a uint8 tensor for a generator of torch's, JSON
+for others. Found are the loader's generator, those in attributes of its samplers, at any depth, and the global ones if
+a sampler may draw from them. A sampler of torch's draws only from torch's global generator, and only if it has no own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from ..base.nesting import attributes_of
 from ..errors import StateError
 from .distributed import DistributedBatchSampler, DistributedSampler
-from .epochs import samplers_of
+from .epochs import Sampling, samplers_of
 from .samplers import KeyedSampler
 
 _MAX_DEPTH = 4
@@ -45,18 +45,18 @@ _DRAWING_NOTHING = (
 )
 
 
-def generator_states(loader: Any) -> dict[str, Any]:
+def generator_states(sampling: Sampling) -> dict[str, Any]:
     """Return the states of all generators that may determine the order of a loader."""
-    return _states_of(_owned(loader) | _global(loader))
+    return _states_of(_owned(sampling) | _global(sampling))
 
 
-def check_generator_states(loader: Any, states: dict[str, Any]) -> None:
+def check_generator_states(sampling: Sampling, states: dict[str, Any]) -> None:
     """Check loaded states; the generators are not changed.
 
     Raises:
         StateError: one of them is not the state of a generator of that class.
     """
-    for name, generator in (_owned(loader) | _global(loader)).items():
+    for name, generator in (_owned(sampling) | _global(sampling)).items():
         try:
             _set_state(_new_like(generator), states[name])
         except Exception as error:
@@ -66,22 +66,22 @@ def check_generator_states(loader: Any, states: dict[str, Any]) -> None:
 
 
 @contextmanager
-def generators_at(loader: Any, states: dict[str, Any], *, leave_equal: bool = False) -> Iterator[None]:
+def generators_at(sampling: Sampling, states: dict[str, Any], *, leave_equal: bool = False) -> Iterator[None]:
     """Set the generators that determine a loader's order to saved states.
 
     At the end the global ones get their previous states back, since they are the user's. The loader's and samplers' own
     ones keep the states that they have then, as they did when the states were saved.
 
     Args:
-        loader: the loader.
+        sampling: what the order comes from.
         states: the saved ones.
         leave_equal: if the global ones are in these states already, they keep theirs too.
     """
-    shared = _global(loader)
+    shared = _global(sampling)
     before = _states_of(shared)
     restores = not (leave_equal and _equal(before, states))
     try:
-        _set_states(_owned(loader) | shared, states)
+        _set_states(_owned(sampling) | shared, states)
         yield
     finally:
         if restores:
@@ -89,9 +89,9 @@ def generators_at(loader: Any, states: dict[str, Any], *, leave_equal: bool = Fa
 
 
 @contextmanager
-def generators_kept(loader: Any) -> Iterator[None]:
+def generators_kept(sampling: Sampling) -> Iterator[None]:
     """Restore all generators that determine a loader's order at the end."""
-    generators = _owned(loader) | _global(loader)
+    generators = _owned(sampling) | _global(sampling)
     before = _states_of(generators)
     try:
         yield
@@ -99,15 +99,15 @@ def generators_kept(loader: Any) -> Iterator[None]:
         _set_states(generators, before)
 
 
-def set_own_generators(loader: Any, states: dict[str, Any]) -> bool:
+def set_own_generators(sampling: Sampling, states: dict[str, Any]) -> bool:
     """Set the loader's and samplers' own generators to saved states; return whether the global ones are in theirs."""
-    _set_states(_owned(loader), states)
-    return _equal(_states_of(_global(loader)), states)
+    _set_states(_owned(sampling), states)
+    return _equal(_states_of(_global(sampling)), states)
 
 
-def names_not_made_yet(loader: Any) -> set[str]:
+def names_not_made_yet(sampling: Sampling) -> set[str]:
     """Return the names of the samplers' attributes that are None: a generator may be made there when it is needed."""
-    return {path for path, value in _attributes(loader) if value is None}
+    return {path for path, value in _attributes(sampling) if value is None}
 
 
 def _states_of(generators: dict[str, Any]) -> dict[str, Any]:
@@ -128,27 +128,27 @@ def _equal(states: dict[str, Any], others: dict[str, Any]) -> bool:
     )
 
 
-def _owned(loader: Any) -> dict[str, Any]:
+def _owned(sampling: Sampling) -> dict[str, Any]:
     """Return the loader's own generator and those that its samplers hold, each once."""
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(sampling.dataset, IterableDataset):
         return {}
     found: dict[str, Any] = {}
-    if isinstance(loader.generator, torch.Generator):
-        found["loader"] = loader.generator
-    for path, value in _attributes(loader):
+    if isinstance(sampling.generator, torch.Generator):
+        found["loader"] = sampling.generator
+    for path, value in _attributes(sampling):
         if _is_generator(value) and all(value is not known for known in found.values()):
             found[path] = value
     return found
 
 
-def _attributes(loader: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(sampling: Sampling) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of the samplers, and of what these hold, with their paths.
 
     Containers and other objects are entered. Of a dataset, only samplers are.
     """
-    seen: set[int] = {id(loader.dataset)}
+    seen: set[int] = {id(sampling.dataset)}
     waiting: deque[tuple[str, Any, int]] = deque()
-    for sampler in samplers_of(loader):
+    for sampler in samplers_of(sampling):
         if all(sampler is not other for _, other, _ in waiting):
             waiting.append((f"sampler{len(waiting)}", sampler, 0))
     while waiting:
@@ -177,11 +177,11 @@ def _is_generator(value: Any) -> bool:
     return isinstance(value, _KINDS) and not isinstance(value, random.SystemRandom)  # which has no state
 
 
-def _global(loader: Any) -> dict[str, Any]:
+def _global(sampling: Sampling) -> dict[str, Any]:
     """Return the global generators that a sampler may draw from."""
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(sampling.dataset, IterableDataset):
         return {}
-    drawing = [sampler for sampler in samplers_of(loader) if type(sampler) not in _DRAWING_NOTHING]
+    drawing = [sampler for sampler in samplers_of(sampling) if type(sampler) not in _DRAWING_NOTHING]
     foreign = [sampler for sampler in drawing if not type(sampler).__module__.startswith("torch.utils.data")]
     found: dict[str, Any] = {}
     if foreign or any(getattr(sampler, "generator", None) is None for sampler in drawing):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,14 +15,27 @@ from ..errors import ConfigError
 from .arguments import check_integer
 from .base import Transform
 from .batches import images_of, on_batches
+from .draws import Draws
 from .values import Normalize, ToNormalized
 
 _GAP = 4
 _WHITE = 255
 
 
+class PreviewedLoader(Protocol):
+    """What :func:`preview` uses of a :class:`fastload.DataLoader`."""
+
+    batch_transform: Callable[[Any], Any] | None
+
+    def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]: ...
+
+
 def preview(
-    loader: Any, path: str | os.PathLike[str] = "preview.png", *, num_samples: int = 8, num_versions: int = 7
+    loader: PreviewedLoader,
+    path: str | os.PathLike[str] = "preview.png",
+    *,
+    num_samples: int = 8,
+    num_versions: int = 7,
 ) -> Path:
     """Write a PNG: a row for each sample, first as the dataset gives it, then augmented as in that many epochs.
 

@@ -212,7 +212,7 @@ class Runner:
             if twin is None:
                 twin = build({**self._copied_arguments(), **asdict(setting), **changes})
             try:
-                with generators_kept(twin):
+                with generators_kept(spec_of(twin)):
                     twin.set_epoch(0)
                     seed_global_generators(Keys(_SEED, 0, ORDER).key(0))
                     yield twin

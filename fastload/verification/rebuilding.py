@@ -57,7 +57,7 @@ def build(arguments: Mapping[str, Any]) -> DataLoader[Any]:
     without_workers = {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
     without_workers["multiprocessing_context"] = None
     loader: DataLoader[Any] = DataLoader(**{**arguments, **({} if arguments["num_workers"] else without_workers)})
-    loader._alone = True
+    loader._this_rank_only = True
     return loader
 
 

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from ..keys.preserving import preserved_global_generators
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from .hashing import PICKLED, BatchHashes, Leaf, hash_batch, leaves
@@ -42,7 +44,7 @@ def record(
     Blocking: until all is loaded; a wait for workers ends at the loader's time limit.
     """
 
-    def prints(loader: Any, epoch: int, number: int) -> list[BatchHashes]:
+    def prints(loader: DataLoader[Any], epoch: int, number: int) -> list[BatchHashes]:
         batches = _batches(subject, setting, loader, epoch, number)
         return [_print(subject, setting, batch, by_samples) for batch in batches]
 
@@ -74,21 +76,22 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def _closing(loader: Any) -> Iterator[Any]:
+def _closing(loader: DataLoader[Any]) -> Iterator[Any]:
     """Stop a loader's workers at the end; torch's class has no method for that."""
     try:
         yield loader
     finally:
+        kept: Any = loader._iterator
         if hasattr(loader, "close"):
             loader.close()
-        elif loader._iterator is not None:
-            loader._iterator._shutdown_workers()
+        elif kept is not None:
+            kept._shutdown_workers()
 
 
-def _batches(subject: Subject, setting: Setting, loader: Any, epoch: int, number: int) -> Iterator[Any]:
+def _batches(subject: Subject, setting: Setting, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
     """Yield the first batches of the next epoch."""
     seed_global_generators(Keys(subject.seed, epoch, ORDER).key(0))
-    iterator = iter(loader)
+    iterator: Any = iter(loader)
     try:
         yield from itertools.islice(iterator, number)
     finally:

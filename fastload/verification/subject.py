@@ -22,8 +22,9 @@ from ..errors import ConfigError
 from ..keys.seeding import draws_nothing
 from ..loader import DataLoader, argument_defaults
 from ..sampling.distributed import DistributedBatchSampler
-from ..sampling.epochs import KnownBatches, known_batches, seed_of
+from ..sampling.epochs import KnownBatches
 from ..sampling.samplers import KeyedSampler, check_seed
+from ..spec import spec_of
 from ..work import Shard
 from .hashing import Leaf, leaves
 from .plan import Setting
@@ -206,7 +207,7 @@ class Subject:
 
     @cached_property
     def _known_batches(self) -> KnownBatches | None:
-        return known_batches(self.loader(Setting()))
+        return spec_of(self.loader(Setting())).known
 
     def spawn_refused(self) -> str | None:
         """Return why workers cannot be started by spawn; None if they can."""
@@ -263,7 +264,7 @@ def _is_dataset(target: Any) -> bool:
 def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: float, name: str) -> Subject:
     given = arguments_of(loader)
     arguments = _default_arguments() | {name: given[name] for name in _KEPT if name in given}
-    own_seed = seed_of(loader) if isinstance(loader, DataLoader) else None
+    own_seed = spec_of(loader).sample_seed if isinstance(loader, DataLoader) else None
     sampler, notes = loader.sampler, []
     if given["batch_sampler"] is not None:
         arguments["batch_sampler"], cut = given["batch_sampler"], "batches by its batch_sampler"

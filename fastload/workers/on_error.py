@@ -34,6 +34,7 @@ from ..keys.seeding import SUBSTITUTE, Keys
 from ..sampling.distributed_orders import Weighted
 from ..sampling.epochs import known_batches, known_rows, without_skipping
 from ..sampling.samplers import as_integer
+from ..spec import Spec
 
 # Substitutes that are tried for a sample before its own error is raised.
 ATTEMPTS = 8
@@ -226,46 +227,46 @@ def file_of(dataset: Any, index: Any) -> str | None:
     return None
 
 
-def check_on_error(loader: Any) -> None:
+def check_on_error(spec: Spec) -> None:
     """Check that a loader can do with failed samples what it is asked to.
 
     Raises:
         ConfigError: it cannot.
     """
-    if loader.on_error not in ("raise", "skip", "replace"):
-        raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={loader.on_error!r}")
-    limit = loader.max_errors
+    if spec.on_error not in ("raise", "skip", "replace"):
+        raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={spec.on_error!r}")
+    limit = spec.max_errors
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={loader.max_errors!r}")
-    if loader.on_error == "raise":
+        raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={spec.max_errors!r}")
+    if spec.on_error == "raise":
         return
-    name = f"on_error={loader.on_error!r}"
-    if isinstance(loader.dataset, IterableDataset):
+    name = f"on_error={spec.on_error!r}"
+    if isinstance(spec.dataset, IterableDataset):
         raise ConfigError(
-            f"{name} needs a dataset with indices, got {type(loader.dataset).__name__}, an IterableDataset; catch the "
+            f"{name} needs a dataset with indices, got {type(spec.dataset).__name__}, an IterableDataset; catch the "
             "error in its __iter__"
         )
-    if not loader._auto_collation:
+    if not spec.auto_collation:
         raise ConfigError(f"{name} needs batches that are made of samples, got batch_size=None; give a batch_size")
-    if loader.resident is not None:
+    if spec.resident is not None:
         raise ConfigError(
-            f"{name} is decided in each epoch, and resident={loader.resident!r} reads the samples once; leave one out"
+            f"{name} is decided in each epoch, and resident={spec.resident!r} reads the samples once; leave one out"
         )
-    if loader.on_error == "skip" and loader.fixed_buffers:
+    if spec.on_error == "skip" and spec.fixed_buffers:
         raise ConfigError(
             f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
             "on_error='replace'"
         )
-    if loader.on_error == "replace":
-        if loader.seeding == "torch":
+    if spec.on_error == "replace":
+        if spec.seeding == "torch":
             raise ConfigError(
                 f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, or "
                 "use on_error='skip'"
             )
-        _candidates(loader)
+        _candidates(spec)
 
 
-def error_policy_of(spec: Any, seed: int) -> ErrorPolicy | None:
+def error_policy_of(spec: Spec, seed: int) -> ErrorPolicy | None:
     """Return what a loader's workers do with samples that fail; None: their errors are raised.
 
     Args:
@@ -280,7 +281,7 @@ def error_policy_of(spec: Any, seed: int) -> ErrorPolicy | None:
     return ErrorPolicy(candidates=_candidates(spec) if spec.on_error == "replace" else None, seed=seed)
 
 
-def _candidates(spec: Any) -> Sequence[Any] | npt.NDArray[np.int64]:
+def _candidates(spec: Spec) -> Sequence[Any] | npt.NDArray[np.int64]:
     """Return the indices that a loader's sampler gives in some epoch or other, so that none leaks from another split.
 
     Raises:

@@ -31,7 +31,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "processes": {"num_workers": 2},
     "pipes": {"num_workers": 2},
     "threads": {"num_workers": 2, "worker_method": "thread"},
-    "kept": {"num_workers": 2, "persistent_workers": True, "chunk_size": 3},
+    "kept": {"num_workers": 2, "persistent_workers": True, "chunk_size": 3, "overlap_epochs": False},
     "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...observe import TaskId
 from ..ring import Kind
@@ -17,6 +17,9 @@ from .fetching import TaskRecorder
 from .patching import hidden, without_frame
 from .session import Session
 from .training_loop import WaitHooks
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 _now = time.perf_counter_ns
 
@@ -45,7 +48,7 @@ class FastloadListener:
         """A worker is about to load."""
         return TaskRecorder(self._session, worker_id)
 
-    def begun(self, iterator: Any, loader: Any, iteration: int, since: int) -> None:
+    def begun(self, iterator: Any, loader: DataLoader[Any], iteration: int, since: int) -> None:
         """An iteration has begun."""
         work = self._session.thread.work
         if (work is not None and work is not iterator) or not self._session.is_recorded(loader):

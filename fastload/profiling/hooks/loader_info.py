@@ -7,7 +7,7 @@ import operator
 import sys
 import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _ASK_LENGTH = ("SequentialSampler", "RandomSampler", "DistributedSampler", "KeyedSampler")
 """Samplers of torch and fastload that ask the dataset for its length whenever they begin."""
@@ -17,13 +17,16 @@ _ARGUMENTS = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
     *("timeout", "worker_method", "fuse", "seeding"),
 )
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, type)
 
 # id of a dataset -> itself and its length; the script's are asked once in a process.
 _lengths_known: dict[int, tuple[weakref.ref[Any], int | None]] = {}
 
 
-def describe_loader(loader: Any, *, has_workers: bool = True) -> dict[str, Any]:
+def describe_loader(loader: DataLoader[Any], *, has_workers: bool = True) -> dict[str, Any]:
     """Return what the reports say of a loader, as far as it is known.
 
     Without ``has_workers`` it has none whatever ``num_workers`` says, because its data are resident.
@@ -64,7 +67,7 @@ def _name_of(function: Any) -> str:
     return str(named.__qualname__)
 
 
-def _lengths(loader: Any, dataset: Any) -> tuple[int | None, int | None]:
+def _lengths(loader: DataLoader[Any], dataset: Any) -> tuple[int | None, int | None]:
     """Return the numbers of samples and of batches per epoch; None if only the script's code knows.
 
     A ``__len__`` of the script may be slow, draw random numbers, or print. torch itself calls a dataset's at every

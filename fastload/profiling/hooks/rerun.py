@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .patching import hook
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
@@ -33,7 +36,7 @@ class ArgumentChange:
         module.DataLoader.__init__ = functools.wraps(function)(self._init(function))
 
     @hook
-    def _init(self, function: Any, loader: Any, *positional: Any, **named: Any) -> None:
+    def _init(self, function: Any, loader: DataLoader[Any], *positional: Any, **named: Any) -> None:
         try:
             given = inspect.signature(function).bind(loader, *positional, **named)
         except TypeError:  # the script's mistake, which torch reports

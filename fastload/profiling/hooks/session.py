@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import observe
 from ..clocks import ThreadClocks
@@ -21,6 +21,9 @@ from ..ring import Kind
 from .loader_info import describe_loader
 from .patching import Patches
 from .stages import StageHooks
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 _now = time.perf_counter_ns
 _PACKAGES = ("torch", "torchvision", "torchdata", "numpy", "PIL", "cv2", "fastload")
@@ -74,7 +77,7 @@ class Session:
                 self.recorder.missing(signal, "the system does not provide it")
         return clocks
 
-    def is_recorded(self, loader: Any) -> bool:
+    def is_recorded(self, loader: DataLoader[Any]) -> bool:
         """Whether a loader is to be recorded."""
         return self._only is None or loader is self._only
 
@@ -89,7 +92,7 @@ class Session:
             if (rank := _rank()) is not None:
                 self.recorder.note("rank", rank=rank)
 
-    def loader_number(self, loader: Any, iterator: Any) -> int:
+    def loader_number(self, loader: DataLoader[Any], iterator: Any) -> int:
         """Return the number of a loader. A loader that is made again for each epoch keeps its number."""
         number = next((number for number, (_, last) in self._noted.items() if last() is loader), None)
         if number is None:
@@ -116,7 +119,7 @@ class Session:
             if hasattr(iterator, "_shutdown_workers"):
                 iterator._shutdown_workers()
 
-    def note_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
+    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         number, which = epoch_of(iterator), self.loader_number(loader, iterator)
         self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.at_exit import close_at_exit
 from ..clocks import RunQueue, ThreadClocks
@@ -21,6 +21,9 @@ from .devices import CopyHooks, DeviceClock, used_accelerator
 from .patching import hook
 from .session import Session, delivered_batch, epoch_of
 from .stopping import StepLimit
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 _now = time.perf_counter_ns
 
@@ -112,7 +115,7 @@ def _recording_epoch(is_recorded: Callable[[Session, Any, Any], bool]) -> Any:
     """Return a hook of :class:`WaitHooks` for a method that begins an epoch."""
 
     @hook
-    def begin(self: WaitHooks, function: Any, iterator: Any, loader: Any, *rest: Any, **named: Any) -> None:
+    def begin(self: WaitHooks, function: Any, iterator: Any, loader: DataLoader[Any], *rest: Any, **named: Any) -> None:
         session = self._session
         if session.thread.work is not None or not is_recorded(session, iterator, loader):
             function(iterator, loader, *rest, **named)
@@ -153,7 +156,7 @@ class WaitHooks:
             self._copies.patch_tensor(torch.Tensor)
         return self._device
 
-    def note_epoch(self, iterator: Any, loader: Any, begun: int) -> None:
+    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
         """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         self._session.note_epoch(iterator, loader, begun)
         if getattr(loader, "worker_method", None) == "thread" and getattr(iterator, "_workers", ()):

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...errors import ConfigError
 
 if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
     from ..trials import Choice
 
     _WithThreads = Callable[[], dict[str, Any]]
@@ -61,7 +63,7 @@ class TrialRuns:
             for number, loader in self._loaders()[:_MOST_LOADERS]:
                 self._note("trials", loader=number, **self._in_child(loader))
 
-    def _in_child(self, loader: Any) -> dict[str, Any]:
+    def _in_child(self, loader: DataLoader[Any]) -> dict[str, Any]:
         if not hasattr(os, "fork"):
             return {"reason": "this system has no fork(), in which trials run beside the script"}
         reading, writing = os.pipe()
@@ -80,7 +82,7 @@ class TrialRuns:
             with contextlib.suppress(ChildProcessError):  # the script may have waited for it
                 os.waitpid(child, 0)
 
-    def _run_child(self, loader: Any, writing: int) -> NoReturn:
+    def _run_child(self, loader: DataLoader[Any], writing: int) -> NoReturn:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(2 * round(_MOST_SECONDS))  # in case the parent is killed
@@ -121,7 +123,7 @@ def _read_answer(reading: int) -> dict[str, Any]:
     return found if len(lines) > 1 else {"reason": reason, **found}
 
 
-def _without_workers(loader: Any) -> tuple[dict[str, Any], _WithThreads | None]:
+def _without_workers(loader: DataLoader[Any]) -> tuple[dict[str, Any], _WithThreads | None]:
     """Return for each choice the processor time of some batches, in ns, of the same samples; and the next trials."""
     import random  # not before the script, which may have a module of that name
 
@@ -131,7 +133,7 @@ def _without_workers(loader: Any) -> tuple[dict[str, Any], _WithThreads | None]:
     from ..trials import TORCH, TRIED, chosen
 
     torch.set_num_threads(1)  # as in a worker
-    dataset = loader.dataset
+    dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
         raise ConfigError("an IterableDataset cannot be asked for a sample again")
     if loader.batch_size is None and loader.batch_sampler is None:
@@ -170,9 +172,10 @@ def _without_workers(loader: Any) -> tuple[dict[str, Any], _WithThreads | None]:
     return found, functools.partial(_with_threads, loader, choice._replace(threads=0), size)
 
 
-def _batch_size(loader: Any, draw: Any) -> int:
+def _batch_size(loader: DataLoader[Any], draw: Any) -> int:
     """Return the samples of a batch of the trials: those of the loader, or fewer if they take long."""
-    dataset, length = loader.dataset, len(loader.dataset)
+    dataset: Any = loader.dataset
+    length = len(dataset)
     dataset[draw.randrange(length)]  # the first one may be slow
     cpu, clock = time.thread_time(), time.perf_counter()
     dataset[draw.randrange(length)]
@@ -180,9 +183,9 @@ def _batch_size(loader: Any, draw: Any) -> int:
     return max(1, min(loader.batch_size or 8, int(_BATCH_CPU_SECONDS / cpu), int(_BATCH_SECONDS / clock)))
 
 
-def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iterator[Any]:
+def _batches(loader: DataLoader[Any], choice: Choice, indices: list[int], size: int) -> Iterator[Any]:
     """Return an iterator over batches that are made in this thread; raises if the settings are not supported."""
-    common = {"batch_size": size, "sampler": indices, "collate_fn": loader.collate_fn}
+    common: Any = {"batch_size": size, "sampler": indices, "collate_fn": loader.collate_fn}
     from ...loader import DataLoader
 
     if choice.engine == "torch":  # the name in torch's module may be fastload's class
@@ -203,7 +206,7 @@ def _batches(loader: Any, choice: Choice, indices: list[int], size: int) -> Iter
     return iter(made)
 
 
-def _with_threads(loader: Any, choice: Choice, size: int) -> dict[str, Any]:
+def _with_threads(loader: DataLoader[Any], choice: Choice, size: int) -> dict[str, Any]:
     """Return what a sample takes in worker threads, in ns, round by round; or reasons.
 
     As ``fastload tune`` does: on copies of the dataset, and only if the samples are those of a loader without workers.
@@ -221,7 +224,7 @@ def _with_threads(loader: Any, choice: Choice, size: int) -> dict[str, Any]:
         return {"reasons": [(one, in_a_line(error)[:200]) for one in choices]}
 
 
-def _thread_rounds(loader: Any, choices: list[Choice], size: int) -> dict[Choice, list[list[int]]]:
+def _thread_rounds(loader: DataLoader[Any], choices: list[Choice], size: int) -> dict[Choice, list[list[int]]]:
     import multiprocessing
     import random
 
@@ -229,7 +232,8 @@ def _thread_rounds(loader: Any, choices: list[Choice], size: int) -> dict[Choice
     from ...tune.runner import Runner, setting_of
 
     multiprocessing.set_start_method("fork", force=True)  # others take longer to start than a trial
-    length, number = len(loader.dataset), min(_THREADS_BATCHES * size, _THREADS_SAMPLES)
+    dataset: Any = loader.dataset
+    length, number = len(dataset), min(_THREADS_BATCHES * size, _THREADS_SAMPLES)
     settings: Any = {"fuse": choices[0].fuse, "seeding": choices[0].seeding}
     made: Any = DataLoader(
         loader.dataset,
