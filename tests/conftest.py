@@ -163,6 +163,36 @@ def pytest_collection_finish() -> None:
     gather_into_large_pages()
 
 
+_file: Path | None = None
+"""That of the test before."""
+_forks = 0
+"""How many processes were forked since memory was gathered into large pages."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_parent=_count_fork)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keep collections and forks as cheap as they were at the beginning."""
+    global _file, _forks
+    if item.path != _file:
+        _file = item.path
+        # What the tests of other files have imported and compiled stays.
+        gc.collect()
+        gc.freeze()
+    # After a fork each large page that is written to becomes small ones.
+    if _forks >= 25:
+        _forks = 0
+        gather_into_large_pages()
+
+
 _interpreters: list[str] = []
 """Programs that the present test has started, of those that take a second or more to start."""
 

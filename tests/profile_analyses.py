@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, get_args
 
@@ -300,7 +301,9 @@ def unheard() -> Analysis:
     return analysis("cpu", ranks=[one], missing=missing, overhead=None, exit_status=None)
 
 
+@functools.cache
 def all_kinds() -> dict[str, Analysis]:
+    """Return analyses of all kinds, which several files of tests read."""
     kinds = {f"verdict {one.ranks[0].verdict.cause}": one for one in each_verdict()}
     kinds |= {"bare": bare(), "no ranks": analysis(None, ranks=[]), "eight ranks": eight_ranks(), "large": large()}
     kinds |= {"one step": one_step(), "no stall": no_stall(), "unheard": unheard()}

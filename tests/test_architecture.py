@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -144,7 +145,9 @@ class _Imports(ast.NodeVisitor):
         (self.inner if self._depth else self.top).add(name)
 
 
-IMPORTS = {name: _Imports(name, path) for name, path in MODULES.items()}
+@functools.cache
+def imports_of(name: str) -> _Imports:
+    return _Imports(name, MODULES[name])
 
 
 def ours(names: set[str]) -> set[str]:
@@ -161,7 +164,7 @@ def test_packages_import_only_from_those_before_them():
     later = {
         (name, imported)
         for name in MODULES
-        for imported in ours(IMPORTS[name].top | IMPORTS[name].inner) - {"fastload"}
+        for imported in ours(imports_of(name).top | imports_of(name).inner) - {"fastload"}
         if ORDER.index(unit(imported)) > ORDER.index(unit(name))
     }
     assert later == MAY_IMPORT_LATER
@@ -169,12 +172,12 @@ def test_packages_import_only_from_those_before_them():
 
 def test_no_modules_import_each_other():
     meant = {name: {imported for module, imported in MAY_IMPORT_LATER if module == name} for name in MODULES}
-    imports = {name: ours(IMPORTS[name].top | IMPORTS[name].inner) - {name} - meant[name] for name in MODULES}
+    imports = {name: ours(imports_of(name).top | imports_of(name).inner) - {name} - meant[name] for name in MODULES}
     graphlib.TopologicalSorter(imports).prepare()
 
 
 def test_no_module_comes_in_by_the_packages_own_door():
-    assert [name for name in MODULES if "fastload" in ours(IMPORTS[name].top | IMPORTS[name].inner)] == []
+    assert [name for name in MODULES if "fastload" in ours(imports_of(name).top | imports_of(name).inner)] == []
 
 
 def test_every_public_method_has_a_docstring_or_inherits_one():
@@ -201,7 +204,7 @@ def test_every_public_method_has_a_docstring_or_inherits_one():
 
 def test_pure_modules_have_no_threads_clocks_or_processes():
     for name in PURE:
-        imports = IMPORTS[name].top | IMPORTS[name].inner
+        imports = imports_of(name).top | imports_of(name).inner
         found = {module.split(".")[0] for module in imports} & IMPURE
         found |= ours(imports) & {"buffers.slots", "workers", "engine.delivery", "workers.processes"}
         assert not found, f"{name} imports {sorted(found)}"
@@ -211,7 +214,7 @@ def test_pure_modules_have_no_threads_clocks_or_processes():
     "name", ["inject.fastload_hook", "inject.fastload_replacement", "inject.sitecustomize", "run.targets", "cli"]
 )
 def test_what_every_process_runs_imports_only_the_standard_library(name):
-    for module in IMPORTS[name].top:
+    for module in imports_of(name).top:
         root = module.split(".")[0]
         assert root in sys.stdlib_module_names or module in (
             "fastload_hook",

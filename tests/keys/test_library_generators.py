@@ -17,8 +17,13 @@ from fastload.keys import albumentations_transforms, seeding
 from fastload.keys.albumentations_transforms import copies_for_thread
 from fastload.keys.library_generators import LibraryGenerators
 
-albumentations = pytest.importorskip("albumentations", reason="albumentations is not installed")
-cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries() -> None:
+    """Import them where these tests run, not in every process that collects tests."""
+    pytest.importorskip("albumentations", reason="albumentations is not installed")
+    pytest.importorskip("cv2", reason="OpenCV is not installed")
+
 
 WORKERS = {
     "inline": {},
@@ -31,6 +36,8 @@ WORKERS = {
 
 
 def pipeline(seed: int | None = None) -> Any:
+    import albumentations
+
     return albumentations.Compose(
         [
             albumentations.RandomCrop(12, 12),
@@ -54,6 +61,8 @@ class Augmented(Dataset[torch.Tensor]):
         self.length = length
 
     def __getitem__(self, index: int) -> torch.Tensor:
+        import cv2
+
         noise = np.empty((12, 12, 3), np.uint8)
         cv2.randu(noise, 0, 2)
         return torch.from_numpy(self.transform(image=image(index))["image"] // 2 + noise)
@@ -77,6 +86,8 @@ def test_samples_are_the_same_whoever_loads_them(workers, expected):
 
 
 def test_samples_differ_from_one_another_and_between_epochs():
+    import albumentations
+
     dataset = Augmented(albumentations.Compose([albumentations.GaussNoise(p=1.0)]), length=4)
     loader = fastload.DataLoader(dataset, batch_size=None, seed=3)
     dataset.transform = functools.partial(noise_of, albumentations.GaussNoise(p=1.0))
@@ -272,6 +283,8 @@ def test_an_iterable_dataset_works_in_threads_with_its_own_copies():
 
 
 def test_words_of_other_generators_are_not_used_again(monkeypatch):
+    import cv2
+
     seeds = []
     monkeypatch.setattr(cv2, "setRNGSeed", seeds.append)
     keys = []
@@ -282,9 +295,10 @@ def test_words_of_other_generators_are_not_used_again(monkeypatch):
 
 
 def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
+    dataset = Augmented(pipeline())
     monkeypatch.delitem(sys.modules, "cv2")
     monkeypatch.delitem(sys.modules, "albumentations")
     keys = []
-    LibraryGenerators(Augmented(pipeline()), then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
+    LibraryGenerators(dataset, then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
     assert keys == [bytes(16)]
-    assert albumentations_transforms.transforms_of(Augmented(pipeline()), inside=True) == []
+    assert albumentations_transforms.transforms_of(dataset, inside=True) == []

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profile_analyses import all_kinds, analysis, fixes, grid, hostile, rank
+from profile_analyses import analysis, bare, fixes, grid, hostile, rank
 
 from fastload import cli
 from fastload.errors import TraceError
@@ -197,7 +197,7 @@ def test_a_number_that_json_cannot_say_is_refused_when_it_is_written() -> None:
 _SMALL = {
     "fixed": analysis("cpu", ranks=[rank("cpu", num_steps=2)], fixes=fixes(), grid=grid()),
     "hostile": dataclasses.replace(hostile(), ranks=[rank("gil", num_steps=2, files=("\udcff",))]),
-    "bare": all_kinds()["bare"],
+    "bare": bare(),
     "two": analysis(None, ranks=[rank("read", number=0, num_steps=1), rank(None, number=1, num_steps=1)], culprit=1),
 }
 VALID = {name: json.loads(one.to_json()) for name, one in _SMALL.items()}

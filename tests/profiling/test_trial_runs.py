@@ -22,8 +22,12 @@ from fastload.profiling.trials import Choice, trials_of
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine trials may take longer than a user is made to wait for them."""
+    """On a busy machine trials may take longer than a user is made to wait for them; and few rounds will do."""
     monkeypatch.setattr(trials_module, "_MOST_SECONDS", 100.0)
+    monkeypatch.setattr(trials_module, "_CPU_SECONDS", 0.2)
+    monkeypatch.setattr(trials_module, "_THREADS_SECONDS", 0.2)
+    monkeypatch.setattr(trials_module, "_SLICE_SECONDS", 0.05)
+    monkeypatch.setattr(trials_module, "_CHECK_SECONDS", 0.1)
 
 
 class Numbers(Dataset[Any]):

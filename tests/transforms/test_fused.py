@@ -90,6 +90,7 @@ def steps_along(draw, num, side):
     return steps, side
 
 
+@settings(max_examples=30)  # slow ones; the test of whole chains has many
 @given(data=st.data())
 def test_pixels_come_from_where_the_steps_say_bit_for_bit(data):
     images = data.draw(batches(sides=(1, 9)))
