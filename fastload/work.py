@@ -323,8 +323,8 @@ class EpochWork:
     replica_batches: Sequence[int] = ()
     """Of an IterableDataset: batches of each worker before this work, after a resume."""
     failures: Any = None
-    """A :class:`fastload.workers.on_error.PassFailures` of failed samples; None where their errors are raised."""
-    passed_over: list[int] = field(default_factory=list)
+    """A :class:`fastload.workers.on_error.EpochFailures` of failed samples; None where their errors are raised."""
+    empty_batches: list[int] = field(default_factory=list)
     """For each batch that lost all its samples: the number of batches given before it."""
 
 

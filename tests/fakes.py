@@ -15,7 +15,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fastload.buffers.layout import DoesNotFit, Layout, learn
+from fastload.buffers.layout import Layout, LayoutMismatch, learn
 from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import SlotPool
 from fastload.work import WHOLE_BATCH, WorkItem
@@ -254,7 +254,7 @@ class FakePool:
         buffer = self.slots.memory.buffer(item.slot, max(1, layout.offsets(item.num_rows)[1]))
         try:
             return ROWS, generation, layout.write(samples, np.asarray(buffer), item.num_rows, item.row)
-        except DoesNotFit:
+        except LayoutMismatch:
             return self._as_they_are(item, samples)
 
     def _as_they_are(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
@@ -263,7 +263,7 @@ class FakePool:
         found = learn(samples[0])
         if len(samples) == item.num_rows and isinstance(found, Layout) and self.rng.random() < self.own_share:
             buffer = self.slots.memory.buffer(item.slot, max(1, found.offsets(item.num_rows)[1]))
-            with contextlib.suppress(DoesNotFit):
+            with contextlib.suppress(LayoutMismatch):
                 return ROWS, OWN_LAYOUT, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
         return SAMPLES, 0, samples
 

@@ -6,7 +6,7 @@ In: samples, as ``dataset[i]`` gave them. Out: bytes in a buffer, and from the b
 A :class:`Layout` is learnt from one sample. It is keyed on exact Python types, dtypes and shapes, and it describes
 only what ``default_collate`` stacks without surprise; for everything else :func:`learn` gives the reason, and the
 samples travel as they are and are collated by torch's own function. A sample that does not fit raises
-:class:`DoesNotFit`; nothing is converted in silence.
+:class:`LayoutMismatch`; nothing is converted in silence.
 
 Pure: no threads, no clocks. Buffers are one-dimensional NumPy arrays of uint8.
 """
@@ -34,7 +34,7 @@ ALIGNMENT = 64
 REFUSED = "array that torch does not take"
 
 
-class DoesNotFit(Exception):
+class LayoutMismatch(Exception):
     """A sample is not of the layout. The message says in what."""
 
 
@@ -149,7 +149,7 @@ class Layout:
             For each object leaf, in order, the samples' objects.
 
         Raises:
-            DoesNotFit: a sample differs from the layout. Rows may have been partly written.
+            LayoutMismatch: a sample differs from the layout. Rows may have been partly written.
         """
         objects: list[Sequence[Any]] = []
         _write(self.root, samples, rows[::-1], objects)
@@ -345,17 +345,17 @@ def _write(node: Node, column: Sequence[Any], outs: list[torch.Tensor], objects:
     kinds = set(map(type, column))
     expected = dict if isinstance(node, Dict) else node.kind
     if kinds != {expected}:
-        raise DoesNotFit(f"{_names(kinds)} where the layout has {expected.__name__}")
+        raise LayoutMismatch(f"{_names(kinds)} where the layout has {expected.__name__}")
     if isinstance(node, ObjectLeaf):
         objects.append(column)
     elif isinstance(node, Dict):
         if set(map(tuple, column)) != {node.keys}:
-            raise DoesNotFit(f"other keys, or keys in another order, than {node.keys}")
+            raise LayoutMismatch(f"other keys, or keys in another order, than {node.keys}")
         for key, child in zip(node.keys, node.children, strict=True):
             _write(child, [sample[key] for sample in column], outs, objects)
     else:
         if set(map(len, column)) != {len(node.children)}:
-            raise DoesNotFit(f"another length than {len(node.children)}")
+            raise LayoutMismatch(f"another length than {len(node.children)}")
         for child, values in zip(node.children, zip(*column, strict=True), strict=True):
             _write(child, values, outs, objects)
 
@@ -364,15 +364,15 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
     kind = leaf.kind
     if kind is np.ndarray:
         if not all(isinstance(value, np.ndarray) for value in column):
-            raise DoesNotFit(f"{_names(set(map(type, column)))} where the layout has an array")
+            raise LayoutMismatch(f"{_names(set(map(type, column)))} where the layout has an array")
         try:
             column = [torch.as_tensor(value, device="cpu") for value in column]
         except (TypeError, ValueError) as error:
-            raise DoesNotFit(str(error)) from None
+            raise LayoutMismatch(str(error)) from None
     else:
         kinds = set(map(type, column))
         if kinds != {kind}:
-            raise DoesNotFit(f"{_names(kinds)} where the layout has {kind.__name__}")
+            raise LayoutMismatch(f"{_names(kinds)} where the layout has {kind.__name__}")
         if not issubclass(kind, torch.Tensor):
             try:
                 if kind in _NUMBERS:  # by NumPy, which takes a third of torch's time
@@ -380,20 +380,20 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
                 else:
                     values = torch.as_tensor(column, device="cpu")
             except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-                raise DoesNotFit(f"{type(error).__name__}: {error}") from None
+                raise LayoutMismatch(f"{type(error).__name__}: {error}") from None
             out.copy_(values)
             return
         if kind is not torch.Tensor:
             column = [value.as_subclass(torch.Tensor) for value in column]
     if {value.dtype for value in column} != {leaf.dtype}:
-        raise DoesNotFit(f"another dtype than {leaf.dtype}")
+        raise LayoutMismatch(f"another dtype than {leaf.dtype}")
     if column[0].shape != leaf.shape:
-        raise DoesNotFit(f"shape {tuple(column[0].shape)} where the layout has {leaf.shape}")
+        raise LayoutMismatch(f"shape {tuple(column[0].shape)} where the layout has {leaf.shape}")
     try:
         # Checks the other shapes; refuses tensors that require grad, are sparse, or lie on another device.
         torch.stack(list(column), 0, out=out)
     except (RuntimeError, NotImplementedError) as error:
-        raise DoesNotFit(str(error)) from None
+        raise LayoutMismatch(str(error)) from None
 
 
 def _names(kinds: set[type]) -> str:

@@ -217,7 +217,7 @@ class Prefetched:
 
 
 class _Iteration:
-    """One pass over a prefetched iterable."""
+    """One iteration over a prefetched iterable."""
 
     def __init__(self, ahead: DeviceAhead) -> None:
         self._ahead = ahead

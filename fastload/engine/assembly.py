@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.compat import worker_collate
 from ..base.worker_errors import error_of, wrap_exception
-from ..buffers.layout import DoesNotFit, Layout, LayoutBook
+from ..buffers.layout import Layout, LayoutBook, LayoutMismatch
 from ..errors import NothingLeft
 from ..work import WorkItem
 from ..workers.fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
@@ -81,7 +81,7 @@ class Assembly:
         try:
             rows = self._pool.slots.view(item.slot, layout.offsets(item.num_rows)[1])
             objects = layout.write(result.payload, rows, item.num_rows, item.row)
-        except DoesNotFit:
+        except LayoutMismatch:
             return result
         return result._replace(status=ROWS, layout=1, payload=(layout, objects))
 

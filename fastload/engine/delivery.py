@@ -141,7 +141,7 @@ class Delivery(Stage):
         begun, following = self._begun, self._following
         self._upcoming, self._following = upcoming, None
         if following is not None and not self._epoch.batches and following.work.identity == work.identity:
-            following.work.failures, following.work.passed_over = work.failures, work.passed_over
+            following.work.failures, following.work.empty_batches = work.failures, work.empty_batches
             self._epoch = following
             self._pool.begin(following.number)
             self._refill()
@@ -204,7 +204,7 @@ class Delivery(Stage):
             return batch
         except NothingLeft:
             epoch.num_given -= 1
-            epoch.work.passed_over.append(epoch.num_given)
+            epoch.work.empty_batches.append(epoch.num_given)
             return None
         finally:
             self._refill()  # afterwards, so that its slot no longer counts as in flight

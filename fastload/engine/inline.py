@@ -58,7 +58,7 @@ class InlineSource(Stage):
             try:
                 batch = self._load()
             except NothingLeft:
-                self._work.passed_over.append(self._num_given)
+                self._work.empty_batches.append(self._num_given)
                 continue
             except Exception as error:
                 if isinstance(error, StopIteration):

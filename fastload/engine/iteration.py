@@ -120,7 +120,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self.source.begin(work, self._upcoming(epoch))
         else:
             self.source.begin(work)
-        epoch.passed_over = work.passed_over
+        epoch.empty_batches = work.empty_batches
         self._raise_sampler_error()
         if spec.iterable:
             from .resuming import Replicas, read_again
@@ -297,9 +297,9 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 self._shutdown_workers()
 
 
-def _order_states(spec: Spec, begun: Epoch) -> dict[str, Any]:
+def _order_states(spec: Spec, epoch: Epoch) -> dict[str, Any]:
     """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
-    if begun.resume is None and begun.known is not None and spec.sample_seed is not None:
+    if epoch.resume is None and epoch.known is not None and spec.sample_seed is not None:
         return {}
     from ..sampling.sampler_generators import generator_states
 

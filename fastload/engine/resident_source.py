@@ -51,8 +51,8 @@ class _Batch(NamedTuple):
     draws: Draws
 
 
-class _Observed:
-    """Tells a listener how the batches of a pass come about.
+class _ListenerCalls:
+    """Tells a listener how the batches of an epoch are made.
 
     Args:
         listener: who listens.
@@ -98,7 +98,7 @@ class _RowBatches(Stage):
         *,
         away: bool,
         in_pairs: bool,
-        observed: _Observed | None,
+        observed: _ListenerCalls | None,
     ) -> None:
         self._work = work
         self._indices = work.index_batches
@@ -209,7 +209,7 @@ class ResidentSource(Stage):
         self._mover = mover_of(spec, runtime, columns=columns)
         self._bytes_at_once = _bytes_at_once(spec, known, self._mover.device)
         listener = observe.listener
-        self._observed = None if listener is None else _Observed(listener)
+        self._observed = None if listener is None else _ListenerCalls(listener)
         self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
         """Number of the iteration, unique within the process."""
         self._stage: DeviceAhead | None = None

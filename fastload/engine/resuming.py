@@ -47,9 +47,9 @@ class Replicas:
         return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
 
 
-def read_again(begun: Epoch, load: Callable[[], Any]) -> None:
+def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
     """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
-    resume = begun.resume
+    resume = epoch.resume
     if resume is None or resume.workers is not None or not resume.batches:
         return
     warn_at_users_line(
@@ -73,18 +73,18 @@ def read_again(begun: Epoch, load: Callable[[], Any]) -> None:
 
 
 @contextlib.contextmanager
-def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
-    """Around torch's beginning of a pass, where it draws a base seed: see that a resume leaves the user's generators.
+def base_seed_drawn(spec: Spec, epoch: Epoch) -> Iterator[None]:
+    """While torch begins an epoch and draws a base seed: leave the user's generators as a resume needs them.
 
     In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
     At an epoch's start it is drawn now, like the order; and where the user has set the global generators to what they
-    were, this is a pass like any other. Workers that are kept draw one at their first epoch only.
+    were, this epoch begins like any other. Persistent workers draw one at their first epoch only.
     """
-    resume = begun.resume
-    kept = spec.persistent_workers and begun.number > 0
+    resume = epoch.resume
+    kept = spec.persistent_workers and epoch.number > 0
     if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
         if set_own_generators(spec, resume.generators):
-            begun.resume = None
+            epoch.resume = None
         yield
     elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
         yield
@@ -97,46 +97,46 @@ def base_seed_drawn(spec: Spec, begun: Epoch) -> Iterator[None]:
             generator.set_state(state)
 
 
-def resume_randomness(spec: Spec, begun: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
+def resume_randomness(spec: Spec, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
     """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
-    resume = begun.resume
+    resume = epoch.resume
     assert resume is not None
     if resume.base_seed is not None:
         base_seed, key_epoch = resume.base_seed, resume.key_epoch
-        begun.generators, begun.draws_base_seed = resume.generators, resume.draws_base_seed
+        epoch.generators, epoch.draws_base_seed = resume.generators, resume.draws_base_seed
     elif resume.generators:
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
         with generators_at(spec, resume.generators):
             iter(spec.index_sampler)
             base_seed = compat.draw_base_seed(spec.generator)
-            begun.generators = resume.generators if begun.draws_base_seed else generator_states(spec)
+            epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(spec)
     return base_seed, key_epoch
 
 
 def rest_of_index_batches(
-    spec: Spec, begun: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+    spec: Spec, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
 ) -> tuple[Iterator[Any], int]:
     """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
 
     Batches of a known order are arrays where that is asked for, else lists.
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
-    resume = begun.resume
+    resume = epoch.resume
     sampler, num_skipped = without_skipping(spec.index_sampler)
     whole = resume is None and num_skipped == 0
     # The next epochs' base seeds come from the spec's own generator, so it is set back in any case.
     at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is not None:
-        at_state = generators_at(spec, begun.generators, leave_equal=resume.at_start)
-    from_states = spec.generator is not None or "torch" in begun.generators
-    draws_base_seed = resume is not None and begun.draws_base_seed and from_states
+        at_state = generators_at(spec, epoch.generators, leave_equal=resume.at_start)
+    from_states = spec.generator is not None or "torch" in epoch.generators
+    draws_base_seed = resume is not None and epoch.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
     ours = isinstance(epoch_owner(spec), EpochSampler)
-    if begun.known is not None and (ours or not whole):
+    if epoch.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
                 compat.draw_base_seed(spec.generator)
-            return begun.known.batches(begun.number, arrays=arrays), 0
+            return epoch.known.batches(epoch.number, arrays=arrays), 0
     at_once = spec.sample_seed is not None and _draws_during_pass(sampler)
     if isinstance(spec.dataset, IterableDataset) or (whole and not at_once):
         return from_sampler, 0
@@ -145,7 +145,7 @@ def rest_of_index_batches(
         return begin(sampler), 0
     num_rows = 0
     if resume is None:  # the first batches are skipped in any case
-        resume = Resume(epoch=begun.number)
+        resume = Resume(epoch=epoch.number)
     with at_state:
         batches = begin(sampler)
         if draws_base_seed:
@@ -156,7 +156,7 @@ def rest_of_index_batches(
             skipped += 1
         if skipped < resume.batches:
             raise StateError(f"the state was saved after {resume.batches} batches, and the sampler gives {skipped} now")
-        if resume.batches == 0 and begun.generators:  # the order has to be made while its generators are there
+        if resume.batches == 0 and epoch.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
     return batches, num_rows
 

@@ -198,8 +198,8 @@ class Plan:
                 runs = "device"
             elif place < stages.head:
                 runs = together
-            elif place < stages.alone:
-                runs, note = "torchvision", _why_alone(part, place)
+            elif place < stages.per_sample:
+                runs, note = "torchvision", _why_per_sample(part, place)
             elif place < stages.values:
                 runs = "values, in one pass"
             else:
@@ -276,7 +276,7 @@ def _num_moved(part: Part) -> int:
     return len(steps) - first
 
 
-def _why_alone(part: Part, place: int) -> str:
+def _why_per_sample(part: Part, place: int) -> str:
     """Return why a step is not done together with others."""
     step, state = part.steps[place], part.states[place]
     if place == part.stages.head and part.stages.cropped:

@@ -79,8 +79,8 @@ class Runner:
         self.rest = members_of(dataset.transform)[-num_rest:] if num_rest else []
         stages = self.stages
         self._values: Values | None = None
-        if stages.direct and not self.states[stages.alone].dtype.is_floating_point:
-            self._values = Values(self.steps[stages.alone : stages.values], self.states[stages.alone])
+        if stages.direct and not self.states[stages.per_sample].dtype.is_floating_point:
+            self._values = Values(self.steps[stages.per_sample : stages.values], self.states[stages.per_sample])
         self._moves: list[tuple[int, Any]] = [
             (place, one) for place in range(stages.head) for one in self.steps[place].batched(self.states[place]) or []
         ]
@@ -110,12 +110,12 @@ class Runner:
         """Write images into a batch: ``out``, [N, C, H, W]."""
         stages = self.stages
         # The parameters of single samples are not needed where all of them are made as one block.
-        by_one = chunk.files is not None or stages.values < len(self.steps) or stages.alone > stages.head
+        by_one = chunk.files is not None or stages.values < len(self.steps) or stages.per_sample > stages.head
         given = self.drawing.given(chunk.drawn, len(chunk.indices)) if by_one else []
         if chunk.files is not None:
             for row, (name, data) in enumerate(zip(chunk.names, chunk.files, strict=True)):
                 self._named(name, self._write_row, data, chunk.size(row), given[row], out[row])
-        elif self._values is not None and stages.alone == stages.head:
+        elif self._values is not None and stages.per_sample == stages.head:
             self._write_block(chunk, self._values, out)
         else:
             for row, image in enumerate(self._block(chunk).permute(0, 2, 3, 1)):
@@ -167,7 +167,7 @@ class Runner:
     def _write_row(self, data: Data, size: tuple[int, int], given: Given, out: Tensor) -> None:
         """Write the image of a file."""
         cut = self._cut(size, given)
-        if cut is not None and self._values is not None and self.stages.alone == self.stages.head:
+        if cut is not None and self._values is not None and self.stages.per_sample == self.stages.head:
             self._rows.row(data, cut, self._values, out)
         else:
             self._write_one(self._head(data, cut, given), given, out)
@@ -176,12 +176,12 @@ class Runner:
         """Write the image that the head gave."""
         stages, first = self.stages, self.stages.head
         image: Any = pixels
-        if stages.alone > first:
+        if stages.per_sample > first:
             image = _as(pixels, self.states[first].kind)
             if stages.cropped:
                 image = self.steps[first].resize_sample(image)  # type: ignore[attr-defined]  # a RandomResizedCrop
                 first += 1
-            image = self._stepped(image, first, given, stages.alone)
+            image = self._stepped(image, first, given, stages.per_sample)
         if self._values is None:
             out.copy_(image)
         else:

@@ -2,8 +2,8 @@
 
 ::
 
-    files    [ cut: decode, crop, resize, flip ]   [ alone, one by one ] [ values ] [ erasing ]
-    arrays   [ block: crops and flips of a chunk ] [ alone, one by one ] [ values ] [ erasing ]
+    files    [ cut: decode, crop, resize, flip ]   [ sample by sample  ] [ values ] [ erasing ]
+    arrays   [ block: crops and flips of a chunk ] [ sample by sample  ] [ values ] [ erasing ]
 
 In: the images of a dataset, and the steps of its transform. Out: where one stage ends and the next begins; the
 parameters of samples, drawn from their keys by one vectorised call for each step; the
@@ -41,7 +41,7 @@ class Stages(NamedTuple):
     """The end of the cut or block."""
     cropped: bool
     """Whether the next step is a RandomResizedCrop of a tensor, of which the cut does the crop."""
-    alone: int
+    per_sample: int
     """The end of the steps that torchvision's functions do, sample by sample."""
     values: int
     """The end of the steps that are one function of a value."""
@@ -61,11 +61,11 @@ def stages_of(source: Source, steps: Sequence[SampleTransform], states: Sequence
     values = count
     while values and steps[values - 1].role == "erase":
         values -= 1
-    alone = values
-    while alone and steps[alone - 1].role == "value":
-        alone -= 1
-    if states[alone].dtype.is_floating_point:  # values are a function of 256 levels
-        alone = values = count
+    per_sample = values
+    while per_sample and steps[per_sample - 1].role == "value":
+        per_sample -= 1
+    if states[per_sample].dtype.is_floating_point:  # values are a function of 256 levels
+        per_sample = values = count
     if source.size is None:
         head = num_cut(steps, states, through=True)
     else:
@@ -73,12 +73,12 @@ def stages_of(source: Source, steps: Sequence[SampleTransform], states: Sequence
     head = min(head, values)
     cropped = (
         source.size is None
-        and head < alone
+        and head < per_sample
         and isinstance(steps[head], RandomResizedCrop)
         and states[head].kind != "PIL"
         and not any(step.role == "resize" for step in steps[:head])
     )
-    return Stages(head, cropped, max(alone, head), values, direct=True)
+    return Stages(head, cropped, max(per_sample, head), values, direct=True)
 
 
 def size_after(source: Source, steps: Sequence[SampleTransform]) -> tuple[int, int] | None:

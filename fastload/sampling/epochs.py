@@ -186,7 +186,7 @@ class Epoch:
     resume: Resume | None = None
     delivered: int = 0
     """Batches given to the user since it began, including those that ended in an error."""
-    passed_over: list[int] = field(default_factory=list)
+    empty_batches: list[int] = field(default_factory=list)
     """For each batch that was not given, since no sample of it could be loaded: how many were given before it."""
     finished: bool = False
     base_seed: int | None = None
@@ -204,7 +204,7 @@ class Epoch:
     @property
     def taken(self) -> int:
         """Index batches that the user is done with since it began."""
-        return self.delivered + sum(before < self.delivered for before in self.passed_over)
+        return self.delivered + sum(before < self.delivered for before in self.empty_batches)
 
     @property
     def batches(self) -> int:
@@ -304,10 +304,10 @@ class Epochs:
         return epoch
 
 
-def shard_of(sampler: Any, begun: Epoch, rank: int, num_ranks: int) -> Shard:
+def shard_of(sampler: Any, epoch: Epoch, rank: int, num_ranks: int) -> Shard:
     """Return which share of the epoch's order this rank of the process group has."""
-    if begun.known is not None:
-        return begun.known.rows.shard
+    if epoch.known is not None:
+        return epoch.known.rows.shard
     # A sampler that shards says how; else all ranks of the process group are taken to interleave, as torch's do.
     own_rank, num_replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
     if isinstance(own_rank, int) and isinstance(num_replicas, int):

@@ -92,7 +92,7 @@ class EpochSampler:
 
     seed: int
     epoch: int
-    """Epoch of the next pass."""
+    """Number of the next epoch."""
     times_set: int
     """Calls of :meth:`set_epoch`."""
 
@@ -102,7 +102,7 @@ class EpochSampler:
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass."""
+        """Set the number of the next epoch."""
         self.epoch = check_epoch(epoch)
         self.times_set += 1
 
@@ -117,12 +117,12 @@ class EpochBatchSampler(BatchSampler):
 
     @property
     def epoch(self) -> int:
-        """Epoch of the next pass."""
+        """Number of the next epoch."""
         epoch: int = self.sampler.epoch
         return epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass."""
+        """Set the number of the next epoch."""
         self.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -169,11 +169,11 @@ class MixUpOrCutMix(Mix):
         return _pasted(_weighted(images, params["weight"]), params["box"])
 
 
-def _of_pairs(values: Any, alone: float) -> Any:
-    """Return [N, ...] with the value of each pair's first sample for both, and of an odd last one, ``alone``."""
+def _of_pairs(values: Any, unpaired: float) -> Any:
+    """Return [N, ...] with the value of each pair's first sample for both, and of an odd last one, ``unpaired``."""
     paired = values[np.arange(len(values)) // 2 * 2]
     if len(values) % 2:
-        paired[-1] = alone
+        paired[-1] = unpaired
     return paired
 
 

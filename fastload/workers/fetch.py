@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import observe
 from ..base import compat
 from ..base.worker_errors import wrap_exception
-from ..buffers.layout import REFUSED, DoesNotFit, Sink, learn
+from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
 from ..work import WHOLE_BATCH, WorkItem
@@ -36,7 +36,7 @@ FAILED_START = 6  # payload: the ExceptionWrapper of worker_init_fn; the worker 
 UNSENDABLE = 7  # samples that cannot be pickled, though their batch perhaps can; payload: why
 
 START = -2
-"""A ``layout`` of :class:`WorkItem`: begin a new pass over an IterableDataset; ``indices`` is its shared seed."""
+"""A ``layout`` of :class:`WorkItem`: begin a new epoch over an IterableDataset; ``indices`` is its shared seed."""
 
 OWN_LAYOUT = -3
 """A ``layout`` of :class:`Result`: the batch is all here and fits no layout that is known, so the worker has learnt
@@ -119,7 +119,7 @@ class Fetcher:
         try:
             if layout == START:
                 assert self.replica is not None
-                self.replica.begin_pass(item.indices)
+                self.replica.begin_epoch(item.indices)
                 status = SKIPPED
             elif layout == WHOLE_BATCH:
                 status, payload = self._whole(item)
@@ -161,7 +161,7 @@ class Fetcher:
         if self.replica is not None:
             return self._collated(self.replica.next_samples(index))
         if not job.auto_collation:
-            return self._collated(self.samples.load_alone(index, epoch, position))
+            return self._collated(self.samples.load_own_batch(index, epoch, position))
         fused = self.samples.fused_in(epoch)
         if fused is None:
             data = self.samples.load(index, epoch, position)
@@ -206,7 +206,7 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
     if layout is not None:
         try:
             return ROWS, generation, sink.write_rows(layout, item, partial(layout.write_into, samples))
-        except DoesNotFit:
+        except LayoutMismatch:
             pass
     found = learn(samples[0])
     if isinstance(found, str):
@@ -214,6 +214,6 @@ def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any
     if len(samples) == item.num_rows:  # no other chunk of this batch writes by another layout
         try:
             return ROWS, OWN_LAYOUT, (found, sink.write_rows(found, item, partial(found.write_into, samples)))
-        except DoesNotFit:
+        except LayoutMismatch:
             pass
     return SAMPLES, 0, samples

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..buffers.layout import DoesNotFit, Sink
+from ..buffers.layout import LayoutMismatch, Sink
 from ..observe import Watch
 from ..work import WorkItem
 from .samples import SampleLoader, stopped
@@ -54,7 +54,7 @@ class FusedLoader:
         errors: dict[int, Exception] = {}
 
         def failed(row: int, error: Exception) -> bool:
-            if loader.forgives(error):
+            if loader.tolerates(error):
                 errors[row] = error
             return row in errors
 
@@ -63,7 +63,7 @@ class FusedLoader:
         except StopIteration as error:
             raise stopped(loader.job.dataset) from error
         except Exception as error:
-            if not loader.forgives(error):
+            if not loader.tolerates(error):
                 raise
             return loader.one_by_one(indices, epoch, position)
         if not errors:
@@ -92,10 +92,10 @@ class FusedLoader:
             nonlocal loaded
             loaded = load(rows[0])
             if isinstance(loaded, list):
-                raise DoesNotFit("some samples could not be loaded")
+                raise LayoutMismatch("some samples could not be loaded")
             return layout.write_column(1, loaded.targets, rows)
 
         try:
             return generation, sink.write_rows(layout, item, write)
-        except DoesNotFit:
+        except LayoutMismatch:
             return loaded if isinstance(loaded, list) else loaded.copied().samples()

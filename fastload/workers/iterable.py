@@ -45,8 +45,8 @@ class IterableReplica:
         iterator = iter(dataset)
         return iterator if self._watch is None else self._watch.stream(iterator)
 
-    def begin_pass(self, shared_seed: int | None) -> None:
-        """Begin another pass; an error of that is raised in the place of its first batch."""
+    def begin_epoch(self, shared_seed: int | None) -> None:
+        """Begin another epoch; if that fails, its first batch raises the error."""
         self.ended = False
         try:
             self._iterator = self._stream(compat.seed_iter_data_pipe(self._dataset, shared_seed))

@@ -128,16 +128,16 @@ class FailureLog:
         self.recent: deque[FailedSample] = deque(maxlen=1)
         """The last of them: as many as one epoch may have, and at least one."""
 
-    def begin(self, epoch: int, limit: int) -> PassFailures:
-        """Return what takes down the failed samples of a pass that begins, in which at most ``limit`` may fail."""
+    def begin(self, epoch: int, limit: int) -> EpochFailures:
+        """Return the log of the failed samples of an epoch that begins, in which at most ``limit`` may fail."""
         kept = min(max(1, limit), sys.maxsize)
         if self.recent.maxlen != kept:
             self.recent = deque(self.recent, maxlen=kept)
-        return PassFailures(self, epoch, limit)
+        return EpochFailures(self, epoch, limit)
 
 
-class PassFailures:
-    """The failed samples of one pass; a loader may have several under way."""
+class EpochFailures:
+    """The failed samples of one epoch; a loader may have several under way."""
 
     def __init__(self, log: FailureLog, epoch: int, limit: int) -> None:
         self._log = log
@@ -150,7 +150,7 @@ class PassFailures:
         """Take down the failed samples of a batch that is given out.
 
         Raises:
-            DatasetError: there are more than may fail in the pass.
+            DatasetError: more samples failed in this epoch than may fail.
         """
         found = [FailedSample(epoch=self._epoch, **_without_row(failure)) for failure in failures]
         self._log.total += len(found)

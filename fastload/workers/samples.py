@@ -122,7 +122,7 @@ class SampleLoader:
         except StopIteration as error:
             raise stopped(self.job.dataset) from error
         except Exception as error:
-            if not self.forgives(error):
+            if not self.tolerates(error):
                 add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
                 raise
         return self.one_by_one(indices, epoch, position)
@@ -169,7 +169,7 @@ class SampleLoader:
             except StopIteration as error:
                 raise stopped(self.job.dataset) from error
             except Exception as error:
-                if not self.forgives(error):
+                if not self.tolerates(error):
                     self.name_sample(error, list(indices)[-1 - len(list(taken))])
                     raise
                 row = len(samples) + num_left_out
@@ -186,7 +186,7 @@ class SampleLoader:
             try:
                 samples.append(self._one(index, identity, epoch))
             except Exception as error:
-                if not self.forgives(error):
+                if not self.tolerates(error):
                     raise
                 samples += self.instead_of(error, row, index, identity, epoch)
         return samples
@@ -208,7 +208,7 @@ class SampleLoader:
             try:
                 sample = self._one(substitute, identity, epoch)
             except Exception as another:
-                if not self.forgives(another):
+                if not self.tolerates(another):
                     raise
                 continue
             self.failures.append(failure_of(error, row, dataset, index, substitute))
@@ -240,11 +240,11 @@ class SampleLoader:
 
         name_sample(error, self.job.dataset, index)
 
-    def forgives(self, error: Exception) -> bool:
+    def tolerates(self, error: Exception) -> bool:
         """Whether an error of the dataset's is not to be raised."""
         return self.job.error_policy is not None and not isinstance(error, StopIteration | DatasetError)
 
-    def load_alone(self, index: Any, epoch: int, position: int) -> Any:
+    def load_own_batch(self, index: Any, epoch: int, position: int) -> Any:
         """Load what the dataset has at an index, where it makes its batches itself."""
         self.seed(epoch, self._id(index, position))
         try:

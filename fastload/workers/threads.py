@@ -51,7 +51,7 @@ def start(job: Job, spec: Spec, slots: SlotPool) -> ThreadPool:
     return ThreadPool(job, shared=not spec.assigned, slots=slots, routed=spec.routed, keep_on_host=spec.keep_on_host)
 
 
-class _Board:
+class _PoolState:
     """What the threads of a pool share. It does not know the pool, so that the pool can be collected."""
 
     def __init__(self, num_workers: int, memory: Memory, kept: frozenset[str], *, shared: bool) -> None:
@@ -73,17 +73,17 @@ class _Board:
         buffer = self._memory.buffer(item.slot, max(1, num_bytes))
         return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
-    def laid(self, result: Result, slot: int) -> Result:
-        """Lay the tensors of a whole batch into its slot, where a device is to copy them from there by itself."""
+    def in_slot(self, result: Result, slot: int) -> Result:
+        """Copy the tensors of a whole batch into its slot, if a device will copy them from there by itself."""
         page_lock = self._memory.page_lock
         if result.status != WHOLE or page_lock is None or page_lock.refused is not None:
             return result
-        laid = _Laid(result.payload, self._kept)
-        laid.write(self._memory.buffer(slot, max(1, laid.num_bytes)))
-        return result._replace(payload=laid)
+        batch = _BatchInSlot(result.payload, self._kept)
+        batch.write(self._memory.buffer(slot, max(1, batch.num_bytes)))
+        return result._replace(payload=batch)
 
 
-class _Laid:
+class _BatchInSlot:
     """A batch whose tensors lie in a slot, but for those that stay on the host.
 
     Args:
@@ -100,7 +100,7 @@ class _Laid:
         map_leaves(batch, self._place, kept)
 
     def _place(self, leaf: Any) -> Any:
-        if _lies_plainly(leaf):
+        if _is_dense_on_cpu(leaf):
             self._tensors.append(leaf)
             self._offsets.append(self.num_bytes)
             self.num_bytes += -(-leaf.nbytes // ALIGNMENT) * ALIGNMENT
@@ -120,10 +120,10 @@ class _Laid:
     def batch(self, buffer: Buffer) -> Any:
         """Return the batch, its tensors in a buffer that has what was written."""
         places = self._places(buffer)
-        return map_leaves(self._batch, lambda leaf: next(places) if _lies_plainly(leaf) else leaf, self._kept)
+        return map_leaves(self._batch, lambda leaf: next(places) if _is_dense_on_cpu(leaf) else leaf, self._kept)
 
 
-def _lies_plainly(leaf: Any) -> bool:
+def _is_dense_on_cpu(leaf: Any) -> bool:
     return (
         type(leaf) is Tensor
         and leaf.layout is torch.strided
@@ -140,14 +140,16 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
     return torch.empty(tensor.shape, device="meta", memory_format=lies).stride()
 
 
-def _live(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool) -> None:
+def _run_worker(
+    state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool
+) -> None:
     if generators is None:
-        _serve(board, job, worker_id, None)
+        _load_tasks(state, job, worker_id, None)
         return
     try:
         generators.seed_as_torch_worker(job.base_seed, worker_id)
         with generators.active(scripted=scripted):
-            _serve(board, job, worker_id, generators)
+            _load_tasks(state, job, worker_id, generators)
     finally:
         routing.uninstall()
 
@@ -162,7 +164,7 @@ class _NoSeeder:
         return lambda: None
 
 
-def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
+def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
     seeder: Seeder = _NoSeeder()
     try:
@@ -170,7 +172,7 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
             dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
             job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
     except Exception as error:
-        board.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
+        state.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
         return
     compat.set_thread_worker_info(
         compat.make_worker_info(
@@ -183,7 +185,7 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
         )
     )
     compat.collate_into_private_memory()
-    tasks = board.tasks[worker_id % len(board.tasks)]
+    tasks = state.tasks[worker_id % len(state.tasks)]
     try:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker_id)
@@ -192,20 +194,20 @@ def _serve(board: _Board, job: Job, worker_id: int, generators: routing.ThreadGe
             if job.seed is not None:
                 libraries.adopt()
         fetcher = Fetcher(job, worker_id, where, seeder)
-    except BaseException as error:  # an exit would end a process; here nobody would hear of it
-        board.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
+    except BaseException as error:  # an exit would end a process; here it would be lost
+        state.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
         return
-    while (item := tasks.get()) is not None and not board.closed:
-        if item.iteration < board.iteration and item.layout != START:
+    while (item := tasks.get()) is not None and not state.closed:
+        if item.iteration < state.iteration and item.layout != START:
             result = Result(item.serial, worker_id, SKIPPED, 0, None, 0)
         else:
             try:
-                result = board.laid(fetcher.run(item, board), item.slot)
+                result = state.in_slot(fetcher.run(item, state), item.slot)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
                 wrapper = wrap_exception(error, where)
                 result = Result(item.serial, worker_id, ERROR, 0, wrapper, 0)
-        board.results.put(result)
+        state.results.put(result)
         del item, result
 
 
@@ -230,7 +232,7 @@ class ThreadPool(Pool):
     ) -> None:
         self.pid = os.getpid()
         self.slots = slots
-        self._board = _Board(job.num_workers, slots.memory, frozenset(map(str, keep_on_host)), shared=shared)
+        self._state = _PoolState(job.num_workers, slots.memory, frozenset(map(str, keep_on_host)), shared=shared)
         self._waiting: list[Result] = []
         self._closed = False
         if routed:
@@ -238,8 +240,8 @@ class ThreadPool(Pool):
         scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
         self.workers = [
             threading.Thread(
-                target=_live,
-                args=(self._board, job, worker_id, routing.ThreadGenerators() if routed else None, scripted),
+                target=_run_worker,
+                args=(self._state, job, worker_id, routing.ThreadGenerators() if routed else None, scripted),
                 name=f"fastload_worker_{worker_id}",
                 daemon=True,
             )
@@ -257,32 +259,32 @@ class ThreadPool(Pool):
                 raise
 
     def begin(self, iteration: int) -> None:
-        self._board.iteration = iteration
+        self._state.iteration = iteration
 
     def publish(self, generation: int, layout: Layout) -> None:
-        self._board.layouts[generation] = layout
+        self._state.layouts[generation] = layout
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        tasks = self._board.tasks
+        tasks = self._state.tasks
         tasks[(worker_id or 0) % len(tasks)].put(item)
 
     def poll(self) -> Result | None:
         if self._waiting:
             return self._waiting.pop()
         try:
-            return self._board.results.get_nowait()
+            return self._state.results.get_nowait()
         except queue.Empty:
             return None
 
     def wait(self, timeout: float | None) -> None:
         if not self._waiting:
             try:
-                self._waiting.append(self._board.results.get(timeout=timeout))
+                self._waiting.append(self._state.results.get(timeout=timeout))
             except queue.Empty:
                 pass
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        if not isinstance(payload, _Laid):
+        if not isinstance(payload, _BatchInSlot):
             self.slots.release(item.slot)
             return payload
         return payload.batch(self.slots.lend(item.slot, payload.num_bytes, tensors_only=True))
@@ -291,8 +293,8 @@ class ThreadPool(Pool):
         if self._closed:
             return
         self._closed = True
-        self._board.closed = True
-        for tasks in self._board.tasks:
+        self._state.closed = True
+        for tasks in self._state.tasks:
             for _ in self.workers:
                 tasks.put(None)
         deadline = time.monotonic() + max(grace, 0.5)  # those that are idle end at once

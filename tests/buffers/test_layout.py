@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from fastload.buffers.layout import ALIGNMENT, DoesNotFit, Layout, learn
+from fastload.buffers.layout import ALIGNMENT, Layout, LayoutMismatch, learn
 
 # complex32 warns of being experimental, once, wherever it is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
@@ -340,7 +340,7 @@ def test_only_samples_of_the_layout_fit(sample):
             continue
         assert layout != learnt(other)
         for column in ([other], [sample, other], [other, sample], [sample, sample, other]):
-            with pytest.raises(DoesNotFit) as misfit:
+            with pytest.raises(LayoutMismatch) as misfit:
                 layout.write(column, buffer, 3, 0)
             assert str(misfit.value)
 
@@ -380,13 +380,13 @@ def test_only_samples_of_the_layout_fit(sample):
 )
 def test_a_misfit_says_in_what(first, misfit, said):
     layout = learnt(first)
-    with pytest.raises(DoesNotFit, match=said):
+    with pytest.raises(LayoutMismatch, match=said):
         layout.write([first, misfit], buffer_for(layout, 2), 2, 0)
 
 
 def test_a_tensor_that_requires_grad_does_not_fit_in_the_first_row_either():
     layout = learnt(torch.zeros(3))
-    with pytest.raises(DoesNotFit, match="grad"):
+    with pytest.raises(LayoutMismatch, match="grad"):
         layout.write([torch.zeros(3, requires_grad=True)], buffer_for(layout, 2), 2, 0)
 
 
@@ -394,7 +394,7 @@ def test_a_misfit_leaves_other_rows_alone():
     layout = learnt((torch.zeros(2), 0))
     buffer = buffer_for(layout, 3)
     layout.write([(torch.ones(2), 7)], buffer, 3, 0)
-    with pytest.raises(DoesNotFit):
+    with pytest.raises(LayoutMismatch):
         layout.write([(torch.ones(2), 5), (torch.ones(2), "no number")], buffer, 3, 1)
     layout.write([(torch.ones(2) * 2, 8), (torch.ones(2) * 3, 9)], buffer, 3, 1)
     assert same(layout.build(buffer, 3, []), [torch.tensor([[1.0] * 2, [2.0] * 2, [3.0] * 2]), torch.tensor([7, 8, 9])])
@@ -508,7 +508,7 @@ def test_tensors_of_a_subclass_that_stack_to_plain_ones_collate_as_torch_does():
     for back in layout.unstack(buffer, 3, 0, 3, []):
         assert type(back["image"]) is Image
         assert torch.equal(back["image"], image)
-    with pytest.raises(DoesNotFit, match="Tensor where the layout has Image"):
+    with pytest.raises(LayoutMismatch, match="Tensor where the layout has Image"):
         layout.write([{"image": image.as_subclass(torch.Tensor), "label": 1}], buffer, 3, 0)
 
 

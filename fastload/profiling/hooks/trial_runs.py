@@ -244,7 +244,7 @@ def _thread_rounds(loader: DataLoader[Any], choices: list[Choice], size: int) ->
         **settings,
     )
     runner, inline = Runner(made, _SLICE_SECONDS, _CHECK_SECONDS, 0.0), setting_of(made)
-    alone = runner.measure(inline)  # the samples with which those of the others are compared
+    unthreaded = runner.measure(inline)  # the samples with which those of the others are compared
     threads = {choice: inline.having(num_workers=choice.threads, worker_method="thread") for choice in choices}
     if differs := runner.check(threads[choices[-1]]):
         raise ConfigError(f"threads make other samples: {differs}")
@@ -257,7 +257,13 @@ def _thread_rounds(loader: DataLoader[Any], choices: list[Choice], size: int) ->
             in_threads, in_processes = slices[setting], slices[same]
             if in_threads.differs:
                 raise ConfigError(f"threads make other samples: {in_threads.differs}")
-            times = alone.blocked_s, in_processes.cpu_s, in_threads.cpu_s, in_threads.blocked_s, in_threads.queued_s
+            times = (
+                unthreaded.blocked_s,
+                in_processes.cpu_s,
+                in_threads.cpu_s,
+                in_threads.blocked_s,
+                in_threads.queued_s,
+            )
             known = [round(1e9 * each) for each in times if each is not None]
             if len(known) < len(times):
                 raise ConfigError("this system does not say how long a thread waits for a core (schedstat)")
