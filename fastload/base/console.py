@@ -5,17 +5,22 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 
-def show(*parts: Any) -> None:
-    """Print renderables, one below the other: elsewhere than on a terminal 120 columns wide, or COLUMNS."""
-    if sys.stdout.isatty():
+def show(*parts: Any, file: TextIO | None = None) -> None:
+    """Print renderables, one below the other, to a file, or standard output.
+
+    Elsewhere than on a terminal 120 columns wide, or COLUMNS, and in characters that the file supports.
+    """
+    file = sys.stdout if file is None else file
+    if file.isatty():
         from rich.console import Console
 
-        Console(highlight=False, markup=False, emoji=False).print(*parts, sep="")
+        Console(file=file, highlight=False, markup=False, emoji=False).print(*parts, sep="")
     else:
-        print(as_text(*parts, width=shutil.get_terminal_size((120, 24)).columns))
+        text, encoding = as_text(*parts, width=shutil.get_terminal_size((120, 24)).columns), file.encoding or "utf-8"
+        print(text.encode(encoding, "replace").decode(encoding), file=file)
 
 
 def as_text(*parts: Any, width: int) -> str:

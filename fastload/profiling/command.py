@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from ..base.console import show
 from ..errors import ConfigError, TraceError
 from ..inject import put_first
 from ..run.targets import signals_passed_on
 from .recording import SETTINGS_FILE, add_settings, write_settings
 from .schema import LARGEST, Analysis
-from .summary import print_summary, write_lines
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
 """Files in a recording's folder."""
@@ -132,7 +132,7 @@ def record_script(
         add_settings(folder, status=status)
         analysis = analysis_of(folder)
         write_reports(analysis, folder)
-        print_summary(analysis, sys.stderr)
+        _print(analysis, "text", sys.stderr)
     except TraceError as error:
         _tell(f"fastload profile: {error}\n")
         return status or 2
@@ -220,7 +220,9 @@ def report(options: argparse.Namespace) -> int:
 
 def _print(analysis: Analysis, kind: str, file: TextIO) -> None:
     if kind == "text":
-        print_summary(analysis, file)
+        from .summary import summary
+
+        show(summary(analysis), file=file)
     else:
         print(rendered(analysis, kind), file=file, end="")
 
@@ -241,7 +243,7 @@ def rendered(analysis: Analysis, kind: str) -> str:
 def compare(options: argparse.Namespace) -> int:
     """Compare two recordings: the time of a step, its stall and what it was charged to, and the verdicts."""
     from .compare import compare as compared
-    from .compare import comparison_lines
+    from .compare import table
 
     try:
         comparison = compared(load_analysis(options.before), load_analysis(options.after))
@@ -251,7 +253,7 @@ def compare(options: argparse.Namespace) -> int:
     if options.json:
         print(comparison.to_json())
     else:
-        write_lines(sys.stdout, lambda columns: comparison_lines(comparison, columns))
+        show(*table(comparison))
     return 0
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ..base.console import plain_table, section
 from .formatting import (
     cause_name,
     ms,
@@ -22,7 +23,6 @@ from .formatting import (
     plural,
     printable,
     rank_name,
-    shortened,
     state_of,
     times,
 )
@@ -33,8 +33,6 @@ VERSION = 2
 """Of :meth:`Comparison.to_json`."""
 SAME = 0.05
 """Share of a step's time by which the same script differs when it runs twice on an idle machine."""
-_NAME = 22
-"""Columns of the names on the left."""
 _SETTINGS = (
     *("class", "dataset", "length", "batch_size", "num_workers", "prefetch_factor", "pin_memory"),
     *("persistent_workers", "in_order", "worker_method", "context", "collate", "sampler", "drop_last"),
@@ -152,23 +150,20 @@ def _differences(before: Analysis, after: Analysis) -> Iterator[str]:
             yield f"the script of the {which} ended with status {analysis.exit_status}"
 
 
-def comparison_lines(comparison: Comparison, columns: int) -> Iterator[list[tuple[str, str]]]:
-    """Yield the lines of the comparison: pieces of text, each with a style for rich; at least 72 columns are used."""
-    columns = max(columns, 72)
+def table(comparison: Comparison) -> list[Any]:
+    """Return the comparison as rich renderables."""
+    from rich.text import Text
+
+    several = len(comparison.ranks) > 1
+    parts = [part for rank in comparison.ranks for part in (_outcome(rank, named=several), _numbers(rank), Text())]
     if not comparison.ranks:
-        yield [("the recordings have no rank in common, so there is nothing to compare", "bold")]
-    for place, rank in enumerate(comparison.ranks):
-        if place:
-            yield []
-        yield from _rank_lines(rank, named=len(comparison.ranks) > 1, columns=columns)
-    if comparison.notes:
-        yield []
-    for note in comparison.notes:
-        for number, line in enumerate(textwrap.wrap(note, columns - 6)):
-            yield [("      " if number else "note: ", "dim"), (line, "")]
+        parts = [Text("the recordings have no rank in common, so there is nothing to compare\n", "bold")]
+    return [*parts, *([section("notes", comparison.notes)] if comparison.notes else [])]
 
 
-def _rank_lines(rank: RankComparison, *, named: bool, columns: int) -> Iterator[list[tuple[str, str]]]:
+def _outcome(rank: RankComparison, *, named: bool) -> Any:
+    from rich.text import Text
+
     before, after = (step.value for step in rank.step_ms)
     style, outcome = "bold", "no significant difference"
     if rank.thin:
@@ -180,20 +175,25 @@ def _rank_lines(rank: RankComparison, *, named: bool, columns: int) -> Iterator[
     change = cause_name(rank.after)
     if rank.before != rank.after:
         change = f"{cause_name(rank.before)} → {change}"
-    for line in textwrap.wrap((f"{rank.name}: " if named else "") + f"{outcome}; {change}", columns):
-        yield [(line, style)]
-    yield [(_line("step", rank.step_ms, "ms", rank.step_delta_ms, ms), "")]
-    yield [(_line("stall", rank.stall, "%", rank.stall_delta, percent_number), "")]
-    for state, delta in rank.blame_delta_ms.items():
-        if abs(delta) >= max(before, after) * 0.005:
-            name = shortened(state_of(state).name, _NAME - 2)
-            sign = "+" if delta >= 0 else ""
-            yield [(f"    {name:<{_NAME - 2}} {'':>21} {f'{sign}{ms(delta)}':>8} ms", "dim")]
+    return Text((f"{rank.name}: " if named else "") + f"{outcome}; {change}", style)
 
 
-def _line(
-    name: str, both: tuple[Interval, Interval], unit: str, delta: Interval, number: Callable[[float], str]
-) -> str:
-    before, after = (number(one.value) for one in both)
-    first, low, high = (("+" if value > 0 else "") + number(value) for value in (delta.value, delta.low, delta.high))
-    return f"  {name:<{_NAME}} {before:>6} → {after:>6} {unit:<2} {first:>8} [{low}, {high}]"
+def _numbers(rank: RankComparison) -> Any:
+    """Return a table: before and after, the difference, and its interval."""
+    rows = plain_table(["", *({"header": head, "justify": "right"} for head in ("before", "after", "difference", ""))])
+    for name, both, unit, delta, number in (
+        ("step", rank.step_ms, "ms", rank.step_delta_ms, ms),
+        ("stall", rank.stall, "%", rank.stall_delta, percent_number),
+    ):
+        before, after = (f"{number(one.value)} {unit}" for one in both)
+        first, low, high = (_signed(value, number) for value in (delta.value, delta.low, delta.high))
+        rows.add_row(name, before, after, f"{first} {unit}", f"[{low}, {high}]")
+    least = max(step.value for step in rank.step_ms) * 0.005
+    for state, lost in rank.blame_delta_ms.items():
+        if abs(lost) >= least:
+            rows.add_row(f"  {state_of(state).name}", "", "", f"{_signed(lost, ms)} ms", "", style="dim")
+    return rows
+
+
+def _signed(value: float, number: Callable[[float], str]) -> str:
+    return ("+" if value > 0 else "") + number(value)

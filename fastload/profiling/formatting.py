@@ -78,14 +78,6 @@ def printable(text: str) -> str:
     )
 
 
-def shortened(text: str, columns: int) -> str:
-    """Return text in at most ``columns`` columns (at least 1); its middle is left out."""
-    if len(text) <= columns:
-        return text
-    front = (columns - 1) // 3
-    return f"{text[:front]}…{text[len(text) - (columns - 1 - front) :]}"
-
-
 def plural(number: int, noun: str) -> str:
     """Return a count with its noun."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,14 +1,15 @@
-"""The analysis in a terminal: verdict, evidence and suggested changes on one screen.
-
-Colours are used only on a terminal, through rich. Bars also differ in shape, so that no information depends on colour.
-"""
+"""The analysis in a terminal: verdict, evidence and suggested changes on one screen. Bars do not depend on colour."""
 
 from __future__ import annotations
 
-import os
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.bar import Bar
+from rich.console import Group
+from rich.constrain import Constrain
+from rich.table import Table
+from rich.text import Text
 
 from .formatting import (
     by_size,
@@ -23,7 +24,6 @@ from .formatting import (
     printable,
     rank_name,
     share_interval,
-    shortened,
     simulation_text,
     stall_name,
     startup_facts,
@@ -34,235 +34,162 @@ from .formatting import (
 )
 from .schema import Analysis, Fix, RankAnalysis, SlowSample
 
-Line = list[tuple[str, str]]
-"""Pieces of text, each with its style for rich."""
-
-_LABEL = 10
+_LABEL = 9
 """Columns of the labels on the left."""
 _WIDEST = 100
-_NARROWEST = 30
 _STATES_SHOWN = 8
 _FIXES_SHOWN = 3
 _SAMPLES_SHOWN = 3
 _RANKS_SHOWN = 16
 
 _SEVERITY = {"none": "bold green", "moderate": "bold yellow", "severe": "bold red"}
-_GROUPS = {
-    "storage": "blue",
-    "cpu": "yellow",
-    "cores": "red",
-    "moving": "cyan",
-    "main": "bright_black",
-}
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-_ASCII = str.maketrans({"█": "#", "░": ".", "·": ",", "…": "~", "→": ">"} | dict.fromkeys(_EIGHTHS[1:], "#"))
+_GROUPS = {"storage": "blue", "cpu": "yellow", "cores": "red", "moving": "cyan", "main": "bright_black"}
 
 
-def print_summary(analysis: Analysis, file: TextIO) -> None:
-    """Print the summary to a file; with colours if that is a terminal."""
-    write_lines(file, lambda columns: summary(analysis, columns))
-
-
-def write_lines(file: TextIO, lines: Callable[[int], Iterable[Line]]) -> None:
-    """Write lines, with rich on a terminal, else as plain text in characters that the file supports."""
-    if not file.isatty():
-        for line in lines(_WIDEST):
-            print(_encodable("".join(text for text, _ in line).rstrip(), file), file=file)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    try:
-        columns = os.get_terminal_size(file.fileno()).columns
-    except (OSError, ValueError):  # not a file of the system
-        columns = 80
-    console = Console(file=file, width=max(columns, _NARROWEST), highlight=False, soft_wrap=True)
-    for line in lines(min(columns, _WIDEST)):
-        console.print(Text.assemble(*((_encodable(text, file), style) for text, style in line)))
-
-
-def _encodable(text: str, file: TextIO) -> str:
-    encoding = getattr(file, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
-    return text
-
-
-def summary(analysis: Analysis, columns: int) -> Iterator[Line]:
-    """Yield the lines of the summary, at most ``columns`` wide.
-
-    Commands and changes of code are not wrapped, so that they can be copied.
-    """
-    columns = max(columns, _NARROWEST)
-    room = columns - _LABEL
+def summary(analysis: Analysis) -> Any:
+    """Return the summary as a rich renderable."""
     rank = analysis.main_rank()
+    rows = Table.grid(padding=(0, 1))
+    rows.add_column(style="bold", width=_LABEL)
+    rows.add_column(ratio=1)
     if rank is None:
-        yield [("fastload profile", "bold")]
-        yield from _labelled("VERDICT", _wrapped("no verdict: no recorded process waited for a batch", room, "bold"))
-        return
-    yield from _head(analysis, rank, columns)
-    yield []
-    yield from _labelled("VERDICT", _verdict(analysis, rank, room))
+        rows.add_row("VERDICT", Text("no verdict: no recorded process waited for a batch", "bold"))
+        return Group(Text("fastload profile", "bold"), rows)
+    for part in (_findings(analysis, rank), _details(rank), _suggestions(analysis, rank), _remarks(analysis)):
+        for label, content in part:
+            rows.add_row(label, content)
+        rows.add_row()
+    return Constrain(Group(_joined(_head(analysis, rank)), Text(), rows), _WIDEST)
+
+
+def _findings(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
+    yield "VERDICT", _verdict(analysis, rank)
     if rank.num_steps:
-        yield []
-        yield from _labelled("step", _step(rank, room))
-        yield from _labelled("why", _why(rank, room))
+        yield "step", _step(rank)
+        yield "why", _why(rank)
     if len(analysis.ranks) > 1:
-        yield []
-        yield from _labelled("ranks", _ranks(analysis, room))
-    yield []
-    yield from _labelled("workers", _facts(worker_facts(rank), room))
+        yield "ranks", _ranks(analysis)
+
+
+def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
+    yield "workers", _facts(worker_facts(rank))
     if rank.first_batch_ms is not None:
-        yield from _labelled("startup", _facts(startup_facts(rank), room))
-    slowest = (line for sample in rank.slow_samples[:_SAMPLES_SHOWN] for line in _slow_sample(sample, room))
-    yield from _labelled("slowest", slowest)
-    yield []
-    yield from _fixes(analysis, rank, room)
+        yield "startup", _facts(startup_facts(rank))
+    if rank.slow_samples:
+        yield "slowest", _slowest(rank.slow_samples[:_SAMPLES_SHOWN])
+
+
+def _suggestions(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
+    for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN], 1):
+        yield f"{'FIX' if number == 1 else '':<{_LABEL - 2}}{number}", fix_lines(fix, observed_ms(analysis, rank))
+    if not analysis.fixes:
+        yield "FIX", no_fix_text(analysis.simulation, rank.verdict.cause)
+    elif len(analysis.fixes) > _FIXES_SHOWN:
+        yield "", Text(f"{len(analysis.fixes) - _FIXES_SHOWN} more in profile.html", "dim")
+    if analysis.ceiling_ms is not None:
+        yield "ceiling", ceiling_text(analysis.ceiling_ms)
+    if analysis.simulation is not None and analysis.simulation.trusted:
+        yield "", Text(simulation_text(analysis.simulation), "dim")
+
+
+def _remarks(analysis: Analysis) -> Iterator[tuple[str, Any]]:
     for signal, why in analysis.missing.items():
-        yield from _labelled("missing", _wrapped(f"{printable(signal)}: {printable(why)}", room, "dim"))
+        yield "missing", Text(f"{printable(signal)}: {printable(why)}", "dim")
     if analysis.exit_status:
-        yield from _labelled("script", _wrapped(f"exit status {analysis.exit_status}", room))
+        yield "script", f"exit status {analysis.exit_status}"
 
 
-def _labelled(label: str, lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines with a label before the first one, and spaces before the others."""
-    for number, line in enumerate(lines):
-        yield [(f"{'' if number else label:<{_LABEL}}", "bold"), *line]
+def _joined(facts: Iterable[str]) -> Text:
+    return Text(" · ".join(facts))
 
 
-def _wrapped(words: str, room: int, style: str = "") -> Iterator[Line]:
-    for line in textwrap.wrap(words, room):
-        yield [(line, style)]
+def _facts(facts: Mapping[str, str | None]) -> Text:
+    return _joined(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
-def _joined(facts: Iterable[str], room: int) -> Iterator[Line]:
-    """Yield lines of facts; a fact that fits on one line is not broken."""
-    line = ""
-    for fact in facts:
-        if line and len(line) + 3 + len(fact) > room:
-            yield [(line, "")]
-            line = ""
-        line = f"{line} · {fact}" if line else fact
-    if line:
-        yield [(line, "")]
+def _head(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
+    yield "fastload profile"
+    yield plural(rank.num_steps, "step")
+    if len(analysis.ranks) > 1:
+        yield plural(len(analysis.ranks), "rank")
+    yield plural(analysis.cores, "core")
+    yield workers_text(rank)
+    if analysis.overhead is not None:
+        yield f"overhead at least {percent(analysis.overhead)}"
 
 
-def _facts(facts: Mapping[str, str | None], room: int) -> Iterator[Line]:
-    return _joined((f"{name} {value}" for name, value in facts.items() if value is not None), room)
-
-
-def _head(analysis: Analysis, rank: RankAnalysis, columns: int) -> Iterator[Line]:
-    ranks = [plural(len(analysis.ranks), "rank")] if len(analysis.ranks) > 1 else []
-    overhead = [] if analysis.overhead is None else [f"overhead at least {percent(analysis.overhead)}"]
-    facts = [plural(rank.num_steps, "step"), *ranks, plural(analysis.cores, "core"), workers_text(rank), *overhead]
-    yield from _joined(["fastload profile", *facts], columns)
-
-
-def _verdict(analysis: Analysis, rank: RankAnalysis, room: int) -> Iterator[Line]:
+def _verdict(analysis: Analysis, rank: RankAnalysis) -> Any:
     verdict = rank.verdict
     style = "bold" if verdict.cause is None else _SEVERITY[verdict.severity]
-    yield [(cause_name(verdict.cause) + ("" if verdict.severity == "none" else f" ({verdict.severity})"), style)]
+    severity = "" if verdict.severity == "none" else f" ({verdict.severity})"
+    lines = [Text(cause_name(verdict.cause) + severity, style)]
     if len(analysis.ranks) > 1:
-        yield [(rank_name(rank) + (" delays the others" if analysis.culprit is not None else ""), "bold")]
-    yield from _wrapped(printable(verdict.sentence), room)
-    for evidence in verdict.evidence:
-        for number, line in enumerate(textwrap.wrap(printable(evidence), room - 2)):
-            yield [(("  " if number else "· ") + line, "dim")]
+        lines.append(Text(rank_name(rank) + ("" if analysis.culprit is None else " delays the others"), "bold"))
+    lines.append(Text(printable(verdict.sentence)))
+    return Group(*lines, *(Text(f"· {printable(line)}", "dim") for line in verdict.evidence))
 
 
-def _step(rank: RankAnalysis, room: int) -> Iterator[Line]:
+def _step(rank: RankAnalysis) -> Any:
     step, share = rank.step_ms.value, rank.stall.value
     parts = [
         f"{ms(step)} ms [{ms_interval(rank.step_ms)}]",
         f"compute {ms(rank.compute_ms)}",
         f"{stall_name(rank)} {ms(step * share)}: {percent(share)} [{share_interval(rank.stall)}]",
     ]
-    yield from _joined(parts, room)
-    lost = round(room * min(max(share, 0.0), 1.0))
-    lost = max(lost, 1) if share > 0 else lost
-    yield [("█" * (room - lost), "green"), ("░" * lost, "red")]
+    return Group(_joined(parts), Bar(1.0, 0.0, 1.0 - share, color="green"))
 
 
-def _why(rank: RankAnalysis, room: int) -> Iterator[Line]:
+def _grid(*justified: str) -> Table:
+    """Return an empty table without lines; ``justified``: how each column is."""
+    grid = Table.grid(padding=(0, 2))
+    for justify in justified:
+        grid.add_column(justify=justify, overflow="fold")  # type: ignore[arg-type] # left or right
+    return grid
+
+
+def _why(rank: RankAnalysis) -> Any:
     states = by_size(rank.blame_ms)
     total = sum(value for _, value in states)
-    if not states:
-        return
     shown = states if len(states) <= _STATES_SHOWN else states[: _STATES_SHOWN - 1]
     rows = [(state_of(state).name, value, _GROUPS[state_of(state).group]) for state, value in shown]
     if rest := states[len(shown) :]:
         rows.append((f"{len(rest)} more", sum(value for _, value in rest), "bright_black"))
-    named = min(max(len(name) for name, _, _ in rows), max(room // 3, 10))
-    for name, value, style in rows:
-        yield [
-            (f"{shortened(name, named):<{named}}{ms(value):>7} ms {percent(value / total):>6}  ", ""),
-            (_bar(value / total, room - named - 19), style),
-        ]
-    if rank.head_of_line >= 0.005:
-        words = f"in {percent(rank.head_of_line)} of the stall a later batch was already complete"
-        yield from _wrapped(words, room, "dim")
+    grid = _grid("left", "right", "right", "left")
+    for name, value, color in rows:
+        share = value / total
+        grid.add_row(name, f"{ms(value)} ms", percent(share), Bar(1.0, 0.0, share, color=color))
+    if rank.head_of_line < 0.005:
+        return grid
+    return Group(grid, Text(f"in {percent(rank.head_of_line)} of the stall a later batch was already complete", "dim"))
 
 
-def _bar(share: float, room: int) -> str:
-    eighths = round(max(room, 0) * 8 * min(max(share, 0.0), 1.0))
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _ranks(analysis: Analysis, room: int) -> Iterator[Line]:
+def _ranks(analysis: Analysis) -> Any:
+    grid = _grid("left", "right", "right", "left", "left")
     for rank in analysis.ranks[:_RANKS_SHOWN]:
         late = analysis.culprit is not None and rank.rank == analysis.culprit
-        name = shortened(rank_name(rank), 14)
-        yield [
-            (f"{name:<8} {f'{ms(rank.step_ms.value):>6} ms, stall ' if room >= 50 else ''}", ""),
-            (f"{percent(rank.stall.value):>5}  ", ""),
-            (cause_name(rank.verdict.cause), _SEVERITY[rank.verdict.severity] if rank.verdict.cause else ""),
-            (" <- delays the others" if late and room >= 80 else " <-" if late else "", "bold"),
-        ]
+        verdict = Text(cause_name(rank.verdict.cause), _SEVERITY[rank.verdict.severity] if rank.verdict.cause else "")
+        note = Text("<- delays the others" if late else "", "bold")
+        grid.add_row(rank_name(rank), f"{ms(rank.step_ms.value)} ms", percent(rank.stall.value), verdict, note)
     if len(analysis.ranks) > _RANKS_SHOWN:
-        yield [(f"{len(analysis.ranks) - _RANKS_SHOWN} more", "dim")]
+        grid.add_row(Text(f"{len(analysis.ranks) - _RANKS_SHOWN} more", "dim"))
+    return grid
 
 
-def _slow_sample(sample: SlowSample, room: int) -> Iterator[Line]:
-    where = "a sample" if sample.index is None else f"sample {sample.index}"
-    stage = "" if sample.stage is None else f", mostly {printable(sample.stage)}"
-    words = f"{ms(sample.ms):>5} ms  {where}{shortened(stage, 30)}"
-    file = "" if sample.file is None else printable(sample.file)
-    beside = room - len(words) - 2
-    if file and beside >= min(len(file), 24):
-        yield [(f"{words}  {shortened(file, beside)}", "")]
-        return
-    yield [(shortened(words, room), "")]
-    if file:
-        yield [(" " * _LABEL + shortened(file, room - _LABEL), "dim")]
+def _slowest(samples: Sequence[SlowSample]) -> Any:
+    grid = _grid("right", "left", "left", "left")
+    for sample in samples:
+        where = "a sample" if sample.index is None else f"sample {sample.index}"
+        stage = "" if sample.stage is None else f"mostly {printable(sample.stage)}"
+        grid.add_row(f"{ms(sample.ms)} ms", where, stage, "" if sample.file is None else printable(sample.file))
+    return grid
 
 
-def _fixes(analysis: Analysis, rank: RankAnalysis, room: int) -> Iterator[Line]:
-    trusted = analysis.simulation is not None and analysis.simulation.trusted
-    for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN]):
-        label = f"{'' if number else 'FIX':<{_LABEL - 3}}{number + 1}"
-        yield from _labelled(label, _fix(fix, observed_ms(analysis, rank), room))
-        yield []
-    if not analysis.fixes:
-        yield from _labelled("FIX", _wrapped(no_fix_text(analysis.simulation, rank.verdict.cause), room))
-    elif len(analysis.fixes) > _FIXES_SHOWN:
-        yield from _labelled("", _wrapped(f"{len(analysis.fixes) - _FIXES_SHOWN} more in profile.html", room, "dim"))
-    if analysis.ceiling_ms is not None:
-        yield from _labelled("ceiling", _wrapped(ceiling_text(analysis.ceiling_ms), room))
-    if trusted:
-        yield from _labelled("", _wrapped(simulation_text(analysis.simulation), room, "dim"))
-
-
-def _fix(fix: Fix, observed: float, room: int) -> Iterator[Line]:
+def fix_lines(fix: Fix, observed: float) -> Any:
+    """Return a change and what it is predicted to bring as a rich renderable; ``observed``: a step's time, in ms."""
     gain = f"{ms(observed)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {times(fix.speedup)}"
-    title = printable(fix.title)
-    gap = room - len(title) - len(gain)
-    if gap >= 2:
-        yield [(title, "bold"), (" " * gap + gain, "bold green")]
-    else:
-        yield from _wrapped(title, room, "bold")
-        yield [(gain, "bold green")]
-    yield from _wrapped(f"then limited by {printable(fix.then)}", room, "dim")
-    for line in fix.change.split("\n"):
-        yield [(printable(line), {"-": "red", "+": "green"}.get(line[:1], "dim"))]
+    head = _grid("left", "right")
+    head.expand = True
+    head.add_row(Text(printable(fix.title), "bold"), Text(gain, "bold green"))
+    styles = {"-": "red", "+": "green"}
+    lines = (Text(printable(line), styles.get(line[:1], "dim")) for line in fix.change.split("\n"))
+    return Group(head, Text(f"then limited by {printable(fix.then)}", "dim"), *lines)

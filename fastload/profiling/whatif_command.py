@@ -7,10 +7,11 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.console import show
 from ..errors import ConfigError, TraceError
 from .command import new_folder, record_script
 from .formatting import ms, no_fix_text, simulation_text
@@ -99,7 +100,10 @@ def what_if(options: argparse.Namespace, program: Callable[[list[str]], list[str
     except (TraceError, OSError) as error:
         print(f"fastload whatif: {error}", file=sys.stderr)
         return 1
-    print((_json if options.json else _text)(rank, whatif.simulation, fixes, observed))
+    if options.json:
+        print(_json(rank, whatif.simulation, fixes, observed))
+    else:
+        show(*_lines(rank, whatif.simulation, fixes, observed))
     return 0
 
 
@@ -182,20 +186,21 @@ def _rerun(
     return observed.observed_ns / 1e6
 
 
-def _text(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:
-    name = "" if rank.rank is None else f"rank {rank.rank}: "
-    lines = [name + simulation_text(simulation)]
+def _lines(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> Iterator[Any]:
+    """Yield the predictions as rich renderables."""
+    from rich.text import Text
+
+    from .summary import fix_lines
+
+    yield Text(("" if rank.rank is None else f"rank {rank.rank}: ") + simulation_text(simulation))
     for fix in fixes:
-        interval = f"{ms(fix.step_ms.low)} to {ms(fix.step_ms.high)} ms"
-        lines += ["", f"{fix.title}: {ms(fix.step_ms.value)} ms a step ({interval}), {fix.speedup:.2f}x as fast"]
-        lines += [f"    {line}" for line in fix.change.splitlines()]
-        lines.append(f"    then limited by {fix.then}")
+        yield Text()
+        yield fix_lines(fix, simulation.observed_ms)
     if not fixes:
-        lines.append(no_fix_text(simulation))
+        yield Text(no_fix_text(simulation))
     if observed is not None:
         off = fixes[0].step_ms.value / observed - 1
-        lines += ["", f"run again: {ms(observed)} ms a step; the prediction was off by {off:+.1%}"]
-    return "\n".join(lines)
+        yield Text(f"\nrun again: {ms(observed)} ms a step; the prediction was off by {off:+.1%}")
 
 
 def _json(rank: Rank, simulation: Simulation, fixes: list[Fix], observed: float | None) -> str:

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from profile_analyses import analysis, bare, fixes, grid, hostile, rank
 
 from fastload import cli
+from fastload.base.console import as_text
 from fastload.errors import TraceError
-from fastload.profiling.compare import compare, comparison_lines
+from fastload.profiling.compare import compare, table
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
 from fastload.profiling.schema import LARGEST, VERSION, Analysis, Interval
@@ -56,12 +57,11 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 
 def rendered(one: Analysis) -> None:
     """Make every report of it."""
-    for columns in (40, 80):
-        list(summary(one, columns))
+    as_text(summary(one), width=80)
     page(one).encode("utf-8")
     json.loads(trace_json(one))
     comparison = compare(one, analysis("read"))
-    list(comparison_lines(comparison, 80))
+    as_text(*table(comparison), width=80)
     json.loads(comparison.to_json())
 
 
