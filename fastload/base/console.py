@@ -15,9 +15,9 @@ def show(*parts: Any, file: TextIO | None = None) -> None:
     """
     file = sys.stdout if file is None else file
     if file.isatty():
-        from rich.console import Console
+        from rich.console import Console, Group
 
-        Console(file=file, highlight=False, markup=False, emoji=False).print(*parts, sep="")
+        Console(file=file, highlight=False, markup=False, emoji=False).print(Group(*parts))
     else:
         text, encoding = as_text(*parts, width=shutil.get_terminal_size((120, 24)).columns), file.encoding or "utf-8"
         print(text.encode(encoding, "replace").decode(encoding), file=file)
@@ -25,12 +25,12 @@ def show(*parts: Any, file: TextIO | None = None) -> None:
 
 def as_text(*parts: Any, width: int) -> str:
     """Return renderables as text without colours, wrapped at ``width`` columns."""
-    from rich.console import Console
+    from rich.console import Console, Group
 
     settings: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "legacy_windows": False}
     console = Console(width=width, no_color=True, force_terminal=False, **settings)
     with console.capture() as captured:
-        console.print(*parts, sep="")
+        console.print(Group(*parts))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
