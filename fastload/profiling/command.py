@@ -24,7 +24,7 @@ from ..errors import ConfigError, TraceError
 from ..inject import put_first
 from ..run.targets import signals_passed_on
 from .recording import SETTINGS_FILE, add_settings, write_settings
-from .schema import LARGEST, Analysis
+from .schema import Analysis
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
 """Files in a recording's folder."""
@@ -271,8 +271,7 @@ def load_analysis(where: str) -> Analysis:
             return analysis_of(where)
         path = path / JSON
     try:
-        with open(path, "rb") as file:
-            text = file.read(LARGEST + 1).decode()  # larger files are refused
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise TraceError(f"{path} does not exist; name a folder that fastload profile made, or its {JSON}") from None
     except (OSError, ValueError) as error:

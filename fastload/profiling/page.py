@@ -207,7 +207,7 @@ def _verdict(analysis: Analysis, rank: RankAnalysis) -> str:
         what = "lost most time" if analysis.culprit is None else "delays the others"
         holds = f"<p><strong>{_text(_capital(rank_name(rank)))}</strong> {what}</p>"
     return (
-        f'<section class="verdict {level}"><p class="badge">{badge}</p>'
+        f'<section class="verdict {_text(level)}"><p class="badge">{_text(badge)}</p>'
         f"<h1>{_text(_capital(cause_name(verdict.cause)))}</h1>{holds}"
         f'<p class="sentence">{_sentence(verdict.sentence)}</p>'
         f"{_mean_step(rank) if rank.num_steps else ''}{_evidence(rank)}</section>"
