@@ -98,7 +98,6 @@ def _data(analysis: Analysis, rank: RankAnalysis | None) -> str:
         "states": {key: [state.name, state.group] for key, state in states.items()},
         "grid": None if analysis.grid is None else asdict(analysis.grid),
         "observed": None if rank is None else observed_ms(analysis, rank),
-        "ceiling": analysis.ceiling_ms,
     }
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
 
@@ -305,22 +304,12 @@ def _what_if(analysis: Analysis, rank: RankAnalysis) -> str:
     grid = analysis.grid
     if grid is None or not grid.num_workers or not grid.prefetch_factor:
         return _section("What if", "<p>There are no predictions for this recording.</p>")
-    observed = observed_ms(analysis, rank)
-    bars = [("observed", "observed", observed, "main"), ("prediction", "predicted", observed, "storage")]
-    if analysis.ceiling_ms is not None:
-        bars.append(("ceiling", "ceiling, measured", analysis.ceiling_ms, "compute"))
-    compared = "".join(
-        f'<span>{label}</span><div class="track"><i id="bar-{name}" class="c-{group}"></i></div>'
-        f'<span class="n" id="value-{name}">{ms(value)} ms</span>'
-        for name, label, value, group in bars
-    )
     return f"""<section id="whatif"><h2>{_title("What if", analysis, rank)}</h2>
 <div class="sliders">
 {_slider("workers", "num_workers", grid.num_workers, rank.loader.get("num_workers"))}
 {_slider("prefetch", "prefetch_factor", grid.prefetch_factor, rank.loader.get("prefetch_factor"))}
 </div>
 <p class="answer" aria-live="polite"><strong id="predicted">-</strong> <span id="versus"></span></p>
-<div class="compare">{compared}</div>
 <details><summary>All predictions, in ms a step</summary><div class="scroll">{_grid(grid)}</div></details>
 </section>"""
 
@@ -379,25 +368,13 @@ def _why(analysis: Analysis, rank: RankAnalysis) -> str:
 def _steps(place: int, rank: RankAnalysis) -> str:
     if not rank.steps:
         return ""
-    slowest = sorted(enumerate(rank.steps), key=lambda one: -one[1].stall_ms)[:10]
-    words = f"{plural(len(rank.steps), 'step')}, one bar each; the longest stall is {ms(slowest[0][1].stall_ms)} ms"
+    longest = max(step.stall_ms for step in rank.steps)
+    words = f"{plural(len(rank.steps), 'step')}, one bar each; the longest stall is {ms(longest)} ms"
     groups = {"compute", *(state_of(key).group for key in rank.blame_ms)}
-    rows = [
-        [
-            f'<th scope="row" class="n">{number}</th>',
-            _number(ms(step.wait_ms)),
-            _number(ms(step.stall_ms)),
-            _cell(next((state_of(key).name for key, _ in by_size(step.blame_ms)), "-")),
-            _cell("warm-up" if number < rank.num_warmup else ""),
-        ]
-        for number, step in slowest
-    ]
-    table = _table((">step", ">wait, ms", ">stall, ms", "mostly", ""), rows, "")
     return _section(
         "Steps",
         _legend({group: name for group, name in GROUPS.items() if group in groups}),
         _canvas("strip", place, words, "Point at a bar or use the arrow keys; click to show the step in the timeline."),
-        f'<details><summary>The ten longest stalls</summary><div class="scroll">{table}</div></details>',
     )
 
 

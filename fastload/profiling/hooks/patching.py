@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
@@ -123,15 +123,6 @@ class Patches:
         installed = staticmethod(made) if isinstance(found, staticmethod) else made
         self._installed.append((owner, name, found if name in vars(owner) else _INHERITED, installed))
         setattr(owner, name, installed)
-
-    def replace_in(self, owners: Sequence[Any], name: str, make: _Make, signal: str, **expected: Iterable[str]) -> None:
-        """Replace a method in each of some classes that defines it itself; see :meth:`replace`.
-
-        If none of the classes defines it, the signal is missing.
-        """
-        defining = [owner for owner in owners if name in vars(owner)]
-        for owner in defining or [owners[-1] if owners else None]:
-            self.replace(owner, name, make, signal, **expected)
 
     def guarded(self, action: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return ``action`` for a module, so that an exception is noted as a missing signal instead of raised."""

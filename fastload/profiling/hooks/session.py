@@ -42,8 +42,7 @@ class ThreadState(threading.local):
     num_samples: int = 0
     """How many they were; 0 if they are not a list."""
     worker: int = 0
-    """Number of the worker; with torch's loader also of the epoch (-1: only the parent process knows) and the batch."""
-    iterator: int = -1
+    """Number of the worker; with torch's loader also of the batch."""
     batch: int = -1
     clocks: ThreadClocks | None = None
 

@@ -3,18 +3,12 @@
 Functions of torch's own modules are replaced; one that is missing, or does not look as expected, is noted as missing.
 fastload's loaders derive from the same iterator base class, so their waits are recorded here too; how their batches are
 made is recorded by :mod:`.fastload_loader`.
-
-NOTE [Versions of torch]
-Up to torch 2.15 there is one iterator class with workers, which are processes and run ``_worker_loop``. In torch's main
-branch after 2.15 processes and threads share a base class, and each has its own loop. A method is replaced in each
-class that defines it, which covers both.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,11 +20,6 @@ from .session import Session, batch_to_load, batch_to_pin, epoch_of
 from .training_loop import WaitHooks
 
 _now = time.perf_counter_ns
-
-_SHARED = ("_ParallelDataLoaderIter",)
-_WITH_WORKERS = ("_ThreadingDataLoaderIter", "_MultiProcessingDataLoaderIter")
-_LOOPS = ("_worker_loop", "_process_worker_loop")
-_THREAD_LOOP = "_thread_worker_loop"
 
 
 class TorchHooks:
@@ -52,37 +41,30 @@ class TorchHooks:
         replace(base, "__init__", waits.init, "epochs of loaders", takes=("self", "loader"))
         replace(base, "__next__", waits.next, "waits in next()", uses=("_next_data",))
         replace(base, "_next_index", self._next_index, "time in the sampler")
-        self._patch_kinds(module, _SHARED, _WITH_WORKERS)
+        self._patch_parallel(getattr(module, "_MultiProcessingDataLoaderIter", None))
         kind = getattr(module, "_DatasetKind", None)
         replace(kind, "create_fetcher", self._create_fetcher, "samples and collation", takes=("dataset", "collate_fn"))
 
-    def _patch_kinds(self, module: Any, shared: tuple[str, ...], with_workers: tuple[str, ...]) -> None:
-        replace_in, waits = self._patches.replace_in, self._waits
-        ends = [getattr(module, name) for name in with_workers if hasattr(module, name)]
-        kinds = [*(getattr(module, name) for name in shared if hasattr(module, name)), *ends]
+    def _patch_parallel(self, kind: Any) -> None:
+        """Patch a class of iterators with workers; None: there is none."""
+        replace, waits = self._patches.replace, self._waits
         made, again = ("self", "loader"), ("self", "loader", "first_iter")
         dispatch = ("_next_index", "_send_idx", "_task_info")
-        for kind in ends or [None]:
-            signal = "the workers' processes"
-            self._patches.replace(kind, "__init__", waits.init, signal, takes=made, uses=("_workers",))
-        replace_in(kinds, "_reset", waits.reset, "epochs of persistent workers", takes=again)
-        replace_in(kinds, "_try_put_index", self._put_index, "when batches are sent to workers", uses=dispatch)
-        replace_in(kinds, "_try_get_data", self._get_data, "when batches arrive", uses=("_data_queue",))
+        replace(kind, "__init__", waits.init, "the workers' processes", takes=made, uses=("_workers",))
+        replace(kind, "_reset", waits.reset, "epochs of persistent workers", takes=again)
+        replace(kind, "_try_put_index", self._put_index, "when batches are sent to workers", uses=dispatch)
+        replace(kind, "_try_get_data", self._get_data, "when batches arrive", uses=("_data_queue",))
         checked = ("_rcvd_idx", "_try_put_index")
-        replace_in(kinds, "_next_data", lambda function: function, "which batch next() returns", uses=checked)
+        replace(kind, "_next_data", lambda function: function, "which batch next() returns", uses=checked)
 
     def patch_workers(self, module: Any) -> None:
         """Patch ``torch.utils.data._utils.worker`` or torchdata's."""
-        takes: tuple[str, ...] = ("index_queue", "worker_id")
-        for name in [name for name in _LOOPS if hasattr(module, name)] or _LOOPS[:1]:
-            self._patches.replace(module, name, self._worker_loop, "what workers do", takes=takes)
-        if hasattr(module, _THREAD_LOOP):
-            takes = (*takes, "data_queue")
-            self._patches.replace(module, _THREAD_LOOP, self._worker_loop, "what worker threads do", takes=takes)
+        takes = ("index_queue", "worker_id")
+        self._patches.replace(module, "_worker_loop", self._run_worker, "what workers do", takes=takes)
 
     def patch_torchdata(self, module: Any) -> None:
         """Patch ``torchdata.stateful_dataloader.stateful_dataloader``, whose iterators derive from torch's base."""
-        self._patch_kinds(module, (), ("_StatefulMultiProcessingDataLoaderIter",))
+        self._patch_parallel(getattr(module, "_StatefulMultiProcessingDataLoaderIter", None))
         loop = sys.modules["torchdata.stateful_dataloader.worker"]._worker_loop
         if getattr(module, "_worker_loop", loop) is not loop:  # imported before it was patched
             self._patches.replace(module, "_worker_loop", lambda _: loop, "what torchdata's workers do")
@@ -212,25 +194,22 @@ class TorchHooks:
                     try:
                         return fetch(fetcher, index)
                     finally:
-                        thread = self._session.thread  # in a forked child it is another one
-                        task.end(thread.iterator, thread.batch, 0)
+                        # The parent knows the epoch; in a forked child the thread is another one.
+                        task.end(-1, self._session.thread.batch, 0)
 
             found = self._fetchers[kind] = type(kind.__name__, (kind,), {"fetch": timed_fetch})
         return found
 
     @hook
-    def _worker_loop(self, function: Any, *arguments: Any) -> None:
-        """What a worker runs: a process, or, after torch 2.15, a thread."""
+    def _run_worker(self, function: Any, *arguments: Any) -> None:
+        """What a worker process runs. It does not know its parent's epoch number."""
         places = {name: place for place, name in enumerate(inspect.signature(function).parameters)}
-        # A process does not know its parent's epoch number; a thread finds its iterator by the queue.
-        in_thread = threading.current_thread() is not threading.main_thread()
-        results = arguments[places["data_queue"]] if in_thread else None
-        session, thread = self._session, self._session.thread
+        thread = self._session.thread
         thread.worker = arguments[places["worker_id"]]
 
         def got(_: int, item: Any) -> None:
             if _has_batch(item):
-                thread.iterator, thread.batch = session.epoch_of_queue(results) if in_thread else -1, item[0]
+                thread.batch = item[0]
 
         watched = list(arguments)
         queue = places["index_queue"]

@@ -263,9 +263,6 @@
       cell?.classList.add("here");
       byId("predicted").textContent = value === null ? "not simulated" : `${cell.textContent} ms`;
       byId("versus").textContent = value === null ? "" : `a step, predicted: ${(data.observed / value).toFixed(2)}x the observed speed`;
-      byId("value-prediction").textContent = value === null ? "-" : `${cell.textContent} ms`;
-      for (const [name, time] of [["prediction", value || 0], ["observed", data.observed], ["ceiling", data.ceiling]])
-        if (byId(`bar-${name}`)) byId(`bar-${name}`).style.width = `${(time / Math.max(value || 0, data.observed)) * 100}%`;
     };
     for (const name of ["workers", "prefetch"]) byId(name).addEventListener("input", answer);
     answer();
