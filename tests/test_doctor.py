@@ -11,7 +11,6 @@ import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import PIL
@@ -287,22 +286,9 @@ def test_a_library_without_its_jpeg_part_names_what_building_it_wants(monkeypatc
     assert found.remedy.endswith("setup.py build_ext --inplace --force)")
 
 
-@pytest.mark.parametrize(
-    ("told", "source"),
-    [
-        (None, "fastload"),
-        ('{"url": "file:///somewhere/my%20clone", "dir_info": {}}', "'fastload @ file:///somewhere/my%20clone'"),
-        (
-            '{"url": "https://host/fastload", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
-            "'fastload @ git+https://host/fastload@12ab'",
-        ),
-        ('{"url": "file:///wheels/fastload-0.1.0-py3-none-any.whl", "archive_info": {}}', "fastload"),
-    ],
-)
-def test_an_installed_library_is_built_again_from_where_it_came(monkeypatch, tmp_path, told, source):
+def test_an_installed_library_is_built_again_from_the_clone(monkeypatch, tmp_path):
     monkeypatch.setattr(native, "LIBRARY", tmp_path / "fastload" / "native" / "_fastload.so")
-    monkeypatch.setattr(images, "distribution", lambda name: SimpleNamespace(read_text=lambda file: told))
-    assert images.rebuild().endswith(f"--no-binary fastload {source}")
+    assert images.rebuild().endswith("--force-reinstall --no-deps --no-cache-dir PATH_OF_THE_CLONE")
 
 
 def test_the_made_file_is_of_the_size_that_is_told():

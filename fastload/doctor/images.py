@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, distribution, distributions
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -178,27 +177,10 @@ def rebuild() -> str:
     from .. import native
 
     checkout = Path(native.LIBRARY).parents[2]
+    build = pip("--force-reinstall --no-deps --no-cache-dir PATH_OF_THE_CLONE")
     if (checkout / "setup.py").exists():
         build = f"(cd {shlex.quote(str(checkout))} && {sys.executable} setup.py build_ext --inplace --force)"
-    else:
-        source = _installed_from()
-        build = pip(f"--force-reinstall --no-deps --no-cache-dir --no-binary fastload {source}")
-        if build.startswith("uv "):
-            build = pip(f"--reinstall-package fastload --no-cache --no-binary fastload {source}")
     return f"{build_tools()} && {build}"
-
-
-def _installed_from() -> str:
-    """Return what an installer needs to install fastload again from its sources."""
-    try:
-        text = distribution("fastload").read_text("direct_url.json")
-    except PackageNotFoundError:
-        text = None
-    origin = json.loads(text or "{}")
-    url = str(origin.get("url", ""))
-    if "vcs_info" in origin:
-        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return "fastload" if not url or url.endswith(".whl") else shlex.quote(f"fastload @ {url}")
 
 
 @functools.cache

@@ -7,12 +7,13 @@ data have a source of their own: see resident_source.py.
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base import compat
 from ..buffers.layout import LayoutBook
-from ..buffers.slots import SlotPool
+from ..buffers.slots import Memory, SlotPool
 from ..keys import seeding
 from ..sampling.epochs import repeats_from
 from ..spec import Spec, decodes_late
@@ -22,7 +23,6 @@ from ..workers.samples import Job
 from .delivery import Delivery
 
 if TYPE_CHECKING:
-    from ..buffers.idle_slots import IdleSlots
     from ..buffers.page_lock import PageLock
     from ..device.columns import ResidentData
     from ..device.moving import Mover
@@ -48,8 +48,8 @@ class Runtime:
         self.resident: ResidentData | None = None
         self.page_lock: PageLock | None = None
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
-        self.idle_slots: IdleSlots | None = None
-        """Page-locked slots that are kept between iterations."""
+        self._idle_slots: tuple[SlotPool, Any] | None = None
+        """Page-locked slots between iterations, and their device: they are locked once, which takes long."""
         self.no_fusion_told: str | None = None
         """Why nothing is fused though fuse=True, as the user was warned of it last."""
 
@@ -64,16 +64,30 @@ class Runtime:
     def keep_slots(self, slots: SlotPool, device: Any) -> None:
         """Keep slots for the next iteration, if they were ended so that they can be used again."""
         if slots.is_idle:
-            from ..buffers.idle_slots import IdleSlots
+            self._close_slots()
+            self._idle_slots = slots, device
 
-            self.idle_slots = self.idle_slots or IdleSlots()
-            self.idle_slots.put(slots, device)
+    def take_slots(self, kind: type[Memory], device: Any) -> SlotPool | None:
+        """Return the slots that were kept, which are the caller's then; None where there are none of this kind."""
+        kept, self._idle_slots = self._idle_slots, None
+        if kept is None:
+            return None
+        slots, owner = kept
+        if slots.pid != os.getpid() or not slots.memory.is_open or type(slots.memory) is not kind or owner != device:
+            slots.close()
+            return None
+        slots.is_idle = False
+        return slots
+
+    def _close_slots(self) -> None:
+        kept, self._idle_slots = self._idle_slots, None
+        if kept is not None:
+            kept[0].close()
 
     def close(self) -> None:
         """Let go of resident data and page-locked memory."""
         self.mover = self.resident = None
-        if self.idle_slots is not None:
-            self.idle_slots.close()
+        self._close_slots()
 
 
 class Opened(NamedTuple):
@@ -109,7 +123,7 @@ def open_source(spec: Spec, runtime: Runtime, origin: Origin) -> Opened:
     if spec.seeded:
         seeding.slow_because()  # found here once, so that forked workers know it
     kind = memory_kind(spec.worker_method)
-    slots = None if runtime.idle_slots is None else runtime.idle_slots.take(kind, spec.device)
+    slots = runtime.take_slots(kind, spec.device)
     if slots is None:
         page_lock = None
         if spec.device is not None:

@@ -8,8 +8,8 @@ number) is left to ``fastload tune``.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from ..errors import ConfigError
 from ..loader import DataLoader
@@ -19,21 +19,10 @@ from ..tune.settings import STAGES, Machine, Setting, candidates
 SAMPLES = 64
 """Samples that are measured in each round (whole batches of a stream)."""
 _ROUNDS = 2
-# The least gain that is reported.
+# The least gain that is reported: of the slowest round with a change over the fastest without it.
 _WORTH = 1.1
 # The time limit of a round.
 _LONGEST_S = 3.0
-
-
-class Gain(NamedTuple):
-    """The effect of a change."""
-
-    change: str
-    """As an argument: ``fuse=True``."""
-    factor: float
-    """Processor time of a sample before, divided by that after."""
-    differs: str
-    """Where its batches differ from the present ones; empty: nowhere."""
 
 
 def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
@@ -67,31 +56,12 @@ def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
     unit = "sample" if runner.unit == "samples" else "batch"
     cost = f"{statistics.median(before) * 1e3:.3g} ms of processor time per {unit}"
     yield f"now: {cost} (measured on {made}, without workers)"
-    tried = {}
-    for setting, found in times.items():
+    worth = [setting for setting, found in times.items() if found and 0.0 < _WORTH * max(found) <= min(before)]
+    for setting in sorted(worth, key=lambda setting: statistics.median(times[setting])):
         (name, value), *_ = setting.changes(present).items()
-        tried[f"{name}={value!r}"] = found, differ.get(setting, "")
-    worth = gains(before, tried)
-    for change, factor, differs in worth:
+        factor, differs = statistics.median(before) / statistics.median(times[setting]), differ[setting]
         same = "the same batches" if not differs else f"other batches under the same seed ({differs})"
-        yield f"{change}: {factor:.1f} times as fast; {same}"
+        yield f"{name}={value!r}: {factor:.1f} times as fast; {same}"
     if not worth:
         yield "other values of fuse and seeding gain less than 10 %"
     yield "fastload tune also tries worker_method, num_workers, chunk_size, resident and prefetch_factor"
-
-
-def gains(before: Sequence[float], tried: Mapping[str, tuple[Sequence[float], str]]) -> list[Gain]:
-    """Return the changes worth making, the largest gain first.
-
-    Args:
-        before: processor seconds a sample in each round, as the loader is now.
-        tried: by change, the seconds in each round (none: the loader refuses it), and where its batches differ.
-
-    A change is worth making if its slowest round is faster than the fastest round before it by a tenth.
-    """
-    found = [
-        Gain(change, statistics.median(before) / statistics.median(after), differs)
-        for change, (after, differs) in tried.items()
-        if after and 0.0 < _WORTH * max(after) <= min(before)
-    ]
-    return sorted(found, key=lambda gain: -gain.factor)

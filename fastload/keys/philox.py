@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -53,99 +53,85 @@ def philox4x32(counters: npt.NDArray[np.integer], key: tuple[int, int]) -> Words
     return np.stack([a, b, c, d], axis=-1).astype(np.uint32)
 
 
-def sample_words(
-    key: bytes,
-    ids: npt.NDArray[np.int64],
-    purpose: int,
-    num_words: int,
-    *,
-    first_block: int = 0,
-    repeats: npt.NDArray[np.integer] | None = None,
-) -> Words:
-    """Return random words for each sample.
+class SampleWords(NamedTuple):
+    """Random words for each of some samples."""
 
-    Args:
-        key: at least 8 bytes: the key of an epoch and a domain.
-        ids: [N], int64: the samples.
-        purpose: keeps the draws of different transforms apart, so that adding one does not shift the others; 0 to
-            2**32 - 1.
-        num_words: for each sample; at least 1.
-        first_block: number of blocks of four words to skip; a sample has 4096 blocks.
-        repeats: [N], below 2**20: which occurrence of the sample this is, or which image of it.
+    key: bytes
+    """At least 8 bytes: the key of an epoch and a domain."""
+    ids: npt.NDArray[np.int64]
+    """[N]: the samples."""
+    purpose: int
+    """Keeps the draws of different transforms apart, so that adding one does not shift the others; 0 to 2**32 - 1."""
+    first_block: int = 0
+    """Number of blocks of four words to skip; a sample has 4096 blocks."""
+    repeats: npt.NDArray[np.integer] | None = None
+    """[N], below 2**20: which occurrence of the sample this is, or which image of it."""
 
-    Returns:
-        [N, num_words], uint32. The first words do not depend on ``num_words``.
+    def words(self, count: int) -> Words:
+        """Return [N, count], uint32; ``count`` is at least 1. The first words do not depend on it.
 
-    Raises:
-        ValueError: more blocks than a sample has.
+        Raises:
+            ValueError: more blocks than a sample has.
 
-    Cost: 5 µs a call and 4 ns a block with the native library; without it 70 µs and 40 to 100 ns.
-    """
-    _check_blocks(first_block, num_words)
-    if _native() is None:
-        return reference_words(key, ids, purpose, num_words, first_block=first_block, repeats=repeats)
-    words = np.empty((len(ids), num_words), dtype=np.uint32)
-    _draw_natively(words, key, ids, purpose, first_block, repeats)
-    return words
+        Cost: 5 µs a call and 4 ns a block with the native library; without it 70 µs and 40 to 100 ns.
+        """
+        self._check_blocks(count)
+        if _native() is None:
+            return self.reference(count)
+        words = np.empty((len(self.ids), count), dtype=np.uint32)
+        self._draw_natively(words)
+        return words
 
+    def units(self, count: int) -> npt.NDArray[np.float64]:
+        """Return uniform numbers in [0, 1), [N, count], float64: :func:`to_unit` of ``2 * count`` words.
 
-def sample_units(
-    key: bytes,
-    ids: npt.NDArray[np.int64],
-    purpose: int,
-    num_units: int,
-    *,
-    first_block: int = 0,
-    repeats: npt.NDArray[np.integer] | None = None,
-) -> npt.NDArray[np.float64]:
-    """Return uniform numbers in [0, 1) for each sample: :func:`to_unit` of ``2 * num_units`` words.
+        Errors: those of :meth:`words`.
+        """
+        self._check_blocks(2 * count)
+        if _native() is None:
+            words = self.reference(2 * count)
+            return to_unit(words[:, 0::2], words[:, 1::2])
+        units = np.empty((len(self.ids), count), dtype=np.float64)
+        self._draw_natively(units)
+        return units
 
-    Args, errors: those of :func:`sample_words`.
+    def reference(self, count: int) -> Words:
+        """Return the same as :meth:`words`, computed by NumPy."""
+        num_blocks = -(-count // 4)
+        counters = np.empty((len(self.ids), num_blocks, 4), dtype=np.uint64)
+        counters[..., 0] = np.arange(self.first_block, self.first_block + num_blocks, dtype=np.uint64)
+        if self.repeats is not None:
+            counters[..., 0] |= (self.repeats.astype(np.uint64)[:, None] & np.uint64((1 << 20) - 1)) << np.uint64(12)
+        counters[..., 1] = self.purpose
+        wide = self.ids.astype(np.uint64)[:, None]
+        counters[..., 2] = wide & _LOW
+        counters[..., 3] = wide >> _SHIFT
+        words = philox4x32(counters, _words_of(self.key))
+        return words.reshape(len(self.ids), 4 * num_blocks)[:, :count]
 
-    Returns:
-        [N, num_units], float64. The first numbers do not depend on ``num_units``.
-    """
-    _check_blocks(first_block, 2 * num_units)
-    if _native() is None:
-        words = reference_words(key, ids, purpose, 2 * num_units, first_block=first_block, repeats=repeats)
-        return to_unit(words[:, 0::2], words[:, 1::2])
-    units = np.empty((len(ids), num_units), dtype=np.float64)
-    _draw_natively(units, key, ids, purpose, first_block, repeats)
-    return units
+    def _check_blocks(self, num_words: int) -> None:
+        if self.first_block + -(-num_words // 4) > 1 << 12:
+            raise ValueError(
+                f"a sample has 4096 blocks of words for each purpose, got {num_words} words from {self.first_block=}"
+            )
 
-
-def reference_words(
-    key: bytes,
-    ids: npt.NDArray[np.int64],
-    purpose: int,
-    num_words: int,
-    *,
-    first_block: int = 0,
-    repeats: npt.NDArray[np.integer] | None = None,
-) -> Words:
-    """Return the same as :func:`sample_words`, computed by NumPy."""
-    num_blocks = -(-num_words // 4)
-    counters = np.empty((len(ids), num_blocks, 4), dtype=np.uint64)
-    counters[..., 0] = np.arange(first_block, first_block + num_blocks, dtype=np.uint64)
-    if repeats is not None:
-        counters[..., 0] |= (repeats.astype(np.uint64)[:, None] & np.uint64((1 << 20) - 1)) << np.uint64(12)
-    counters[..., 1] = purpose
-    wide = ids.astype(np.uint64)[:, None]
-    counters[..., 2] = wide & _LOW
-    counters[..., 3] = wide >> _SHIFT
-    words = philox4x32(counters, _words_of(key))
-    return words.reshape(len(ids), 4 * num_blocks)[:, :num_words]
+    def _draw_natively(self, out: npt.NDArray[Any]) -> None:
+        """Fill [N, words] of uint32, or [N, units] of float64."""
+        ids = np.ascontiguousarray(self.ids, dtype=np.int64)
+        repeats = None
+        if self.repeats is not None:
+            repeats = np.ascontiguousarray(np.broadcast_to(self.repeats, ids.shape), dtype=np.int64)
+        is_unit = out.dtype == np.float64
+        num_words = out.shape[1] * (2 if is_unit else 1)
+        pointers = (None, out.ctypes.data) if is_unit else (out.ctypes.data, None)
+        arguments = len(ids), *_words_of(self.key), self.purpose, self.first_block, num_words, *pointers, _BEST
+        _native()(ids.ctypes.data, None if repeats is None else repeats.ctypes.data, *arguments)
 
 
 def to_unit(high: Words, low: Words) -> npt.NDArray[np.float64]:
     """Return uniform numbers in [0, 1) with all 53 bits of a float64, from two words each."""
     bits = (high.astype(np.uint64) >> np.uint64(5) << np.uint64(26)) | (low.astype(np.uint64) >> np.uint64(6))
     return bits.astype(np.float64) * 2.0**-53
-
-
-def _check_blocks(first_block: int, num_words: int) -> None:
-    if first_block + -(-num_words // 4) > 1 << 12:
-        raise ValueError(f"a sample has 4096 blocks of words for each purpose, got {first_block=} and {num_words=}")
 
 
 def _words_of(key: bytes) -> tuple[int, int]:
@@ -159,24 +145,3 @@ def _native() -> Any:
     pointer, word = ctypes.c_void_p, ctypes.c_uint32
     arguments = pointer, pointer, ctypes.c_int64, word, word, word, word, ctypes.c_int64, pointer, pointer, ctypes.c_int
     return native.function("fastload_philox", None, *arguments)
-
-
-def _draw_natively(
-    out: npt.NDArray[Any],
-    key: bytes,
-    ids: npt.NDArray[np.int64],
-    purpose: int,
-    first_block: int,
-    repeats: npt.NDArray[np.integer] | None,
-) -> None:
-    """Fill [N, words] of uint32, or [N, units] of float64."""
-    ids = np.ascontiguousarray(ids, dtype=np.int64)
-    occurrences = None
-    if repeats is not None:
-        repeats = np.ascontiguousarray(np.broadcast_to(repeats, ids.shape), dtype=np.int64)
-        occurrences = repeats.ctypes.data
-    is_unit = out.dtype == np.float64
-    num_words = out.shape[1] * (2 if is_unit else 1)
-    pointers = (None, out.ctypes.data) if is_unit else (out.ctypes.data, None)
-    arguments = len(ids), *_words_of(key), purpose, first_block, num_words, *pointers, _BEST
-    _native()(ids.ctypes.data, occurrences, *arguments)

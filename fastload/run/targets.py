@@ -13,6 +13,7 @@ import ast
 import contextlib
 import importlib
 import json
+import operator
 import os
 import re
 import shlex
@@ -292,13 +293,11 @@ def _find_object(word: str) -> Any:
             f"{where} cannot be imported, because another module is called {module_name}: {module.__file__}; rename "
             "the file"
         )
-    found = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            names = ", ".join(sorted(known for known in vars(module) if not known.startswith("_"))[:8])
-            raise UsageError(f"{where} has no {name}; it has {names or 'no names'}")
-        found = getattr(found, part)
-    return found
+    try:
+        return operator.attrgetter(name)(module)
+    except AttributeError:
+        names = ", ".join(sorted(known for known in vars(module) if not known.startswith("_"))[:8])
+        raise UsageError(f"{where} has no {name}; it has {names or 'no names'}") from None
 
 
 def why_not_spawned(script: str | None) -> str | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
-from ..keys.philox import sample_units, sample_words
+from ..keys.philox import SampleWords
 from .order import BATCHES, DRAWS, PERMUTATION, ROWS, Cached, Indices, Keyed, Order, Permutation, Sequential, order_key
 
 _HALF = np.uint64(32)
@@ -112,7 +112,7 @@ class Weighted:
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
-        drawn = sample_units(order_key(self._seed, epoch, DRAWS), positions, 0, 1)[:, 0] * self._ends[-1]
+        drawn = SampleWords(order_key(self._seed, epoch, DRAWS), positions, 0).units(1)[:, 0] * self._ends[-1]
         # A draw that is rounded up to the end must not select a weight of 0 there.
         indices: Indices = np.minimum(np.searchsorted(self._ends, drawn, side="right"), self._last).astype(np.int64)
         return indices
@@ -187,7 +187,7 @@ class Buckets(Cached[Indices]):
 
 def _argsort_of_words(key: bytes, ids: Indices, shape: tuple[int, ...] | None = None) -> Indices:
     """Sort random words of these ids, along the last axis of ``shape``; return the indices, as ``np.argsort``."""
-    words = sample_words(key, ids, 0, 2).astype(np.uint64)
+    words = SampleWords(key, ids, 0).words(2).astype(np.uint64)
     values = words[:, 0] << _HALF | words[:, 1]
     return np.argsort(values.reshape(shape or (-1,)), axis=-1, kind="stable")
 

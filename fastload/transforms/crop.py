@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ..errors import ConfigError
 from ..native.arrays import AxisStep, StepKind
@@ -18,7 +17,7 @@ from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Stream, to_integers
 from .gather import MovingTransform
 from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, fill_argument
-from .tensors import matrix_dtype, on_host
+from .tensors import matrix_dtype
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 
@@ -207,12 +206,6 @@ class CenterCrop(MovingTransform, SampleTransform):
         )
         return rows, cols
 
-    def moved(self, images: Tensor, params: Params) -> Tensor:
-        height, width = images.shape[2:]
-        top, left = centre_starts((height, width), self.size)
-        # Padding by less than nothing crops.
-        return functional.pad(images, (-left, left + self.size[1] - width, -top, top + self.size[0] - height))
-
     def transform_sample(self, image: Any, params: Any) -> Any:
         return self.functional.center_crop(image, list(self.size))
 
@@ -242,11 +235,6 @@ class Flip(MovingTransform, SampleTransform):
         diagonal = [torch.ones_like(sign)] * 3
         diagonal[1 - self.dim] = sign
         return torch.diag_embed(torch.stack(diagonal, dim=-1))
-
-    def moved(self, images: Tensor, params: Params) -> Tensor:
-        if on_host(images):
-            return super().moved(images, params)
-        return torch.where(params["flip"][:, None, None, None], images.flip(self.dim - 2), images)
 
     def transform_sample(self, image: Any, params: Any) -> Any:
         flip = self.functional.hflip if self.dim else self.functional.vflip

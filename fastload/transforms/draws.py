@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
-from ..keys.philox import Words, sample_units, sample_words
+from ..keys.philox import SampleWords, Words
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -151,21 +151,18 @@ class Stream:
 
     def words(self, count: int) -> Words:
         """Return [N, count] new uint32."""
-        words = sample_words(
-            self._draws.key,
-            self._draws.ids,
-            self._purpose,
-            count,
-            first_block=self._block,
-            repeats=self._draws.repeats,
-        )
+        words = self._next().words(count)
         self._block += -(-count // 4)
         return words
 
+    def _next(self) -> SampleWords:
+        draws = self._draws
+        return SampleWords(draws.key, draws.ids, self._purpose, self._block, draws.repeats)
+
     def uniform(self, low: float = 0.0, high: float = 1.0, count: int | None = None) -> Floats:
         """Return uniform numbers in [low, high): [N], or [N, count]."""
-        draws, num = self._draws, count or 1
-        unit = sample_units(draws.key, draws.ids, self._purpose, num, first_block=self._block, repeats=draws.repeats)
+        num = count or 1
+        unit = self._next().units(num)
         self._block += -(-2 * num // 4)
         if (low, high) != (0.0, 1.0):
             unit = unit * (high - low) + low

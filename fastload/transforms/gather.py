@@ -64,10 +64,6 @@ class MovingTransform(Transform):
         """Return the transformed images: the source's values, or the fill value, bit for bit."""
         return transformed(images, [self], [params], self.map_fill)
 
-    def moved(self, images: Tensor, params: Params) -> Tensor:
-        """Return the transformed images by torch's operations alone."""
-        return _moved(images, [self], [params], self.map_fill)
-
 
 def steps_of(
     transforms: Iterable[MovingTransform], params: Iterable[Params], shape: BatchShape, device: torch.device
@@ -102,27 +98,17 @@ def transformed(
     done = arithmetic or Arithmetic(Operation.COPY, images.dtype)
     if not transforms and done.operation == Operation.COPY:
         return images
+    rows, cols, after = steps_of(transforms, params, shape_of(images, "NCHW"), images.device)
     if fused.takes(images) and fused.computes(images, done, fill):
-        rows, cols, after = steps_of(transforms, params, shape_of(images, "NCHW"), images.device)
         return fused.transformed(images, rows, cols, after[2:], fill, done)
     if arrays.takes(images) and done.dtype in arrays.DTYPES:
-        rows, cols, after = steps_of(transforms, params, shape_of(images, "NCHW"), images.device)
         out = arrays.empty(after, done.dtype, memory_format_of(images))
         table = None if done.operation == Operation.COPY else _table_of(done, after.channels)
         levels = None if fill is None else fill_numbers("fill", fill, after.channels, images.dtype)
         return arrays.transformed(images, rows, cols, out, fill=levels, table=table)
-    if len(transforms) == 1:
-        images = transforms[0].moved(images, params[0])
-    elif transforms:
-        images = _moved(images, transforms, params, fill)
+    if transforms:
+        images = gather_map(images, map_of(rows, cols, after, images.device), fill)
     return done.apply(images)
-
-
-def _moved(
-    images: Tensor, transforms: Sequence[MovingTransform], params: Sequence[Params], fill: Fill | None
-) -> Tensor:
-    rows, cols, after = steps_of(transforms, params, shape_of(images, "NCHW"), images.device)
-    return gather_map(images, map_of(rows, cols, after, images.device), fill)
 
 
 @functools.lru_cache(maxsize=64)

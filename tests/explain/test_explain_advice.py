@@ -13,7 +13,7 @@ from torchvision import datasets, transforms
 import fastload
 from fastload import cli
 from fastload.explain import tables
-from fastload.explain.advice import SAMPLES, Gain, advice_for, gains
+from fastload.explain.advice import SAMPLES, advice_for
 from fastload.tune.runner import Runner
 from fastload.tune.settings import Setting
 
@@ -28,22 +28,6 @@ class Counting(Dataset[Any]):
 
     def __len__(self) -> int:
         return self.length
-
-
-def test_a_change_is_advised_that_is_faster_by_a_tenth_in_each_round() -> None:
-    tried = {
-        "slower": ([3.0, 3.0], ""),
-        "a little faster": ([1.9, 1.9], ""),
-        "faster once": ([1.0, 1.9], ""),
-        "twice as fast": ([1.1, 0.9], ""),
-        "far faster": ([0.1, 0.1], "the values differ: batch 0"),
-        "not measurable": ([0.0, 0.0], ""),
-        "refused": ([], ""),
-    }
-    assert gains([2.1, 2.0], tried) == [
-        Gain("far faster", pytest.approx(20.5), "the values differ: batch 0"),
-        Gain("twice as fast", pytest.approx(2.05), ""),
-    ]
 
 
 def test_cheap_samples_that_draw_nothing_are_advised_to_do_without_seeding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.keys.philox import philox4x32, sample_words, to_unit
+from fastload.keys.philox import SampleWords, philox4x32, to_unit
 
 # From the known answers that come with Random123: counter, key, result.
 KNOWN = [
@@ -37,17 +37,17 @@ def test_words_are_those_of_the_reference(counter, key, words):
 
 # Never change these: they say that next year's parameters are this year's.
 def test_words_of_samples_are_the_pinned_ones():
-    found = sample_words(KEY, np.array([0, 1, 2**40]), 3, 5)
+    found = SampleWords(KEY, np.array([0, 1, 2**40]), 3).words(5)
     assert [" ".join(f"{word:08x}" for word in row) for row in found] == PINNED
 
 
 @given(ids=st.lists(st.integers(0, 2**62), min_size=1, max_size=20), num_words=st.integers(1, 9))
 def test_a_samples_words_depend_on_nothing_but_its_id(ids, num_words):
-    together = sample_words(KEY, np.array(ids), 1, num_words)
+    together = SampleWords(KEY, np.array(ids), 1).words(num_words)
     assert together.shape == (len(ids), num_words)
     assert together.dtype == np.uint32
     for row, sample in zip(together, ids, strict=True):
-        alone = sample_words(KEY, np.array([sample]), 1, 12)
+        alone = SampleWords(KEY, np.array([sample]), 1).words(12)
         assert row.tolist() == alone[0, :num_words].tolist()
 
 
@@ -57,7 +57,7 @@ def test_other_ids_keys_and_purposes_have_other_words():
         tuple(row)
         for key in (KEY, KEY[::-1])
         for purpose in (0, 1, 2**32 - 1)
-        for row in sample_words(key, ids, purpose, 4).tolist()
+        for row in SampleWords(key, ids, purpose).words(4).tolist()
     ]
     assert len(set(seen)) == len(seen)
 
@@ -66,7 +66,7 @@ def test_uniform_numbers_stay_below_one_and_fill_the_range():
     lowest, highest = np.uint32([0]), np.uint32([0xFFFFFFFF])
     assert to_unit(lowest, lowest) == 0.0
     assert to_unit(highest, highest) == 1 - 2.0**-53
-    words = sample_words(KEY, np.arange(20_000), 0, 2)
+    words = SampleWords(KEY, np.arange(20_000), 0).words(2)
     numbers = to_unit(words[:, 0], words[:, 1])
     assert abs(numbers.mean() - 0.5) < 0.01
     counts = np.histogram(numbers, bins=20, range=(0, 1))[0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastload import native
 from fastload.keys import philox
-from fastload.keys.philox import reference_words, sample_units, sample_words, to_unit
+from fastload.keys.philox import SampleWords, to_unit
 
 KEYS = st.binary(min_size=8, max_size=16)
 
@@ -37,8 +37,8 @@ def _level(request, monkeypatch):
 @given(drawn=draws(), num_words=st.integers(1, 13))
 def test_words_are_those_of_the_reference(drawn, num_words):
     key, ids, purpose, first_block, repeats = drawn
-    found = sample_words(key, ids, purpose, num_words, first_block=first_block, repeats=repeats)
-    expected = reference_words(key, ids, purpose, num_words, first_block=first_block, repeats=repeats)
+    found = SampleWords(key, ids, purpose, first_block, repeats).words(num_words)
+    expected = SampleWords(key, ids, purpose, first_block, repeats).reference(num_words)
     assert found.dtype == expected.dtype
     assert np.array_equal(found, expected)
 
@@ -46,8 +46,8 @@ def test_words_are_those_of_the_reference(drawn, num_words):
 @given(drawn=draws(), num_units=st.integers(1, 9))
 def test_units_are_made_of_the_words_of_the_reference(drawn, num_units):
     key, ids, purpose, first_block, repeats = drawn
-    found = sample_units(key, ids, purpose, num_units, first_block=first_block, repeats=repeats)
-    words = reference_words(key, ids, purpose, 2 * num_units, first_block=first_block, repeats=repeats)
+    found = SampleWords(key, ids, purpose, first_block, repeats).units(num_units)
+    words = SampleWords(key, ids, purpose, first_block, repeats).reference(2 * num_units)
     assert found.dtype == np.float64
     assert np.array_equal(found, to_unit(words[:, 0::2], words[:, 1::2]))
 
@@ -56,21 +56,24 @@ def test_units_are_made_of_the_words_of_the_reference(drawn, num_units):
 def test_ids_may_lie_apart_from_each_other(step, num):
     ids = np.arange(step * num)[::step]
     assert not num > 1 or not ids.flags.c_contiguous
-    assert np.array_equal(sample_words(b"key of 8", ids, 1, 5), reference_words(b"key of 8", ids.copy(), 1, 5))
+    assert np.array_equal(
+        SampleWords(b"key of 8", ids, 1).words(5), SampleWords(b"key of 8", ids.copy(), 1).reference(5)
+    )
 
 
 def test_more_blocks_than_a_sample_has_are_an_error():
-    for function in (sample_words, sample_units):
-        with pytest.raises(ValueError, match="4096 blocks of words for each purpose, got first_block=4096"):
-            function(b"key of 8", np.arange(3), 1, 1, first_block=4096)
+    samples = SampleWords(b"key of 8", np.arange(3), 1, first_block=4096)
+    for draw in (samples.words, samples.units):
+        with pytest.raises(ValueError, match=r"4096 blocks of words for each purpose, got . words from .*4096"):
+            draw(1)
 
 
 @pytest.mark.slow
 def test_words_do_not_depend_on_whether_the_library_is_there():
     code = (
-        "import numpy as np; from fastload.keys.philox import sample_words, sample_units\n"
+        "import numpy as np; from fastload.keys.philox import SampleWords\n"
         "ids = np.arange(1000) * 10**15\n"
-        "print(sample_words(b'key of 8', ids, 5, 7).tolist(), sample_units(b'key of 8', ids, 5, 3).tolist())"
+        "drawn = SampleWords(b'key of 8', ids, 5); print(drawn.words(7).tolist(), drawn.units(3).tolist())"
     )
     said = [
         subprocess.run(
