@@ -47,37 +47,18 @@ class TuneReport:
         return None if options is None else f"fastload run {options} {self.command}"
 
     def to_json(self) -> str:
-        """Return everything as JSON."""
-        outcome = self.outcome
-        found = {
+        """Return everything as JSON: the fields, those of the outcome beside them, and what is recommended."""
+        found = asdict(self)
+        found |= {
+            **found.pop("outcome"),
             "version": 1,
-            "subject": self.subject,
-            "unit": self.unit,
-            "processors": self.processors,
-            "seconds": self.seconds,
-            "present": self._as_data(outcome.present),
-            "trials": [self._as_data(trial) for trial in outcome.trials],
             "recommended": self.recommended(),
-            "gain": asdict(outcome.best.gain) if outcome.best is not None and outcome.best.gain is not None else None,
-            "line": as_call(self.recommended()) if outcome.best is not None else None,
+            "line": as_call(self.recommended()) if self.outcome.best is not None else None,
             "command": self.without_an_edit(),
             "verdict": self.verdict(),
             "notes": self.all_notes(),
         }
         return json.dumps(found, indent=1, allow_nan=False)
-
-    def _as_data(self, trial: Trial) -> dict[str, Any]:
-        rate = trial.rate
-        return {
-            "setting": asdict(trial.setting),
-            "words": trial.setting.in_words(self.outcome.present.setting),
-            "rate": None if rate is None else asdict(rate),
-            "slices": [asdict(one) for one in trial.slices],
-            "speedup": trial.speedup if trial.slices else None,
-            "gain": None if trial.gain is None else asdict(trial.gain),
-            "differs": trial.differs,
-            "failed": trial.failed,
-        }
 
     def verdict(self) -> str:
         """Return the result in one sentence."""

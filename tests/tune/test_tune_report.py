@@ -86,10 +86,10 @@ def test_the_json_says_the_same(found):
     assert read["recommended"] == {"worker_method": "thread"}
     assert read["line"] == 'DataLoader(..., worker_method="thread")'
     assert read["command"] == "fastload run --worker-method=thread train.py --epochs 3"
-    assert read["gain"] == {"value": 2.3, "low": 2.2, "high": 2.4}
-    assert read["present"]["rate"]["value"] == 1050
+    assert read["best"]["gain"] == {"value": 2.3, "low": 2.2, "high": 2.4}
+    assert [one["rate"] for one in read["present"]["slices"]] == [1000, 1100]
     assert [one["differs"] for one in read["trials"]] == ["the values differ: batch 0", "", ""]
-    assert read["trials"][2]["rate"] is None
+    assert read["trials"][2]["slices"] == []
 
 
 def test_what_fastload_run_has_no_option_for_is_to_be_pasted(found):
