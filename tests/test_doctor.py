@@ -299,15 +299,6 @@ def test_the_made_file_is_of_the_size_that_is_told():
     assert np.ptp(pixels) > 100
 
 
-def test_optional_packages_are_told_with_their_command(monkeypatch):
-    made_up = ("Neither", "no-such-package", "nothing")
-    monkeypatch.setattr(probes, "EXTRAS", (made_up, ("pytest", "pytest", "tests")))
-    absent, there = probes.extras()
-    assert (absent.state, there.state) == ("absent", "ok")
-    assert absent.remedy.endswith("no-such-package")
-    assert version("pytest") in there.words
-
-
 def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch):
     monkeypatch.setattr(probes, "processors", lambda: 8)
     monkeypatch.setattr(probes, "processor_quota", lambda: 2.5)

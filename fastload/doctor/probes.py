@@ -28,14 +28,6 @@ from .finding import Finding, pip
 REQUIRED = {"torch": "2.6", "torchvision": "0.21", "numpy": "1.26", "rich": "13"}
 """The oldest supported versions, as in pyproject.toml."""
 
-EXTRAS = (
-    ("DALI", "nvidia-dali-cuda130", "decoding and augmenting by NVIDIA's DALI"),
-    ("tensorboard", "tensorboard", "writing curves of a training"),
-    ("pyarrow", "pyarrow", "packing a folder of images into few files"),
-    ("accelerate", "accelerate", "fastload's adapter for Accelerate"),
-)
-"""Optional packages: name on the page, distribution, what it is for."""
-
 # Each worker needs a few; datasets of many files, and torch's own tensors, which are sent as descriptors, more.
 _OPEN_FILES = 1024
 
@@ -211,21 +203,6 @@ def page_locking() -> Iterator[Finding]:
     yield Finding("page-locking", "ok", "batches are copied to the device directly from where workers write them")
 
 
-# -- optional packages ------------------------------------------------------------------------------------------------
-
-
-def extras() -> Iterator[Finding]:
-    """Look for each optional package; none is imported."""
-    there = {(one.metadata["Name"] or "").lower(): one.version for one in importlib.metadata.distributions()}
-    for name, package, purpose in EXTRAS:
-        any_cuda = re.compile(re.sub(r"-cuda\d+$", r"-cuda\\d+", package))
-        version = next((there[one] for one in there if any_cuda.fullmatch(one)), None)
-        if version is not None:
-            yield Finding(name, "ok", f"{version}: {purpose}")
-        else:
-            yield Finding(name, "absent", f"not installed: {purpose}", remedy=pip(package))
-
-
 # -- the system -------------------------------------------------------------------------------------------------------
 
 
@@ -324,7 +301,6 @@ PROBES = (
     Probe("Devices", "nvJPEG", nvjpeg),
     Probe("Devices", "Triton kernel", triton),
     Probe("Devices", "page-locking", page_locking),
-    Probe("Optional", "packages", extras),
     Probe("This machine", "cores", cores),
     Probe("This machine", "memory files", memory_files, needed=True),
     Probe("This machine", "open files", open_files),

@@ -1,8 +1,7 @@
 """The analysis as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 In the Trace Event Format: a rank is a process; its tracks are the main thread, the copies to page-locked memory, the
-device, and the workers. An arrow leads from a worker's task to the step that took its batch. Times are in microseconds
-from the first event; ranks are aligned at their first steps. Pure.
+device, and the workers. Times are in microseconds from the first event; ranks are aligned at their first steps. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .formatting import by_size, cause_name, printable, rank_name, state_of
-from .schema import Analysis, RankAnalysis, StepLine
+from .schema import Analysis, RankAnalysis
 
 Event = dict[str, Any]
 
@@ -25,7 +24,7 @@ def trace_json(analysis: Analysis) -> str:
     events: list[Event] = []
     for place, rank in enumerate(analysis.ranks):
         pid = place + 1  # 0 is the idle process of the viewers
-        events += ({"pid": pid, **event} for event in (*_names(pid, rank), *_slices(rank), *_arrows(pid, rank)))
+        events += ({"pid": pid, **event} for event in (*_names(pid, rank), *_slices(rank)))
     earliest = min((event["ts"] for event in events if "ts" in event), default=0.0)
     for event in events:
         if "ts" in event:
@@ -44,11 +43,6 @@ def trace_json(analysis: Analysis) -> str:
 
 def _track(worker: int) -> int:
     return _MAIN if worker < 0 else _WORKERS + worker
-
-
-def _taken(step: StepLine) -> float:
-    """Return when the loop had the step's batch, in ms."""
-    return step.begun_ms + step.wait_ms
 
 
 def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
@@ -72,7 +66,7 @@ def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
 
 def _slices(rank: RankAnalysis) -> Iterator[Event]:
     for number, step in enumerate(rank.steps):
-        taken = _taken(step)
+        taken = step.begun_ms + step.wait_ms
         blame = {state_of(state).name: round(value, 3) for state, value in by_size(step.blame_ms)}
         about = {"step": number, "batch": step.batch, "stall_ms": round(step.stall_ms, 3), "blame_ms": blame}
         yield _slice(_MAIN, "wait", step.begun_ms, taken, **about)
@@ -99,16 +93,3 @@ def _slice(tid: int, name: str, begun_ms: float, ended_ms: float, **about: Any) 
         "dur": duration,
         "args": about,
     }
-
-
-def _arrows(pid: int, rank: RankAnalysis) -> Iterator[Event]:
-    takers = {(step.pass_number, step.batch): _taken(step) for step in rank.steps if step.batch is not None}
-    for number, task in enumerate(rank.tasks):
-        taken = takers.get((task.pass_number, task.batch))
-        if task.worker < 0 or taken is None or taken < task.ended_ms:
-            continue
-        # Viewers show an arrow only if both ends lie within their slices.
-        begun = task.begun_ms + (task.ended_ms - task.begun_ms) * 0.999
-        flow = {"cat": "batch", "name": "batch", "id": pid * 10_000_000 + number}
-        yield {**flow, "ph": "s", "tid": _track(task.worker), "ts": begun * 1000}
-        yield {**flow, "ph": "f", "bp": "e", "tid": _MAIN, "ts": taken * 1000}
