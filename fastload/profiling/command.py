@@ -22,7 +22,7 @@ from typing import TextIO
 from ..base.console import show
 from ..errors import ConfigError, TraceError
 from ..inject import put_first
-from ..run.targets import signals_passed_on
+from ..run.targets import positive, signals_passed_on
 from .recording import SETTINGS_FILE, add_settings, write_settings
 from .schema import Analysis
 
@@ -54,7 +54,7 @@ status:    0 compared; 1 one of them could not be read; 2 the command was not un
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``fastload profile`` to a parser."""
-    parser.add_argument("--steps", type=_positive, default=200, metavar="N", help="end the script after N steps (200)")
+    parser.add_argument("--steps", type=positive, default=200, metavar="N", help="end the script after N steps (200)")
     parser.add_argument(
         "--warmup", type=_not_negative, default=20, metavar="M", help="steps before these that do not count (20)"
     )
@@ -62,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     end.add_argument("--full", action="store_true", help="let the script run to its end")
     end.add_argument(
         "--ceiling",
-        type=_positive,
+        type=positive,
         metavar="K",
         help="afterwards run as many steps with the last K batches cached: the upper limit of the loop's speed",
     )
@@ -73,13 +73,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the recording (fastload-profile-...)")
 
 
-def _positive(word: str) -> int:
-    return _not_negative(word, 1)
-
-
-def _not_negative(word: str, least: int = 0) -> int:
-    if not word.isdigit() or int(word) < least:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {word!r}")
+def _not_negative(word: str) -> int:
+    if not word.isdigit():
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {word!r}")
     return int(word)
 
 

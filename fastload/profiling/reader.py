@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from ..errors import TraceError
 from .recorder import cost_of_hooks
 from .recording import Process, RecordIndex, complete_since, processes, read_settings, taking_turns
 from .ring import Kind, Record, RingFile
-from .trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
+from .trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
 from .trials import trials_of
 from .workers import union
 
@@ -28,7 +29,7 @@ def read_trace(folder: str) -> Trace:
     settings = read_settings(folder)
     try:
         return _read(folder, settings)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
         raise TraceError(
             f"{folder} is damaged, or another version of fastload recorded it: {error!r}; record again"
         ) from error
@@ -279,9 +280,8 @@ class _RankReader:
                 step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
         for record in self._records[Kind.COPY]:
             place = bisect_right(steps, record.begun, key=lambda step: step.wait.begun) - 1
-            if place >= 0:
-                copy = Copy(record.begun, record.ended, bool(record.small & 1), bool(record.small & 2))
-                steps[place].copies.append(copy)
+            if place >= 0 and record.small != 3:
+                steps[place].copy_ns += record.ended - record.begun
 
 
 def _known(value: int) -> int | None:

@@ -54,15 +54,13 @@ def read_settings(folder: str) -> dict[str, Any]:
     """
     path = os.path.join(folder, SETTINGS_FILE)
     try:
-        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+        settings: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise TraceError(
             f"{folder} is not a recording: it has no {SETTINGS_FILE}; make one with fastload profile"
         ) from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path} cannot be read: {error}; record again") from error
-    if not isinstance(settings, dict):
-        raise TraceError(f"{path} was not written by fastload profile, or is damaged; record again")
     return settings
 
 

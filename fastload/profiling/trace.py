@@ -104,14 +104,6 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Copy(Span):
-    """A copy to a device, as the host saw it."""
-
-    pinned: bool
-    non_blocking: bool
-
-
-@dataclass(slots=True)
 class Step:
     """A wait for a batch and what the loop did with the batch."""
 
@@ -140,8 +132,9 @@ class Step:
     """The device's time between the waits."""
     ending: Span | None = None
     """The following wait, if that found the end of the epoch; not part of ``loop_ns``."""
-    copies: list[Copy] = field(default_factory=list)
-    """From this wait to the next."""
+    copy_ns: int = 0
+    """Copies to a device from this wait to the next, as the host saw them; not those that it need not wait for: from
+    page-locked memory, and non-blocking."""
 
 
 @dataclass(slots=True)

@@ -206,8 +206,7 @@ class _Judgement:
         facts, stall, steps = self._facts, self._stall, [one.step for one in self._steps]
         loop = sum(step.loop_ns or 0 for step in steps)
         waited = self._waited / max(1, sum(step.loop_ns or 0 for step in self._known))
-        copied = sum(copy.ns for step in steps for copy in step.copies if not (copy.pinned and copy.non_blocking))
-        copied_share = copied / self._total_ns if self._total_ns else 0.0
+        copied_share = sum(step.copy_ns for step in steps) / self._total_ns if self._total_ns else 0.0
         evidence = [self._stall_text()]
         if facts.held_up_by is not None:
             evidence.append(f"{facts.held_up_by} gets its batches late, and the ranks wait for each other")

@@ -242,7 +242,7 @@ def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork
         pin_ns=float(batch.pinned.ns) if batch.pinned is not None else 0.0,
         loop=loop,
         device_ns=None if step.device_busy_ns is None else float(step.device_busy_ns),
-        copy_ns=float(sum(copy.ns for copy in step.copies if not (copy.pinned and copy.non_blocking))),
+        copy_ns=float(step.copy_ns),
     )
 
 

@@ -18,7 +18,7 @@ from fastload.profiling.blame import BlamedStep
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis, RankAnalysis
 from fastload.profiling.stats import ratio_interval
-from fastload.profiling.trace import Batch, Copy, Rank, Span, Step, Task, Trace
+from fastload.profiling.trace import Batch, Rank, Span, Step, Task, Trace
 from fastload.profiling.verdict import Facts, judge
 
 MS = 1_000_000
@@ -115,14 +115,14 @@ def test_there_is_no_verdict_where_the_data_are_thin(steps, facts, why):
 def test_a_device_that_is_fed_may_wait_for_copies_or_for_its_main_thread():
     copied, starved = steps_of(), steps_of()
     for one in copied:
-        one.step.copies = [Copy(0, 2 * MS, pinned=False, non_blocking=True)]
+        one.step.copy_ns = 2 * MS
     for one in starved:
         one.step.loop_runnable_ns = MS
     assert judge(copied, facts_of(clock="device")).cause == "copy"
     assert judge(starved, facts_of(clock="device")).cause == "launch-starved"
     assert judge(starved, facts_of(clock="host")).cause == "compute"
     for one in copied:
-        one.step.copies = [Copy(0, 2 * MS, pinned=True, non_blocking=True)]
+        one.step.copy_ns = 0
     assert judge(copied, facts_of(clock="device")).cause == "compute"
 
 

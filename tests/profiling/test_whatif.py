@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.schema import Interval
-from fastload.profiling.trace import Batch, Copy, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
 from fastload.profiling.trials import Choice, Round, Trials
 from fastload.profiling.whatif import WhatIf, what_if
 from fastload.profiling.workload import measure_workload
@@ -250,8 +250,7 @@ def test_copies_that_wait_can_be_smaller_or_beside_the_loop():
     """20 ms of the loop's 30 are copies; the data would allow 8 ms a step."""
     rank = recorded([16.0] * 60, workers=2, loop_ms=30.0)
     for step in rank.steps:
-        ended = step.wait.ended + 20 * MS
-        step.copies = [Copy(step.wait.ended, ended, pinned=False, non_blocking=False)]
+        step.copy_ns = 20 * MS
     assert predict(rank, {"uint8": True}, WARMUP).value == pytest.approx(15.0, rel=0.05)
     assert predict(rank, {"pin_memory": True}, WARMUP).value == pytest.approx(
         20.0, rel=0.05
