@@ -185,6 +185,7 @@ def test_what_is_predicted_without_a_rank_is_of_the_one_that_the_card_is_about(w
     about = analyze(trace).main_rank()
     assert about is not None
     monkeypatch.setattr(whatif_command, "read_trace", lambda _: trace)
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["whatif", "somewhere"]) == 0
     head = capsys.readouterr().out.splitlines()[0]
     assert head.startswith(f"rank {about.rank}: ")
