@@ -29,7 +29,6 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from . import __version__
 from .inject import put_first
 from .run.targets import UsageError, Verb, run_target, script_words
 
@@ -122,7 +121,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     parser = argparse.ArgumentParser(
         prog="fastload", description="PyTorch input pipelines that are fast, deterministic and explainable."
     )
-    parser.add_argument("--version", action="version", version=f"fastload {__version__}", help="print it and exit")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs: Any = parser.add_subparsers(title="commands", dest="verb", required=True, metavar="COMMAND")
 
     def add(handler: Handler, summary: str, epilog: str | None = None, takes: str | None = None) -> Any:
@@ -193,6 +192,16 @@ def _refuse(parser: argparse.ArgumentParser, word: str) -> NoReturn:
     """Exit with an error that names an unknown option and the known ones."""
     known = re.findall(r"^  (?:-h, )?(--[\w-]+)", parser.format_help(), re.MULTILINE)
     parser.error(f"no such option: {word}; there are {', '.join(known)}")
+
+
+class _Version(argparse.Action):
+    """Print the version: argparse's own action would read it for every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"fastload {version('fastload')}")
+        parser.exit()
 
 
 def run(options: argparse.Namespace) -> int:
