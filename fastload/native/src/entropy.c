@@ -1,111 +1,142 @@
 /* See entropy.h. */
-#ifdef FASTLOAD_WITH_JPEG
 #include "entropy.h"
 
-#include <jerror.h>
 #include <string.h>
-
-/* What every libjpeg begins its entropy decoders with. Its own header says so too, but is installed by few systems, and
- * the rest of that differs between versions: what is compiled for one may be run with another. */
-struct jpeg_entropy_decoder {
-    void (*start_pass)(j_decompress_ptr cinfo);
-    boolean (*decode_mcu)(j_decompress_ptr cinfo, JBLOCKROW *blocks);
-};
 
 /* Zeros behind the data: an MCU of ten blocks cannot read further than this before the end is looked at. */
 #define PADDING 4096
 
-/* A word of struct codes.look. Zero in all: the code is longer than LOOK_BITS, or none. Two codes are in a word where
- * the second ends within the bits looked at; its value need not.
- *   bits 0..5: bits of all that the word is about: codes, and the values behind each
- *   bits 6..10, 11..14, 15..18: of the first code its bits, its value's bits, and the run of zeros before the value
- *   bit 19: LAST: the rest of the block is zero
- *   bits 20..25: bits of the first code and its value
- *   bits 26..30, 31..34, 35..38: the second's, as above; zero if there is none
- *   bit 39: whether there is a second, with a value */
-#define LENGTH(word) ((int)((word) & 63))
-#define CODE(word) ((int)((word) >> 6 & 31))
-#define SIZE(word) ((int)((word) >> 11 & 15))
-#define RUN(word) ((int)((word) >> 15 & 15))
-#define LAST ((uint64_t)1 << 19)
-#define FIRST_LENGTH(word) ((int)((word) >> 20 & 63))
-#define SECOND_CODE(word) ((int)((word) >> 26 & 31))
-#define SECOND_SIZE(word) ((int)((word) >> 31 & 15))
-#define SECOND_RUN(word) ((int)((word) >> 35 & 15))
-#define HAS_SECOND(word) ((int)((word) >> 39 & 1))
+/* struct code.run, .second and .total: the end of the block, which leaves the place at 128 and more; and what the table
+ * has no code for: one that is longer, or none. So decode_block() asks for all of it by a single comparison. */
+#define END 128
+#define UNKNOWN 255
+
 /* Of AC values, in files of 8 bits a sample. So two of them, with codes of 16 bits, fit the 56 bits of a refill;
  * and so do two words with two codes each. */
 #define MOST_AC_BITS 10
 #define MOST_DC_BITS 15
+/* Coefficients before this one in zigzag order lie in the first four rows and columns. */
+#define MOST_LOW 10
 
-static const uint8_t NATURAL[64] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+/* Where coefficients of the zigzag order lie in a group of blocks; from 64 on: behind it, where nothing is looked at.
+ * Once more beginning with the place before the first. */
+#define NOWHERE GROUP_SIZE
+#define NOWHERE_8 NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE
+#define NOWHERE_64 NOWHERE_8, NOWHERE_8, NOWHERE_8, NOWHERE_8, NOWHERE_8, NOWHERE_8, NOWHERE_8, NOWHERE_8
+static const uint16_t PLACE_BEFORE[1 + 5 * 64] = {
+    NOWHERE, 0, 1, 32, 64, 33, 2, 3, 34, 65, 96, 128, 97, 66, 35, 4, 5, 36, 67, 98, 129, 160, 192, 161, 130, 99, 68,
+    37, 6, 7, 38, 69, 100, 131, 162, 193, 224, 225, 194, 163, 132, 101, 70, 39, 71, 102, 133, 164, 195, 226, 227,
+    196, 165, 134, 103, 135, 166, 197, 228, 229, 198, 167, 199, 230, 231,
+    NOWHERE_64, NOWHERE_64, NOWHERE_64, NOWHERE_64};
+#define PLACE (PLACE_BEFORE + 1)
 
-static uint64_t describe(int symbol, int length, int is_dc)
+/* The value in the first `size` bits. Those that begin with 0 are negative. Without branches: which way they go is a
+ * matter of chance. */
+static inline __attribute__((always_inline)) int32_t value_of(uint64_t bits, int size)
 {
-    const int run = is_dc ? 0 : symbol >> 4, size = is_dc ? symbol : symbol & 15;
-    if (size > (is_dc ? MOST_DC_BITS : MOST_AC_BITS))
-        return 0;
-    /* No value and a run of 15 are sixteen zeros: a run of 15, and the value 0. */
-    const uint64_t last = !is_dc && size == 0 && run != 15 ? LAST : 0;
-    const uint64_t bits = (uint64_t)(length + size);
-    return bits | (uint64_t)length << 6 | (uint64_t)size << 11 | (uint64_t)(last ? 0 : run) << 15 | last | bits << 20;
+    const uint64_t negative = (bits >> 63) - 1;
+    return (int32_t)(bits >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));
 }
 
-/* Adds to each word the code that comes next, where enough of it is among the bits looked at. */
-static void pair_up(struct codes *codes)
+static const struct code UNKNOWN_CODE = {.down = 1, .run = END, .total = UNKNOWN};
+
+/* The code of a symbol, where the value behind it begins with `rest`, of which num bits are known. */
+static struct code describe(int symbol, int length, int is_dc, uint32_t rest, int num)
 {
-    const uint32_t mask = (1u << LOOK_BITS) - 1;
-    uint64_t single[1 << LOOK_BITS];
-    memcpy(single, codes->look, sizeof single);
-    for (uint32_t bits = 0; bits <= mask; bits++) {
-        const uint64_t first = single[bits];
-        const int left = LOOK_BITS - LENGTH(first);
-        if (!first || first & LAST || left <= 0)
-            continue;
-        const uint64_t second = single[bits << LENGTH(first) & mask];
-        if (!second || CODE(second) > left)
-            continue;
-        codes->look[bits] = (first + (uint64_t)LENGTH(second)) | (second & LAST) | (uint64_t)CODE(second) << 26 |
-                            (uint64_t)SIZE(second) << 31 | (uint64_t)RUN(second) << 35 |
-                            (uint64_t)!(second & LAST) << 39;
+    const int run = is_dc ? 0 : symbol >> 4, size = is_dc ? symbol : symbol & 15;
+    /* The value's sign must be known. */
+    if (size > (is_dc ? MOST_DC_BITS : MOST_AC_BITS) || (size && num < 1))
+        return UNKNOWN_CODE;
+    struct code code = {(uint8_t)(length + size), (uint8_t)length, (uint8_t)(64 - size), (uint8_t)run, 0, 0,
+                        (uint8_t)(run + 1)};
+    if (size && !(rest >> (num - 1)))
+        code.base = (int16_t)(1 - (1 << size));
+    if (!size) {
+        /* A run of 15 without a value is sixteen zeros. */
+        code.down = 1;
+        code.run = END;
+        code.total = is_dc ? 1 : run == 15 ? 16 : END;
+    }
+    return code;
+}
+
+/* The value of a code whose bits are all among the first `num` of `bits`. */
+static int value_in(const struct code *code, uint32_t bits, int num)
+{
+    return code->run == END ? 0 : code->base + (int)((uint64_t)bits << (64 - num) << code->shift >> code->down);
+}
+
+/* The last of several codes ends the block, or has a value that may reach beyond the bits looked at. A block that is
+ * passed over consists of whole entries: no entry may reach beyond its end. */
+static void make_skips(const struct code look[1 << AC_BITS], struct skip skip[1 << AC_BITS])
+{
+    for (uint32_t bits = 0; bits < 1 << AC_BITS; bits++) {
+        const struct code *code = &look[bits];
+        int length = code->length, total = code->total;
+        while (length < AC_BITS && total < END) {
+            code = &look[bits << length & ((1 << AC_BITS) - 1)];
+            if (code->total == UNKNOWN || code->shift > AC_BITS - length)
+                break;
+            length += code->length;
+            total += code->total;
+        }
+        skip[bits] = (struct skip){(uint8_t)length, (uint8_t)total};
     }
 }
 
-/* Makes tables from counts and symbols, whose sense libjpeg has checked. Returns 0 if they make none. */
-static int make_codes(struct codes *codes, const JHUFF_TBL *from, int is_dc)
+/* Adds to each code the one that comes next, where all of it is among the bits looked at. */
+static void pair_up(struct code look[1 << AC_BITS])
 {
-    if (codes->made && codes->is_dc == is_dc && !memcmp(codes->counts, from->bits, sizeof codes->counts) &&
-        !memcmp(codes->symbols, from->huffval, sizeof codes->symbols))
-        return 1;
-    codes->made = 0;
-    memcpy(codes->counts, from->bits, sizeof codes->counts);
-    memcpy(codes->symbols, from->huffval, sizeof codes->symbols);
-    memset(codes->look, 0, sizeof codes->look);
+    struct code single[1 << AC_BITS];
+    memcpy(single, look, sizeof single);
+    for (uint32_t bits = 0; bits < 1 << AC_BITS; bits++) {
+        const struct code *first = &single[bits];
+        if (first->total >= END || first->length >= AC_BITS)
+            continue;
+        const uint32_t rest = bits << first->length & ((1 << AC_BITS) - 1);
+        const struct code *second = &single[rest];
+        const int value = value_in(second, rest, AC_BITS);
+        if (second->total == UNKNOWN || first->length + second->length > AC_BITS || value != (int8_t)value)
+            continue;
+        look[bits].length = first->length + second->length;
+        look[bits].total = first->total + second->total;
+        look[bits].second = (int8_t)value;
+    }
+}
+
+/* Makes tables of a file's counts and symbols, which are valid. */
+static void make_codes(struct codes *codes, const uint8_t *from, int is_dc)
+{
+    size_t size = 16;
+    for (int length = 0; length < 16; length++)
+        size += from[length];
+    if (codes->made && codes->is_dc == is_dc && !memcmp(codes->table, from, size))
+        return;
+    memset(codes, 0, sizeof *codes);
+    memcpy(codes->table, from, size);
+    const uint8_t *const counts = codes->table - 1, *const symbols = codes->table + 16;
+    const int look_bits = is_dc ? DC_BITS : AC_BITS;
+    for (int i = 0; i < 1 << look_bits; i++)
+        codes->look[i] = UNKNOWN_CODE;
     uint32_t code = 0;
     int next = 0;
     for (int length = 1; length <= 16; length++, code <<= 1) {
         codes->offset[length] = next - (int32_t)code;
-        for (int i = 0; i < codes->counts[length]; i++, code++, next++) {
-            if (next > 255 || code >= 1u << length)
-                return 0;
-            if (length > LOOK_BITS)
-                continue;
-            const uint64_t word = describe(codes->symbols[next], length, is_dc);
-            const int spare = LOOK_BITS - length;
-            for (uint32_t rest = 0; rest < 1u << spare; rest++)
-                codes->look[code << spare | rest] = word;
+        for (int i = 0; i < counts[length]; i++, code++, next++) {
+            const int spare = look_bits - length;
+            for (uint32_t rest = 0; spare >= 0 && rest < 1u << spare; rest++)
+                codes->look[code << spare | rest] =
+                    describe(symbols[next], length, is_dc, rest, spare);
         }
         codes->limit[length] = code << (16 - length);
     }
     codes->limit[17] = UINT32_MAX;
-    if (!is_dc)
-        pair_up(codes);
+    if (!is_dc) {
+        make_skips(codes->look, codes->skip);
+        pair_up(codes->look);
+    }
     codes->is_dc = is_dc;
     codes->made = 1;
-    return 1;
 }
 
 /* At least 56 bits. Reads up to 8 bytes ahead. */
@@ -121,25 +152,16 @@ static inline __attribute__((always_inline)) void refill(struct reader *e)
     e->num_bits |= 56;
 }
 
-/* A code longer than LOOK_BITS: the word that describes it, or 0 if it is none. */
-static __attribute__((noinline)) uint64_t long_code(const struct codes *codes, uint64_t bits)
+/* The symbol of a code of any length, or -1 where it is none. */
+static int symbol_of(const struct codes *codes, uint64_t bits, int *length)
 {
     const uint32_t ahead = (uint32_t)(bits >> 48);
-    int length = LOOK_BITS + 1;
-    if (ahead < codes->limit[LOOK_BITS])
-        return 0; /* a short code, of a symbol that is none */
-    while (ahead >= codes->limit[length])
-        length++;
-    if (length > 16)
-        return 0;
-    const int32_t place = (int32_t)(ahead >> (16 - length)) + codes->offset[length];
-    return place < 0 || place > 255 ? 0 : describe(codes->symbols[place], length, codes->is_dc);
-}
-
-static inline __attribute__((always_inline)) uint64_t look_up(const struct reader *e, const struct codes *codes)
-{
-    const uint64_t word = codes->look[e->bits >> (64 - LOOK_BITS)];
-    return __builtin_expect(!word, 0) ? long_code(codes, e->bits) : word;
+    int at = 1;
+    while (ahead >= codes->limit[at])
+        at++;
+    const int32_t place = at > 16 ? -1 : (int32_t)(ahead >> (16 - at)) + codes->offset[at];
+    *length = at;
+    return place < 0 || place > 255 ? -1 : codes->table[16 + place];
 }
 
 static inline __attribute__((always_inline)) void drop(struct reader *e, int num)
@@ -148,60 +170,81 @@ static inline __attribute__((always_inline)) void drop(struct reader *e, int num
     e->num_bits -= num;
 }
 
-/* The value in the first `size` bits. Those that begin with 0 are negative. Without branches: which way they go is a
- * matter of chance. */
-static inline __attribute__((always_inline)) int32_t value_of(uint64_t bits, int size)
+/* Decodes one code of any length at place k of a block; NULL: it is not wanted. Returns the next place, -1 for damage. */
+static __attribute__((noinline)) int decode_step(struct reader *e, const struct codes *ac, int16_t *block, int k)
 {
-    const uint64_t negative = (bits >> 63) - 1;
-    return (int32_t)(bits >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));
+    int length;
+    const int symbol = symbol_of(ac, e->bits, &length), run = symbol >> 4, size = symbol & 15;
+    if (symbol < 0 || size > MOST_AC_BITS)
+        return -1;
+    drop(e, length);
+    if (!size && run != 15)
+        return 64;
+    if (k + run > 63)
+        return -1;
+    if (block)
+        block[PLACE[k + run]] = (int16_t)value_of(e->bits, size);
+    drop(e, size);
+    return k + run + 1;
 }
 
-/* Decodes a block, which is zero; it is written only if `wanted`, a constant. Returns 0 for damage. */
+/* Decodes a difference of DC values. Returns 0 for damage. */
+static inline __attribute__((always_inline)) int decode_dc(struct reader *e, const struct codes *dc, int32_t *value)
+{
+    const struct code *code = &dc->look[e->bits >> (64 - DC_BITS)];
+    if (__builtin_expect(code->total != UNKNOWN, 1)) {
+        *value += code->run == END ? 0 : code->base + (int32_t)(e->bits << code->shift >> code->down);
+        drop(e, code->length);
+        return 1;
+    }
+    int length;
+    const int size = symbol_of(dc, e->bits, &length);
+    if (size < 0)
+        return 0;
+    drop(e, length);
+    *value += value_of(e->bits, size);
+    drop(e, size);
+    return 1;
+}
+
+/* Decodes a block, which is zero; it is written only if `wanted`, a constant. Returns the last place in zigzag order
+ * that may not be zero, or -1 for damage. */
 static inline __attribute__((always_inline)) int decode_block(struct reader *e, const struct codes *dc,
-                                                              const struct codes *ac, int32_t *previous, JCOEF *block,
-                                                              int wanted)
+                                                              const struct codes *ac, int32_t *previous,
+                                                              int16_t *block, int wanted)
 {
     refill(e);
-    uint64_t word = look_up(e, dc);
-    if (!word)
-        return 0;
-    *previous += value_of(e->bits << CODE(word), SIZE(word));
-    drop(e, LENGTH(word));
+    if (!decode_dc(e, dc, previous))
+        return -1;
     if (*previous != (int16_t)*previous)
-        return 0;
+        return -1;
     if (wanted)
-        block[0] = (JCOEF)*previous;
+        block[0] = (int16_t)*previous;
     for (int k = 1;;) {
         refill(e);
         for (int twice = 0; twice < 2; twice++) {
-            word = look_up(e, ac);
-            if (__builtin_expect(!word, 0))
-                return 0;
-            /* Where the block ends, and where there is no second code, a zero is written to a place that is zero. */
-            k += RUN(word);
-            if (__builtin_expect(k >= 63, 0)) {
-                if (k > 63)
-                    return 0;
-                if (wanted)
-                    block[63] = (JCOEF)value_of(e->bits << CODE(word), SIZE(word));
-                /* A second code would be of the next block. */
-                drop(e, FIRST_LENGTH(word));
-                return 1;
+            const uint64_t bits = e->bits >> (64 - AC_BITS);
+            const struct code *code = &ac->look[bits];
+            const int length = wanted ? code->length : ac->skip[bits].length;
+            const int next = k + (wanted ? code->total : ac->skip[bits].total);
+            if (wanted) {
+                /* Where there is no second value, this writes a zero to the place of the first, or nowhere. */
+                block[PLACE_BEFORE[next]] = code->second;
+                block[PLACE[k + code->run]] = (int16_t)(code->base + (int)(e->bits << code->shift >> code->down));
             }
-            if (wanted)
-                block[NATURAL[k]] = (JCOEF)value_of(e->bits << CODE(word), SIZE(word));
-            k += 1 + SECOND_RUN(word);
-            if (__builtin_expect(k > 63, 0))
-                return 0;
-            if (wanted)
-                block[NATURAL[k]] = (JCOEF)value_of(e->bits << FIRST_LENGTH(word) << SECOND_CODE(word),
-                                                    SECOND_SIZE(word));
-            drop(e, LENGTH(word));
-            if (word & LAST)
-                return 1;
-            k += HAS_SECOND(word);
-            if (__builtin_expect(k > 63, 0))
-                return 1;
+            if (next > 63) {
+                if ((unsigned)(next - END - 1) < 63) {
+                    drop(e, length);
+                    return next - END - 1;
+                }
+                /* Long codes; and the last place: a second code would be of the next block. */
+                k = decode_step(e, ac, wanted ? block : NULL, k);
+                if (k < 0 || k > 63)
+                    return k < 0 ? -1 : 63;
+                break;
+            }
+            drop(e, length);
+            k = next;
         }
     }
 }
@@ -222,60 +265,85 @@ static void start_interval(struct entropy *e, uint32_t restart)
     memset(e->previous, 0, sizeof e->previous);
 }
 
-static void next_interval(j_decompress_ptr cinfo, struct entropy *e)
+/* Each interval has just the bytes that its MCUs need. Returns 0 if not. */
+static int next_interval(struct entropy *e)
 {
-    /* Each interval has just the bytes that its MCUs need. */
     if (used(&e->reader) != e->end || e->restart + 1 >= e->num_restarts)
-        ERREXIT(cinfo, JERR_BAD_STATE);
+        return 0;
     start_interval(e, e->restart + 1);
-    e->left = cinfo->restart_interval;
+    e->left = e->interval;
+    return 1;
 }
 
-static inline __attribute__((always_inline)) void decode_blocks(j_decompress_ptr cinfo, struct entropy *e,
-                                                                JBLOCKROW *blocks, int wanted)
+/* The blocks of one MCU. `extents`: of the groups that collect them. Returns 0 for damage. */
+static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, const struct picture *p, int mcu_row,
+                                                            int mcu, int (*extents)[MOST_V], int wanted)
 {
     struct reader reader = e->reader;
-    for (int i = 0; i < cinfo->blocks_in_MCU; i++) {
-        const int c = cinfo->MCU_membership[i];
-        if (!decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c], wanted ? blocks[i][0] : NULL, wanted))
-            ERREXIT(cinfo, JERR_BAD_STATE);
+    for (int c = 0; c < p->num; c++) {
+        const struct plane *plane = &p->plane[c];
+        for (int v = 0; v < plane->v; v++) {
+            int16_t *const group = group_of(p, c, v);
+            for (int h = 0; h < plane->h; h++) {
+                const int column = mcu * plane->h + h, at = (column - plane->first) % GROUP;
+                const int last = decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c],
+                                              wanted ? group + 8 * at : NULL, wanted);
+                if (last < 0)
+                    return 0;
+                if (!wanted)
+                    continue;
+                if (last > extents[c][v])
+                    extents[c][v] = last;
+                if (at == GROUP - 1 || column == plane->last) {
+                    finish_group(p, c, mcu_row * plane->v + v, column - at, group,
+                                 extents[c][v] < MOST_LOW ? LOW : ALL);
+                    extents[c][v] = 0;
+                }
+            }
+        }
     }
     if (used(&reader) > e->end)
-        ERREXIT(cinfo, JERR_BAD_STATE);
+        return 0;
     e->reader = reader;
+    return 1;
 }
 
-static inline __attribute__((always_inline)) boolean decode_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+static inline __attribute__((always_inline)) int decode_row(struct entropy *e, const struct picture *p, int mcu_row,
+                                                            int wanted)
 {
-    struct entropy *e = cinfo->client_data;
-    if (cinfo->restart_interval && e->left-- == 0) {
-        next_interval(cinfo, e);
-        e->left--;
+    int extents[3][MOST_V] = {{0}};
+    for (int mcu = 0; mcu < p->mcus; mcu++) {
+        if (e->interval && e->left-- == 0) {
+            if (!next_interval(e))
+                return FASTLOAD_DAMAGED;
+            e->left--;
+        }
+        if (!(wanted && mcu >= p->first_mcu && mcu <= p->last_mcu
+                  ? decode_mcu(e, p, mcu_row, mcu, extents, 1)
+                  : decode_mcu(e, p, mcu_row, mcu, extents, 0)))
+            return FASTLOAD_DAMAGED;
     }
-    /* libjpeg asks for the coefficients of all columns, also where it uses those of some. */
-    const JDIMENSION column = e->column;
-    e->column = column + 1 == cinfo->MCUs_per_row ? 0 : column + 1;
-    if (blocks && column >= e->first_column && column <= e->last_column)
-        decode_blocks(cinfo, e, blocks, 1);
-    else
-        decode_blocks(cinfo, e, NULL, 0);
-    return TRUE;
+    return FASTLOAD_DONE;
 }
 
-/* What libjpeg calls for each MCU; the same, for two levels of processor. */
-static boolean decode_mcu_plain(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+static int decode_row_plain(struct entropy *e, const struct picture *p, int mcu_row, int wanted)
 {
-    return decode_mcu(cinfo, blocks);
+    return decode_row(e, p, mcu_row, wanted);
 }
 
 #ifdef FASTLOAD_X86
-FASTLOAD_TARGET_AVX2 static boolean decode_mcu_avx2(j_decompress_ptr cinfo, JBLOCKROW *blocks)
+FASTLOAD_TARGET_AVX2 static int decode_row_avx2(struct entropy *e, const struct picture *p, int mcu_row, int wanted)
 {
-    return decode_mcu(cinfo, blocks);
+    return decode_row(e, p, mcu_row, wanted);
 }
 #else
-#define decode_mcu_avx2 decode_mcu_plain
+#define decode_row_avx2 decode_row_plain
 #endif
+
+int entropy_row(struct entropy *e, const struct picture *p, int mcu_row, int wanted)
+{
+    return (p->level == FASTLOAD_PLAIN ? decode_row_plain : decode_row_avx2)(e, p, mcu_row, wanted);
+}
 
 /* Copies coded data without the zeros stuffed behind 0xFF, and notes where restart markers stood. */
 static int unstuff(struct entropy *e, const uint8_t *from, size_t length, struct fastload_scratch *scratch)
@@ -312,41 +380,32 @@ static int unstuff(struct entropy *e, const uint8_t *from, size_t length, struct
     return FASTLOAD_DONE;
 }
 
-int take_over_entropy(j_decompress_ptr cinfo, struct entropy *e, struct fastload_scratch *scratch, int level)
+int entropy_begin(struct entropy *e, struct fastload_scratch *scratch, const struct jpeg_header *header,
+                  const uint8_t *bytes, size_t length)
 {
     memset(e, 0, sizeof *e);
-    if (cinfo->src->bytes_in_buffer > UINT32_MAX / 2)
+    if (length > UINT32_MAX / 2)
         return FASTLOAD_TOO_LARGE;
-    const int status = unstuff(e, cinfo->src->next_input_byte, cinfo->src->bytes_in_buffer, scratch);
+    const int status = unstuff(e, bytes + header->scan, length - header->scan, scratch);
     if (status != FASTLOAD_DONE)
         return status;
-    if (!cinfo->restart_interval && e->num_restarts > 1)
+    if (!header->restart_interval && e->num_restarts > 1)
         return FASTLOAD_DAMAGED;
     struct codes *codes = scratch->codes.data;
     if (!codes) {
-        codes = reserve(&scratch->codes, 2 * NUM_HUFF_TBLS * sizeof *codes);
+        codes = reserve(&scratch->codes, 2 * JPEG_TABLES * sizeof *codes);
         if (!codes)
             return FASTLOAD_NO_MEMORY;
-        memset(codes, 0, 2 * NUM_HUFF_TBLS * sizeof *codes);
+        memset(codes, 0, 2 * JPEG_TABLES * sizeof *codes);
     }
-    for (int c = 0; c < cinfo->comps_in_scan; c++) {
-        const jpeg_component_info *component = cinfo->cur_comp_info[c];
-        const int dc = component->dc_tbl_no, ac = component->ac_tbl_no;
-        if (dc < 0 || dc >= NUM_HUFF_TBLS || ac < 0 || ac >= NUM_HUFF_TBLS || !cinfo->dc_huff_tbl_ptrs[dc] ||
-            !cinfo->ac_huff_tbl_ptrs[ac] || !make_codes(&codes[dc], cinfo->dc_huff_tbl_ptrs[dc], 1) ||
-            !make_codes(&codes[NUM_HUFF_TBLS + ac], cinfo->ac_huff_tbl_ptrs[ac], 0))
-            return FASTLOAD_DAMAGED;
+    for (int c = 0; c < header->components; c++) {
+        const int dc = header->component[c].dc, ac = header->component[c].ac;
+        make_codes(&codes[dc], header->huffman[0][dc], 1);
+        make_codes(&codes[JPEG_TABLES + ac], header->huffman[1][ac], 0);
         e->dc[c] = &codes[dc];
-        e->ac[c] = &codes[NUM_HUFF_TBLS + ac];
+        e->ac[c] = &codes[JPEG_TABLES + ac];
     }
-    e->last_column = cinfo->MCUs_per_row - 1;
     start_interval(e, 0);
-    e->left = cinfo->restart_interval;
-    cinfo->client_data = e;
-    cinfo->entropy->decode_mcu = level == FASTLOAD_PLAIN ? decode_mcu_plain : decode_mcu_avx2;
+    e->interval = e->left = (unsigned)header->restart_interval;
     return FASTLOAD_DONE;
 }
-
-#else
-typedef int no_entropy_here; /* ISO C wants something in a file */
-#endif

@@ -1,25 +1,37 @@
-/* Huffman decoding of baseline files, in place of libjpeg's own.
+/* Huffman decoding of one scan that has all components of a sequential file.
  *
- * In: the coded data behind the header of the only scan. Out: the same coefficients that libjpeg decodes, given to it
- * through its entropy decoder's interface, so that all that follows is libjpeg's. What libjpeg would warn of (a code
- * that is none, data that end early) is an error here: such files go to another decoder.
+ * In: the coded data behind the header. Out: coefficients, a row of MCUs at a time, given to a picture. What libjpeg would
+ * warn of (a code that is none, data that end early) is an error here: such files go to another decoder.
  */
 #ifndef FASTLOAD_ENTROPY_H
 #define FASTLOAD_ENTROPY_H
 
-#include "scratch.h"
+#include "picture.h"
 
-#include <stdio.h>
+#define AC_BITS 11
+#define DC_BITS 9
 
-#include <jpeglib.h>
+/* What the next AC_BITS (or DC_BITS) bits begin with: one code, or two. See entropy.c. */
+struct code {
+    uint8_t length; /* of both codes and their values, in bits */
+    uint8_t shift, down; /* the bits of the first value: to the left, then to the right */
+    uint8_t run;    /* where the first value goes, from the place in the block on */
+    int16_t base;   /* what is added to the bits of the first value */
+    int8_t second;  /* the second value; zero where there is none */
+    uint8_t total;  /* what is added to the place in the block; the second value goes before that */
+};
 
-#define LOOK_BITS 10
+/* The same, of as many codes as begin there, for blocks that are passed over. */
+struct skip {
+    uint8_t length, total;
+};
 
-/* One Huffman table. For the next LOOK_BITS bits, a word: the one or two codes that they are. See entropy.c. */
+/* One Huffman table. */
 struct codes {
-    uint8_t counts[17], symbols[256]; /* what it was made from */
+    uint8_t table[16 + 256]; /* what it was made from: counts and symbols; zeros behind */
     int is_dc, made;
-    uint64_t look[1 << LOOK_BITS];
+    struct code look[1 << AC_BITS];
+    struct skip skip[1 << AC_BITS];
     uint32_t limit[18]; /* behind the last code of each length, left-aligned to 16 bits; of length 17: all */
     int32_t offset[17]; /* of the symbol of a code of each length */
 };
@@ -33,20 +45,21 @@ struct reader {
 struct entropy {
     struct reader reader;
     const uint8_t *end; /* of the restart interval */
-    int32_t previous[MAX_COMPS_IN_SCAN]; /* DC values */
-    const struct codes *dc[MAX_COMPS_IN_SCAN], *ac[MAX_COMPS_IN_SCAN];
+    int32_t previous[3]; /* DC values */
+    const struct codes *dc[3], *ac[3];
     const uint8_t *data;       /* coded data without stuffing */
     const uint32_t *restarts;  /* where each restart interval ends */
     uint32_t num_restarts, restart;
-    unsigned left;             /* MCUs until the next restart; unused where there are none */
-    JDIMENSION column;         /* of the next MCU */
-    JDIMENSION first_column, last_column; /* of the MCUs whose coefficients are used; the caller sets them */
+    unsigned interval, left; /* MCUs from restart to restart, 0: there are none; until the next */
 };
 
-/* Takes over decoding from a started decompressor, whose next bytes are the scan's first. `entropy` must live until
- * decoding ends; cinfo->client_data points to it. `level`: one that fastload_level() gave. Returns enum
+/* Prepares for the data behind the header, which is_sequential. `bytes`: of all of the file. Returns enum
  * fastload_status: FASTLOAD_DAMAGED also for data that are not one complete scan with an end-of-image marker behind. */
-int take_over_entropy(j_decompress_ptr cinfo, struct entropy *entropy, struct fastload_scratch *scratch,
-                      int level);
+int entropy_begin(struct entropy *e, struct fastload_scratch *scratch, const struct jpeg_header *header,
+                  const uint8_t *bytes, size_t length);
+
+/* Decodes the next row of MCUs; if it is wanted, the picture gets the groups of its columns. Returns enum
+ * fastload_status. */
+int entropy_row(struct entropy *e, const struct picture *p, int mcu_row, int wanted);
 
 #endif

@@ -4,7 +4,15 @@
 #include <string.h>
 
 enum marker { SOF0 = 0xC0, SOF2 = 0xC2, SOF15 = 0xCF, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOI = 0xD8, SOS = 0xDA,
-              DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP15 = 0xEF, COM = 0xFE };
+              DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
+
+/* libjpeg's. */
+#define MAX_SIDE 65500
+
+/* What was seen that says which colours three components are. */
+struct colors {
+    int jfif, adobe, transform;
+};
 
 static int is_frame(int marker)
 {
@@ -39,7 +47,106 @@ static int read_frame(const uint8_t *body, size_t size, int marker, struct jpeg_
         return FASTLOAD_SAMPLING;
     if ((int64_t)header->width * header->height > FASTLOAD_MAX_PIXELS)
         return FASTLOAD_TOO_LARGE;
+    for (int c = 0; c < header->components; c++) {
+        struct jpeg_component *component = &header->component[c];
+        const uint8_t *from = body + 6 + 3 * c;
+        component->id = from[0];
+        component->h = header->components == 1 ? 1 : from[1] >> 4;
+        component->v = header->components == 1 ? 1 : from[1] & 15;
+        component->quant = from[2];
+    }
     return FASTLOAD_DONE;
+}
+
+/* These four return 0 where the segment is not as it must be. */
+static int read_quant(const uint8_t *body, size_t size, struct jpeg_header *header)
+{
+    while (size) {
+        const int wide = body[0] >> 4, place = body[0] & 15;
+        const size_t bytes = wide ? 129 : 65;
+        if (wide > 1 || place >= JPEG_TABLES || size < bytes)
+            return 0;
+        header->quant[place] = body + 1;
+        header->is_wide[place] = (uint8_t)wide;
+        body += bytes;
+        size -= bytes;
+    }
+    return 1;
+}
+
+static int read_huffman(const uint8_t *body, size_t size, struct jpeg_header *header)
+{
+    while (size) {
+        if (size < 17 || body[0] >> 4 > 1 || (body[0] & 15) >= JPEG_TABLES)
+            return 0;
+        size_t num = 0;
+        for (int length = 1; length <= 16; length++)
+            num += body[length];
+        if (num > 256 || size < 17 + num)
+            return 0;
+        header->huffman[body[0] >> 4][body[0] & 15] = body + 1;
+        body += 17 + num;
+        size -= 17 + num;
+    }
+    return 1;
+}
+
+/* As libjpeg checks them: codes fit into their lengths, none is all ones, and sizes of DC values are below 16. */
+static int is_valid_huffman(const uint8_t *table, int is_dc)
+{
+    uint32_t code = 0, num = 0;
+    for (int length = 1; length <= 16; length++, code <<= 1) {
+        code += table[length - 1];
+        num += table[length - 1];
+        if (table[length - 1] && code >= 1u << length)
+            return 0;
+    }
+    for (uint32_t i = 0; is_dc && i < num; i++)
+        if (table[16 + i] > 15)
+            return 0;
+    return 1;
+}
+
+static int read_scan(const uint8_t *body, size_t size, struct jpeg_header *header)
+{
+    const int num = header->components;
+    if (size != 4 + 2 * (size_t)num || body[0] != num || body[1 + 2 * num] != 0 || body[2 + 2 * num] != 63 ||
+        body[3 + 2 * num] != 0)
+        return 0;
+    for (int c = 0; c < num; c++) {
+        struct jpeg_component *component = &header->component[c];
+        for (int other = 0; other < c; other++)
+            if (header->component[other].id == component->id)
+                return 0;
+        const int dc = body[2 + 2 * c] >> 4, ac = body[2 + 2 * c] & 15;
+        if (body[1 + 2 * c] != component->id || dc >= JPEG_TABLES || ac >= JPEG_TABLES ||
+            component->quant >= JPEG_TABLES || !header->quant[component->quant] || !header->huffman[0][dc] ||
+            !header->huffman[1][ac] || !is_valid_huffman(header->huffman[0][dc], 1) ||
+            !is_valid_huffman(header->huffman[1][ac], 0))
+            return 0;
+        component->dc = (uint8_t)dc;
+        component->ac = (uint8_t)ac;
+    }
+    return 1;
+}
+
+static void read_application(int marker, const uint8_t *body, size_t size, struct colors *colors)
+{
+    if (marker == APP0 && size >= 14 && !memcmp(body, "JFIF", 5))
+        colors->jfif = 1;
+    if (marker == APP14 && size >= 12 && !memcmp(body, "Adobe", 5)) {
+        colors->adobe = 1;
+        colors->transform = body[11];
+    }
+}
+
+/* libjpeg's rules. */
+static int is_rgb(const struct jpeg_header *header, const struct colors *colors)
+{
+    const struct jpeg_component *c = header->component;
+    if (header->components != 3 || colors->jfif)
+        return 0;
+    return colors->adobe ? colors->transform == 0 : c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B';
 }
 
 int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *header)
@@ -48,7 +155,9 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
     header->status = FASTLOAD_NOT_JPEG;
     if (length < 4 || bytes[0] != 0xFF || bytes[1] != SOI)
         return header->status;
+    struct colors colors = {0, 0, 0};
     int found = -1; /* the frame header's status */
+    int valid = 1;  /* the segments that libjpeg would read */
     size_t at = 2;
     while (length - at >= 4) {
         const int marker = bytes[at + 1];
@@ -57,19 +166,32 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
             return header->status;
         if (size > length - at - 2)
             break;
+        const uint8_t *const body = bytes + at + 4;
         if (is_frame(marker)) {
             if (found >= 0)
                 return header->status;
-            found = read_frame(bytes + at + 4, size - 2, marker, header);
+            found = read_frame(body, size - 2, marker, header);
             if (found == FASTLOAD_NOT_JPEG)
                 return header->status;
         } else if (marker == SOS) {
             if (found >= 0)
                 header->status = found;
             header->scan = at + 2 + size;
+            header->is_sequential = found == FASTLOAD_DONE && valid && !header->progressive &&
+                                    header->width <= MAX_SIDE && header->height <= MAX_SIDE &&
+                                    read_scan(body, size - 2, header);
+            header->is_rgb = is_rgb(header, &colors);
             return header->status;
-        } else if (marker != DHT && marker != DQT && marker != DRI && marker != DAC && marker != COM &&
-                   (marker < APP0 || marker > APP15)) {
+        } else if (marker == DQT) {
+            valid = valid && read_quant(body, size - 2, header);
+        } else if (marker == DHT) {
+            valid = valid && read_huffman(body, size - 2, header);
+        } else if (marker == DRI) {
+            valid = valid && size == 4;
+            header->restart_interval = size == 4 ? body[0] << 8 | body[1] : 0;
+        } else if (marker >= APP0 && marker <= APP15) {
+            read_application(marker, body, size - 2, &colors);
+        } else if (marker != DAC && marker != COM) {
             return header->status;
         }
         at += 2 + size;

@@ -4,6 +4,17 @@
 
 #include "fastload.h"
 
+enum { JPEG_RST0 = 0xD0, JPEG_EOI = 0xD9 };
+
+#define JPEG_TABLES 4 /* of each kind that a file may define */
+
+struct jpeg_component {
+    uint8_t id;
+    uint8_t h, v;         /* sampling factors; 1 for the only component of a grey file */
+    uint8_t quant;        /* quantisation table */
+    uint8_t dc, ac;       /* Huffman tables */
+};
+
 struct jpeg_header {
     int32_t width, height;
     int32_t components;
@@ -11,13 +22,20 @@ struct jpeg_header {
     int32_t status; /* enum fastload_status: FASTLOAD_DONE if the rest of the library can decode such a file */
     int32_t incomplete; /* the bytes end before the first scan does */
     size_t scan;        /* where the first scan's coded data begin; 0: it was not reached */
+    /* Whether all components are in one sequential scan that follows, and its tables are all there and valid: then
+     * libjpeg's reading of this header does not fail, and decoding can do without libjpeg. */
+    int32_t is_sequential;
+    int32_t is_rgb; /* three components are red, green and blue, not luma and chroma */
+    int32_t restart_interval; /* in MCUs; 0: none */
+    struct jpeg_component component[3];
+    /* In the file's bytes: 64 levels in zigzag order, of two bytes where is_wide; and 16 counts and the symbols. NULL:
+     * not defined. */
+    const uint8_t *quant[JPEG_TABLES], *huffman[2][JPEG_TABLES];
+    uint8_t is_wide[JPEG_TABLES];
 };
 
 /* Reads the markers up to the first scan, strictly: what is not as every encoder writes it is left to another decoder.
- * `header` is filled as far as it was read, with zeros else. Returns header->status. */
+ * `header` is filled as far as it was read, with zeros else, and points into `bytes`. Returns header->status. */
 int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *header);
-
-/* In jpeg.c: whether the libjpeg that was loaded is of the version that this was compiled for. */
-int jpeg_works(void);
 
 #endif

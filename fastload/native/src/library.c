@@ -1,6 +1,6 @@
 /* What this build of the library is. */
 #include "fastload.h"
-#include "jpeg_header.h"
+#include "libjpeg.h"
 
 FASTLOAD_EXPORT int fastload_abi(void)
 {
@@ -10,11 +10,7 @@ FASTLOAD_EXPORT int fastload_abi(void)
 /* Which parts there are: a sum of FASTLOAD_HAS_... */
 FASTLOAD_EXPORT int fastload_features(void)
 {
-#ifdef FASTLOAD_WITH_JPEG
-    return jpeg_works() ? FASTLOAD_HAS_JPEG : 0;
-#else
-    return 0;
-#endif
+    return libjpeg_works() ? FASTLOAD_HAS_LIBJPEG : 0;
 }
 
 /* The level (enum fastload_level) that kernels use on this processor where they are not asked for a lower one. */

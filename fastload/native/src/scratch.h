@@ -16,6 +16,7 @@ struct fastload_scratch {
     struct block rows;     /* resample.c: rows of the final width */
     struct block result;   /* resample.c: a row of the result, and source rows where they had to be copied */
     struct block pixels;   /* jpeg.c: decoded rows */
+    struct block planes;   /* picture.c: samples of each component, and coefficients */
     struct block entropy;  /* entropy.c: coded data without its stuffing */
     struct block restarts; /* entropy.c: where restart intervals begin */
     struct block codes;    /* entropy.c: Huffman tables, kept for files that use the same */
