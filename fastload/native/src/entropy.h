@@ -8,7 +8,7 @@
 
 #include "picture.h"
 
-#define AC_BITS 11
+#define AC_BITS 10
 #define DC_BITS 9
 
 /* What the next AC_BITS (or DC_BITS) bits begin with: one code, or two. See entropy.c. */
