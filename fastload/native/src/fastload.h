@@ -45,7 +45,7 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
 #define FASTLOAD_X86 1
 #define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2")))
 #define FASTLOAD_TARGET_AVX512 \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,bmi,bmi2")))
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,fma,bmi,bmi2,popcnt")))
 #endif
 
 /* The highest level that this processor has, not above `wanted`. */
@@ -58,7 +58,8 @@ static inline int fastload_level(int wanted)
         return FASTLOAD_PLAIN;
     if (wanted >= FASTLOAD_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("popcnt"))
         return FASTLOAD_AVX512;
     return FASTLOAD_AVX2;
 #else

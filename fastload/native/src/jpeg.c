@@ -4,18 +4,20 @@
  *
  *   bytes ─entropy─> coefficients ─picture─> rows of pixels ─resizer─> rows of the result
  */
+#include "coefficients.h"
 #include "entropy.h"
 #include "libjpeg.h"
 
 #include <string.h>
 
-static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+/* record: NULL for a file. */
+static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length, const struct record *record,
                   const struct jpeg_header *header, const int part[4], struct resizer *resizer)
 {
     struct picture picture;
     struct entropy entropy;
     int status = picture_begin(&picture, scratch, header, part, resizer->level);
-    if (status == FASTLOAD_DONE)
+    if (status == FASTLOAD_DONE && !record)
         status = entropy_begin(&entropy, scratch, header, bytes, length);
     if (status != FASTLOAD_DONE)
         return status;
@@ -25,9 +27,9 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t
         return FASTLOAD_NO_MEMORY;
     const int bottom = part[0] + part[2];
     int held = 0;
-    for (int mcu_row = 0, y = part[0]; mcu_row <= picture.last_row; mcu_row++) {
+    for (int mcu_row = record ? picture.first_row : 0, y = part[0]; mcu_row <= picture.last_row; mcu_row++) {
         const int wanted = mcu_row >= picture.first_row;
-        status = entropy_row(&entropy, &picture, mcu_row, wanted);
+        status = record ? record_row(record, &picture, mcu_row) : entropy_row(&entropy, &picture, mcu_row, wanted);
         if (status != FASTLOAD_DONE)
             return status;
         const int ready = wanted ? finish_mcu_row(&picture, mcu_row) : 0;
@@ -42,14 +44,17 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t
     return FASTLOAD_DONE;
 }
 
-/* From a JPEG file to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the result holds
+/* From a JPEG file, or its record, to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the result holds
  * anything. Files in colour are not made grey: a target of one channel is for grey files. */
 FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
                                       const struct fastload_request *request)
 {
     struct jpeg_header header;
-    if (read_jpeg_header(bytes, length, &header) != FASTLOAD_DONE)
-        return header.status;
+    struct record record;
+    const int packed = is_record(bytes, length);
+    const int read = packed ? read_record(bytes, length, &record, &header) : read_jpeg_header(bytes, length, &header);
+    if (read != FASTLOAD_DONE)
+        return read;
     if (check_request(request, header.height, header.width) != FASTLOAD_DONE)
         return FASTLOAD_BAD_ARGUMENT;
     if (request->target.channels == 1 && header.components != 1)
@@ -60,7 +65,24 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
         return status;
     const int part[4] = {request->box[0] + resizer.rows.first, request->box[1] + resizer.columns.first,
                          resizer.rows.in, resizer.columns.in};
-    return (header.is_sequential ? decode : libjpeg_decode)(scratch, bytes, length, &header, part, &resizer);
+    if (!header.is_sequential)
+        return libjpeg_decode(scratch, bytes, length, &header, part, &resizer);
+    return decode(scratch, bytes, length, packed ? &record : NULL, &header, part, &resizer);
+}
+
+/* The size and kind of a JPEG file, or of its record. out: width, height, components, progressive (0 or 1). Returns enum
+ * fastload_status; sizes are also given where a file was understood but is left to another decoder. */
+FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int32_t out[4])
+{
+    struct jpeg_header header;
+    struct record record;
+    const int status = is_record(bytes, length) ? read_record(bytes, length, &record, &header)
+                                                : read_jpeg_header(bytes, length, &header);
+    out[0] = header.width;
+    out[1] = header.height;
+    out[2] = header.components;
+    out[3] = header.progressive;
+    return status;
 }
 
 /* What is known of a file that is being read. All zeros before its first byte. */

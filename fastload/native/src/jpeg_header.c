@@ -199,16 +199,3 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
     header->incomplete = 1;
     return header->status;
 }
-
-/* The size and kind of a JPEG file. out: width, height, components, progressive (0 or 1). Returns enum
- * fastload_status; sizes are also given where a file was understood but is left to another decoder. */
-FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int32_t out[4])
-{
-    struct jpeg_header header;
-    const int status = read_jpeg_header(bytes, length, &header);
-    out[0] = header.width;
-    out[1] = header.height;
-    out[2] = header.components;
-    out[3] = header.progressive;
-    return status;
-}

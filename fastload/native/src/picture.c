@@ -94,9 +94,23 @@ static uint8_t *sample(const struct plane *plane, int y, int x)
     return plane->rows + (size_t)(y & plane->ring) * plane->stride + x - 8 * plane->first;
 }
 
+static void keep_group(const struct picture *p, int component, int row, int column, int16_t *group)
+{
+    const int blocks = blocks_across(p, component), num = blocks - column < GROUP ? blocks - column : GROUP;
+    int16_t *to = p->plane[component].kept + ((size_t)row * blocks + column) * 64;
+    for (int i = 0; i < num; i++)
+        for (int y = 0; y < 8; y++, to += 8)
+            memcpy(to, group + y * GROUP * 8 + i * 8, 8 * sizeof *to);
+    memset(group, 0, GROUP_SIZE * sizeof *group);
+}
+
 void finish_group(const struct picture *p, int component, int row, int column, int16_t *group, enum extent extent)
 {
     const struct plane *plane = &p->plane[component];
+    if (plane->kept) {
+        keep_group(p, component, row, column, group);
+        return;
+    }
     uint8_t *out = sample(plane, 8 * row, 8 * column);
     switch (p->level) {
 #ifdef FASTLOAD_X86

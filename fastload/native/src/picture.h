@@ -40,6 +40,8 @@ struct plane {
     size_t stride;
     int ring;            /* rows of the ring, less one */
     int16_t quant[64];   /* in rows; factors above 32767 wrap, as libjpeg's vector code has them */
+    int16_t *kept;       /* NULL, or where coefficients go in place of samples: for each row of blocks, and each block of
+                            it, 64 in rows. The caller sets it, after it asked for all of the image. */
 };
 
 struct picture {
@@ -66,6 +68,16 @@ int picture_begin(struct picture *p, struct fastload_scratch *scratch, const str
 static inline int16_t *group_of(const struct picture *p, int component, int v)
 {
     return p->groups + (component * MOST_V + v) * GROUP_STRIDE;
+}
+
+static inline int blocks_across(const struct picture *p, int component)
+{
+    return p->mcus * p->plane[component].h;
+}
+
+static inline int blocks_down(const struct picture *p, int component)
+{
+    return p->mcu_rows * p->plane[component].v;
 }
 
 /* Makes the samples of a group, and zeros it. `row`, `column`: of its first block, in blocks; the column is

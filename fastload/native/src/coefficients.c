@@ -1,0 +1,191 @@
+/* Reading records. See coefficients.h. */
+#include "coefficients.h"
+
+#include <string.h>
+
+/* Bits of a mask that are set for coefficients in the first four rows and columns; those before the tenth are. */
+#define LOW_BITS 0x3FFu
+
+static uint32_t number(const uint8_t *from)
+{
+    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static size_t small_number(const uint8_t *from)
+{
+    return (size_t)(from[0] | from[1] << 8);
+}
+
+int is_record(const uint8_t *bytes, size_t length)
+{
+    return length >= RECORD_FIXED && !memcmp(bytes, RECORD_MAGIC, 4);
+}
+
+size_t count_segments(const struct jpeg_header *header)
+{
+    const struct jpeg_component *component = header->component;
+    const int wide = 8 * component->h, tall = 8 * component->v;
+    const int mcus = (header->width + wide - 1) / wide, mcu_rows = (header->height + tall - 1) / tall;
+    size_t num = 0;
+    for (int c = 0; c < header->components; c++)
+        num += (size_t)SEGMENTS(mcus * component[c].h) * (size_t)(mcu_rows * component[c].v);
+    return num;
+}
+
+int read_record(const uint8_t *bytes, size_t length, struct record *record, struct jpeg_header *header)
+{
+    memset(record, 0, sizeof *record);
+    memset(header, 0, sizeof *header);
+    if (!is_record(bytes, length))
+        return FASTLOAD_NOT_JPEG;
+    const uint64_t header_size = number(bytes + 4), index = number(bytes + 8), size = number(bytes + 12);
+    if (RECORD_FIXED + header_size + index + size + RECORD_PADDING != length)
+        return FASTLOAD_DAMAGED;
+    record->header = bytes + RECORD_FIXED;
+    record->header_size = (size_t)header_size;
+    record->index = record->header + header_size;
+    record->segments = record->index + index;
+    record->size = (uint32_t)size;
+    if (read_jpeg_header(record->header, record->header_size, header) != FASTLOAD_DONE || !header->is_sequential ||
+        header->scan != header_size)
+        return FASTLOAD_DAMAGED;
+    record->num_segments = count_segments(header);
+    return record->num_segments * 4 == index ? FASTLOAD_DONE : FASTLOAD_DAMAGED;
+}
+
+/* Opens a segment of num blocks. Returns 0 for damage. */
+static int open_segment(const struct record *record, size_t place, int num, struct streams *s)
+{
+    const uint32_t begin = number(record->index + 4 * place);
+    const uint32_t end = place + 1 < record->num_segments ? number(record->index + 4 * place + 4) : record->size;
+    const size_t sizes = (size_t)(num + 1) / 2;
+    if (begin > end || end > record->size || end - begin < 6 + sizes + 2 * (size_t)num)
+        return 0;
+    const uint8_t *at = record->segments + begin, *const last = record->segments + end;
+    const size_t masks = small_number(at), levels = small_number(at + 2), escapes = small_number(at + 4);
+    if ((size_t)(last - at) < 6 + sizes + 2 * (size_t)num + masks + levels + escapes)
+        return 0;
+    s->sizes = at + 6;
+    s->masks = s->sizes + sizes;
+    s->dc = s->masks_end = s->masks + masks;
+    s->levels = s->dc + 2 * num;
+    s->escapes = s->levels_end = s->levels + levels;
+    s->wide = s->escapes_end = s->escapes + escapes;
+    s->wide_end = last;
+    s->at = 0;
+    s->num = num;
+    return 1;
+}
+
+/* The mask of the next block. Returns UNPACK_DAMAGED where its bytes are not all there. */
+static uint64_t next_mask(struct streams *s)
+{
+    const int size = s->sizes[s->at / 2] >> (s->at % 2 ? 4 : 0) & 15;
+    if (size > 8 || s->masks_end - s->masks < size)
+        return UNPACK_DAMAGED;
+    uint64_t mask = 0;
+    for (int i = 0; i < size; i++)
+        mask |= (uint64_t)s->masks[i] << 8 * i;
+    s->masks += size;
+    s->at++;
+    return mask & 1 ? UNPACK_DAMAGED : mask;
+}
+
+static const uint8_t PLACE[64] = {
+    0,   1,   32,  64,  33,  2,   3,   34,  65,  96,  128, 97,  66,  35,  4,   5,   36,  67,  98,  129, 160, 192,
+    161, 130, 99,  68,  37,  6,   7,   38,  69,  100, 131, 162, 193, 224, 225, 194, 163, 132, 101, 70,  39,  71,
+    102, 133, 164, 195, 226, 227, 196, 165, 134, 103, 135, 166, 197, 228, 229, 198, 167, 199, 230, 231};
+
+/* One level. Returns 0 for damage. */
+static int next_level(struct streams *s, int nibble, int16_t *level)
+{
+    *level = (int16_t)((nibble ^ 8) - 8);
+    if (*level != LEVEL_ESCAPE)
+        return 1;
+    if (s->escapes == s->escapes_end)
+        return 0;
+    *level = (int8_t)*s->escapes++;
+    if (*level != ESCAPE_WIDE)
+        return 1;
+    if (s->wide_end - s->wide < 2)
+        return 0;
+    *level = (int16_t)(uint16_t)small_number(s->wide);
+    s->wide += 2;
+    return 1;
+}
+
+uint64_t unpack_plain(struct streams *s, int16_t *block)
+{
+    const int16_t dc = (int16_t)(uint16_t)small_number(s->dc + 2 * s->at);
+    const uint64_t mask = next_mask(s);
+    if (mask == UNPACK_DAMAGED)
+        return mask;
+    const int num = __builtin_popcountll(mask);
+    if (s->levels_end - s->levels < (num + 1) / 2)
+        return UNPACK_DAMAGED;
+    int i = 0;
+    for (uint64_t left = mask; left; left &= left - 1, i++) {
+        const int nibble = s->levels[i / 2] >> (i % 2 ? 4 : 0) & 15;
+        int16_t level;
+        if (!next_level(s, nibble, &level))
+            return UNPACK_DAMAGED;
+        if (block)
+            block[PLACE[__builtin_ctzll(left)]] = level;
+    }
+    s->levels += (num + 1) / 2;
+    if (block)
+        block[0] = dc;
+    return mask;
+}
+
+/* The wanted blocks of a row of them. Returns 0 for damage. */
+static int unpack_row(const struct record *record, size_t segment, int blocks, const struct picture *p, int c, int row)
+{
+    const struct plane *plane = &p->plane[c];
+    int16_t *const group = group_of(p, c, row % plane->v);
+    uint64_t masks = 0;
+    for (int first = plane->first / SEGMENT * SEGMENT; first <= plane->last; first += SEGMENT) {
+        struct streams s;
+        const int num = blocks - first < SEGMENT ? blocks - first : SEGMENT;
+        if (!open_segment(record, segment + (size_t)(first / SEGMENT), num, &s))
+            return 0;
+        for (int column = first; column < first + num && column <= plane->last; column++) {
+            if (column < plane->first) {
+                if (unpack_plain(&s, NULL) == UNPACK_DAMAGED)
+                    return 0;
+                continue;
+            }
+            const int at = (column - plane->first) % GROUP;
+#ifdef FASTLOAD_X86
+            const uint64_t mask = (p->level == FASTLOAD_AVX512 ? unpack_avx512 : unpack_plain)(&s, group + 8 * at);
+#else
+            const uint64_t mask = unpack_plain(&s, group + 8 * at);
+#endif
+            if (mask == UNPACK_DAMAGED)
+                return 0;
+            masks |= mask;
+            if (at == GROUP - 1 || column == plane->last) {
+                finish_group(p, c, row, column - at, group, masks & ~(uint64_t)LOW_BITS ? ALL : LOW);
+                masks = 0;
+            }
+        }
+    }
+    return 1;
+}
+
+int record_row(const struct record *record, const struct picture *p, int mcu_row)
+{
+    size_t begin = 0;
+    for (int c = 0; c < p->num; c++) {
+        const struct plane *plane = &p->plane[c];
+        const int blocks = blocks_across(p, c);
+        const size_t segments = SEGMENTS(blocks);
+        for (int v = 0; v < plane->v; v++) {
+            const int row = mcu_row * plane->v + v;
+            if (!unpack_row(record, begin + (size_t)row * segments, blocks, p, c, row))
+                return FASTLOAD_DAMAGED;
+        }
+        begin += segments * (size_t)blocks_down(p, c);
+    }
+    return FASTLOAD_DONE;
+}

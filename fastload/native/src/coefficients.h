@@ -1,0 +1,73 @@
+/* A JPEG file with its coefficients in place of their Huffman codes: a record of a coefficient pack.
+ *
+ * Nothing is lost: the file's header stands in it as it was, and the coefficients are the file's, so that the same pixels
+ * come out, and a JPEG file with the same coefficients can be made of it. What takes an hour of Huffman decoding is read
+ * in minutes, and a part of the image is found without reading what comes before.
+ *
+ *   record    magic "FLC1", 3 numbers: bytes of the file's header, of the index, of the segments
+ *             the file's header, up to the coded data
+ *             index: for each component, row of blocks, and segment of it: where it begins, of the segments' bytes
+ *             segments, and RECORD_PADDING zeros
+ *   segment   SEGMENT blocks side by side, or what is left of a row of them
+ *             3 numbers of 16 bits: bytes of masks, of levels, of escapes
+ *             for each block, 4 bits: bytes of its mask
+ *             masks: which coefficients are not zero, in zigzag order; bit 0, the DC coefficient's, is not set
+ *             DC coefficients, 16 bits each
+ *             levels: 4 bits for each bit of the masks, two's complement; each block begins with a whole byte;
+ *                     LEVEL_ESCAPE: it is an escape
+ *             escapes: 8 bits each; ESCAPE_WIDE: it is wide
+ *             wide levels: 16 bits each
+ *
+ * All numbers are little-endian; those of the record and the index have 32 bits. The streams of a segment lie apart so
+ * that unpacking a block need not wait for the one before. About 1.35 times the bytes of the JPEG file.
+ */
+#ifndef FASTLOAD_COEFFICIENTS_H
+#define FASTLOAD_COEFFICIENTS_H
+
+#include "picture.h"
+
+#define RECORD_MAGIC "FLC1"
+#define RECORD_FIXED 16 /* bytes before the file's header */
+#define SEGMENT 32
+#define SEGMENTS(blocks) (((blocks) + SEGMENT - 1) / SEGMENT)
+#define RECORD_PADDING 64
+#define LEVEL_ESCAPE (-8)
+#define ESCAPE_WIDE (-128)
+
+struct record {
+    const uint8_t *header; /* the JPEG file's */
+    size_t header_size;
+    const uint8_t *index, *segments;
+    size_t num_segments;
+    uint32_t size; /* of all segments */
+};
+
+/* Of all components of an image. */
+size_t count_segments(const struct jpeg_header *header);
+
+int is_record(const uint8_t *bytes, size_t length);
+
+/* Finds the parts of a record, and reads the header in it. Returns enum fastload_status: FASTLOAD_DAMAGED for a record
+ * that cannot be one. Segments are looked at when they are read. */
+int read_record(const uint8_t *bytes, size_t length, struct record *record, struct jpeg_header *header);
+
+/* Gives a picture the groups of a row of MCUs. Returns enum fastload_status. */
+int record_row(const struct record *record, const struct picture *p, int mcu_row);
+
+/* The streams of one segment, each from where the next block reads. */
+struct streams {
+    const uint8_t *masks, *masks_end;
+    const uint8_t *dc;
+    const uint8_t *levels, *levels_end;
+    const uint8_t *escapes, *escapes_end;
+    const uint8_t *wide, *wide_end;
+    const uint8_t *sizes; /* of the masks: of the segment's first block */
+    int at, num;          /* the next block, of so many */
+};
+
+/* Kernels: the next block into a group, at one of its four places. Returns its mask; all ones for damage. */
+uint64_t unpack_plain(struct streams *s, int16_t *block);
+uint64_t unpack_avx512(struct streams *s, int16_t *block);
+#define UNPACK_DAMAGED UINT64_MAX
+
+#endif

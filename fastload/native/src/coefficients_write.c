@@ -1,0 +1,312 @@
+/* JPEG files to records, and back. See coefficients.h. */
+#include "coefficients.h"
+#include "entropy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The place of each coefficient of the zigzag order, row by row. */
+static const uint8_t NATURAL[64] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+
+/* Where the caller wants bytes. Those that find no room are counted all the same. */
+struct output {
+    uint8_t *bytes;
+    size_t capacity, size;
+};
+
+static void put(struct output *out, const void *bytes, size_t num)
+{
+    if (out->size + num <= out->capacity)
+        memcpy(out->bytes + out->size, bytes, num);
+    out->size += num;
+}
+
+static void set_number(uint8_t *to, size_t number)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(number >> 8 * i);
+}
+
+static void put_small(struct output *out, int number)
+{
+    put(out, (uint8_t[]){(uint8_t)number, (uint8_t)(number >> 8)}, 2);
+}
+
+/* The streams of a segment that is written, as large as they can become. */
+struct parts {
+    uint8_t sizes[SEGMENT / 2], masks[SEGMENT * 8], dc[SEGMENT * 2], levels[SEGMENT * 32], escapes[SEGMENT * 63];
+    uint8_t wide[SEGMENT * 63 * 2];
+    size_t num_masks, num_levels, num_escapes, num_wide;
+};
+
+static int nibble_of(struct parts *parts, int level)
+{
+    if (level > LEVEL_ESCAPE && level < -LEVEL_ESCAPE)
+        return level & 15;
+    const int is_wide = level <= ESCAPE_WIDE || level >= -ESCAPE_WIDE;
+    parts->escapes[parts->num_escapes++] = (uint8_t)(is_wide ? ESCAPE_WIDE : level);
+    if (is_wide) {
+        parts->wide[parts->num_wide++] = (uint8_t)level;
+        parts->wide[parts->num_wide++] = (uint8_t)(level >> 8);
+    }
+    return LEVEL_ESCAPE & 15;
+}
+
+static void add_block(struct parts *parts, int at, const int16_t *block)
+{
+    uint64_t mask = 0;
+    int num = 0, size = 0;
+    for (int k = 1; k < 64; k++) {
+        const int level = block[NATURAL[k]];
+        if (!level)
+            continue;
+        mask |= (uint64_t)1 << k;
+        uint8_t *const to = &parts->levels[parts->num_levels + (size_t)(num / 2)];
+        *to = (uint8_t)(num % 2 ? *to | nibble_of(parts, level) << 4 : nibble_of(parts, level));
+        num++;
+        size = k / 8 + 1;
+    }
+    parts->num_levels += (size_t)(num + 1) / 2;
+    for (int i = 0; i < size; i++)
+        parts->masks[parts->num_masks++] = (uint8_t)(mask >> 8 * i);
+    parts->sizes[at / 2] = (uint8_t)(parts->sizes[at / 2] | size << (at % 2 ? 4 : 0));
+    parts->dc[2 * at] = (uint8_t)block[0];
+    parts->dc[2 * at + 1] = (uint8_t)((uint16_t)block[0] >> 8);
+}
+
+static void put_segment(struct output *out, const int16_t *blocks, int num)
+{
+    struct parts parts;
+    memset(parts.sizes, 0, sizeof parts.sizes);
+    parts.num_masks = parts.num_levels = parts.num_escapes = parts.num_wide = 0;
+    for (int i = 0; i < num; i++)
+        add_block(&parts, i, blocks + (size_t)64 * i);
+    put_small(out, (int)parts.num_masks);
+    put_small(out, (int)parts.num_levels);
+    put_small(out, (int)parts.num_escapes);
+    put(out, parts.sizes, (size_t)(num + 1) / 2);
+    put(out, parts.masks, parts.num_masks);
+    put(out, parts.dc, (size_t)2 * num);
+    put(out, parts.levels, parts.num_levels);
+    put(out, parts.escapes, parts.num_escapes);
+    put(out, parts.wide, parts.num_wide);
+}
+
+static void put_record(struct output *out, const struct picture *p, const uint8_t *bytes,
+                       const struct jpeg_header *header)
+{
+    const size_t num = count_segments(header);
+    uint8_t fixed[RECORD_FIXED] = RECORD_MAGIC;
+    set_number(fixed + 4, header->scan);
+    set_number(fixed + 8, 4 * num);
+    put(out, fixed, sizeof fixed);
+    put(out, bytes, header->scan);
+    const size_t index = out->size, segments = index + 4 * num;
+    size_t place = index;
+    out->size = segments;
+    for (int c = 0; c < p->num; c++) {
+        const int across = blocks_across(p, c);
+        for (int row = 0; row < blocks_down(p, c); row++)
+            for (int first = 0; first < across; first += SEGMENT, place += 4) {
+                if (segments <= out->capacity)
+                    set_number(out->bytes + place, out->size - segments);
+                put_segment(out, p->plane[c].kept + ((size_t)row * across + first) * 64,
+                            across - first < SEGMENT ? across - first : SEGMENT);
+            }
+    }
+    if (index <= out->capacity)
+        set_number(out->bytes + 12, out->size - segments);
+    static const uint8_t PADDING[RECORD_PADDING];
+    put(out, PADDING, sizeof PADDING);
+}
+
+/* All coefficients of an image, to be freed; NULL: no memory. */
+static int16_t *keep_all(struct picture *p)
+{
+    size_t blocks = 0;
+    for (int c = 0; c < p->num; c++)
+        blocks += (size_t)blocks_across(p, c) * (size_t)blocks_down(p, c);
+    int16_t *kept = malloc(blocks * 64 * sizeof *kept);
+    int16_t *next = kept;
+    for (int c = 0; kept && c < p->num; c++) {
+        p->plane[c].kept = next;
+        next += (size_t)blocks_across(p, c) * (size_t)blocks_down(p, c) * 64;
+    }
+    return kept;
+}
+
+/* From a JPEG file to a record. `size` becomes its bytes; where these are more than `capacity`, `out` holds anything.
+ * Returns enum fastload_status: for what is no sequential file of a single scan, that of fastload_jpeg_row, or
+ * FASTLOAD_CODING. */
+FASTLOAD_EXPORT int fastload_record_of_jpeg(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+                                            uint8_t *out, size_t capacity, size_t *size)
+{
+    struct jpeg_header header;
+    if (read_jpeg_header(bytes, length, &header) != FASTLOAD_DONE)
+        return header.status;
+    if (!header.is_sequential)
+        return FASTLOAD_CODING;
+    struct picture p;
+    struct entropy entropy;
+    const int whole[4] = {0, 0, header.height, header.width};
+    int status = picture_begin(&p, scratch, &header, whole, fastload_level(FASTLOAD_BEST));
+    if (status == FASTLOAD_DONE)
+        status = entropy_begin(&entropy, scratch, &header, bytes, length);
+    if (status != FASTLOAD_DONE)
+        return status;
+    int16_t *kept = keep_all(&p);
+    if (!kept)
+        return FASTLOAD_NO_MEMORY;
+    for (int row = 0; row < p.mcu_rows && status == FASTLOAD_DONE; row++)
+        status = entropy_row(&entropy, &p, row, 1);
+    struct output output = {out, capacity, 0};
+    if (status == FASTLOAD_DONE) {
+        put_record(&output, &p, bytes, &header);
+        if (output.size > UINT32_MAX)
+            status = FASTLOAD_TOO_LARGE;
+    }
+    *size = output.size;
+    free(kept);
+    return status;
+}
+
+/* Huffman codes as they are written, by symbol. Length 0: there is none. */
+struct encoder {
+    uint16_t code[256];
+    uint8_t length[256];
+};
+
+static void make_encoder(struct encoder *e, const uint8_t *table)
+{
+    memset(e, 0, sizeof *e);
+    uint32_t code = 0;
+    for (int length = 1, next = 0; length <= 16; length++, code <<= 1)
+        for (int i = 0; i < table[length - 1]; i++, code++, next++) {
+            const uint8_t symbol = table[16 + next];
+            if (e->length[symbol])
+                continue;
+            e->code[symbol] = (uint16_t)code;
+            e->length[symbol] = (uint8_t)length;
+        }
+}
+
+struct writer {
+    struct output *out;
+    uint64_t bits; /* the last num of it wait */
+    int num;
+    int is_missing; /* a symbol has no code */
+};
+
+static void write_bits(struct writer *w, uint32_t bits, int num)
+{
+    w->bits = w->bits << num | bits;
+    w->num += num;
+    for (; w->num >= 8; w->num -= 8) {
+        const uint8_t byte = (uint8_t)(w->bits >> (w->num - 8));
+        put(w->out, (uint8_t[]){byte, 0}, byte == 0xFF ? 2 : 1);
+    }
+}
+
+static void write_value(struct writer *w, const struct encoder *e, int run, int value)
+{
+    const uint32_t magnitude = (uint32_t)abs(value);
+    const int size = magnitude ? 32 - __builtin_clz(magnitude) : 0, symbol = run << 4 | size;
+    if (size > 15 || !e->length[symbol]) {
+        w->is_missing = 1;
+        return;
+    }
+    write_bits(w, e->code[symbol], e->length[symbol]);
+    if (size)
+        write_bits(w, (uint32_t)(value < 0 ? value - 1 : value) & ((1u << size) - 1), size);
+}
+
+static void write_block(struct writer *w, const struct encoder *dc, const struct encoder *ac, const int16_t *block,
+                        int *previous)
+{
+    write_value(w, dc, 0, block[0] - *previous);
+    *previous = block[0];
+    int run = 0;
+    for (int k = 1; k < 64; k++) {
+        const int level = block[NATURAL[k]];
+        if (!level) {
+            run++;
+            continue;
+        }
+        for (; run > 15; run -= 16)
+            write_value(w, ac, 15, 0);
+        write_value(w, ac, run, level);
+        run = 0;
+    }
+    if (run)
+        write_value(w, ac, 0, 0);
+}
+
+static void fill_byte(struct writer *w)
+{
+    if (w->num)
+        write_bits(w, (1u << (8 - w->num)) - 1, 8 - w->num);
+}
+
+static int write_scan(struct output *out, const struct picture *p, const struct jpeg_header *header)
+{
+    struct encoder encoders[3][2];
+    for (int c = 0; c < p->num; c++) {
+        make_encoder(&encoders[c][0], header->huffman[0][header->component[c].dc]);
+        make_encoder(&encoders[c][1], header->huffman[1][header->component[c].ac]);
+    }
+    struct writer w = {out, 0, 0, 0};
+    int previous[3] = {0}, restart = 0, left = header->restart_interval;
+    for (int mcu = 0; mcu < p->mcus * p->mcu_rows; mcu++) {
+        if (header->restart_interval && left-- == 0) {
+            fill_byte(&w);
+            put(out, (uint8_t[]){0xFF, (uint8_t)(JPEG_RST0 + restart)}, 2);
+            restart = (restart + 1) % 8;
+            left = header->restart_interval - 1;
+            memset(previous, 0, sizeof previous);
+        }
+        for (int c = 0; c < p->num; c++) {
+            const struct plane *plane = &p->plane[c];
+            for (int i = 0; i < plane->v * plane->h; i++) {
+                const int row = mcu / p->mcus * plane->v + i / plane->h, column = mcu % p->mcus * plane->h + i % plane->h;
+                write_block(&w, &encoders[c][0], &encoders[c][1],
+                            plane->kept + ((size_t)row * blocks_across(p, c) + column) * 64, &previous[c]);
+            }
+        }
+    }
+    fill_byte(&w);
+    put(out, (uint8_t[]){0xFF, JPEG_EOI}, 2);
+    return !w.is_missing;
+}
+
+/* From a record to a JPEG file with the same header and coefficients. As fastload_record_of_jpeg; FASTLOAD_DAMAGED for
+ * what is no record, or a damaged one. */
+FASTLOAD_EXPORT int fastload_jpeg_of_record(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+                                            uint8_t *out, size_t capacity, size_t *size)
+{
+    struct record record;
+    struct jpeg_header header;
+    if (read_record(bytes, length, &record, &header) != FASTLOAD_DONE)
+        return FASTLOAD_DAMAGED;
+    struct picture p;
+    const int whole[4] = {0, 0, header.height, header.width};
+    int status = picture_begin(&p, scratch, &header, whole, fastload_level(FASTLOAD_BEST));
+    if (status != FASTLOAD_DONE)
+        return status;
+    int16_t *kept = keep_all(&p);
+    if (!kept)
+        return FASTLOAD_NO_MEMORY;
+    for (int row = 0; row < p.mcu_rows && status == FASTLOAD_DONE; row++)
+        status = record_row(&record, &p, row);
+    struct output output = {out, capacity, 0};
+    if (status == FASTLOAD_DONE) {
+        put(&output, record.header, record.header_size);
+        if (!write_scan(&output, &p, &header))
+            status = FASTLOAD_DAMAGED;
+    }
+    *size = output.size;
+    free(kept);
+    return status;
+}
