@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* Bits of a mask that are set for coefficients in the first four rows and columns; those before the tenth are. */
-#define LOW_BITS 0x3FFu
-
 static uint32_t number(const uint8_t *from)
 {
     return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
@@ -91,7 +88,7 @@ static uint64_t next_mask(struct streams *s)
     return mask & 1 ? UNPACK_DAMAGED : mask;
 }
 
-static const uint8_t PLACE[64] = {
+const uint8_t GROUP_PLACES[64] = {
     0,   1,   32,  64,  33,  2,   3,   34,  65,  96,  128, 97,  66,  35,  4,   5,   36,  67,  98,  129, 160, 192,
     161, 130, 99,  68,  37,  6,   7,   38,  69,  100, 131, 162, 193, 224, 225, 194, 163, 132, 101, 70,  39,  71,
     102, 133, 164, 195, 226, 227, 196, 165, 134, 103, 135, 166, 197, 228, 229, 198, 167, 199, 230, 231};
@@ -114,7 +111,7 @@ static int next_level(struct streams *s, int nibble, int16_t *level)
     return 1;
 }
 
-uint64_t unpack_plain(struct streams *s, int16_t *block)
+uint64_t unpack_block(struct streams *s, int16_t *block)
 {
     const int16_t dc = (int16_t)(uint16_t)small_number(s->dc + 2 * s->at);
     const uint64_t mask = next_mask(s);
@@ -130,7 +127,7 @@ uint64_t unpack_plain(struct streams *s, int16_t *block)
         if (!next_level(s, nibble, &level))
             return UNPACK_DAMAGED;
         if (block)
-            block[PLACE[__builtin_ctzll(left)]] = level;
+            block[GROUP_PLACES[__builtin_ctzll(left)]] = level;
     }
     s->levels += (num + 1) / 2;
     if (block)
@@ -138,37 +135,53 @@ uint64_t unpack_plain(struct streams *s, int16_t *block)
     return mask;
 }
 
+static int pass_over(struct streams *s, int num, int level)
+{
+#ifdef FASTLOAD_X86
+    if (level == FASTLOAD_AVX512)
+        return pass_over_avx512(s, num);
+#endif
+    (void)level;
+    while (num--)
+        if (unpack_block(s, NULL) == UNPACK_DAMAGED)
+            return 0;
+    return 1;
+}
+
+static int unpack_group(struct streams *s, int num, const struct picture *p, int c, int row, int column)
+{
+    const struct plane *plane = &p->plane[c];
+#ifdef FASTLOAD_X86
+    if (p->level == FASTLOAD_AVX512 && !plane->kept)
+        return unpack_group_avx512(s, num, plane->quant, sample(plane, 8 * row, 8 * column), plane->stride);
+#endif
+    int16_t *const group = group_of(p, c, row % plane->v);
+    uint64_t masks = 0;
+    for (int i = 0; i < num; i++) {
+        const uint64_t mask = unpack_block(s, group + 8 * i);
+        if (mask == UNPACK_DAMAGED)
+            return 0;
+        masks |= mask;
+    }
+    finish_group(p, c, row, column, group, masks < 1u << NUM_LOW ? LOW : ALL);
+    return 1;
+}
+
 /* The wanted blocks of a row of them. Returns 0 for damage. */
 static int unpack_row(const struct record *record, size_t segment, int blocks, const struct picture *p, int c, int row)
 {
     const struct plane *plane = &p->plane[c];
-    int16_t *const group = group_of(p, c, row % plane->v);
-    uint64_t masks = 0;
     for (int first = plane->first / SEGMENT * SEGMENT; first <= plane->last; first += SEGMENT) {
         struct streams s;
-        const int num = blocks - first < SEGMENT ? blocks - first : SEGMENT;
-        if (!open_segment(record, segment + (size_t)(first / SEGMENT), num, &s))
+        const int end = blocks < first + SEGMENT ? blocks : first + SEGMENT;
+        if (!open_segment(record, segment + (size_t)(first / SEGMENT), end - first, &s))
             return 0;
-        for (int column = first; column < first + num && column <= plane->last; column++) {
-            if (column < plane->first) {
-                if (unpack_plain(&s, NULL) == UNPACK_DAMAGED)
-                    return 0;
-                continue;
-            }
-            const int at = (column - plane->first) % GROUP;
-#ifdef FASTLOAD_X86
-            const uint64_t mask = (p->level == FASTLOAD_AVX512 ? unpack_avx512 : unpack_plain)(&s, group + 8 * at);
-#else
-            const uint64_t mask = unpack_plain(&s, group + 8 * at);
-#endif
-            if (mask == UNPACK_DAMAGED)
+        int column = plane->first > first ? plane->first : first;
+        if (!pass_over(&s, column - first, p->level))
+            return 0;
+        for (; column < end && column <= plane->last; column += GROUP)
+            if (!unpack_group(&s, end - column < GROUP ? end - column : GROUP, p, c, row, column))
                 return 0;
-            masks |= mask;
-            if (at == GROUP - 1 || column == plane->last) {
-                finish_group(p, c, row, column - at, group, masks & ~(uint64_t)LOW_BITS ? ALL : LOW);
-                masks = 0;
-            }
-        }
     }
     return 1;
 }

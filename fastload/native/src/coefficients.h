@@ -65,9 +65,17 @@ struct streams {
     int at, num;          /* the next block, of so many */
 };
 
-/* Kernels: the next block into a group, at one of its four places. Returns its mask; all ones for damage. */
-uint64_t unpack_plain(struct streams *s, int16_t *block);
-uint64_t unpack_avx512(struct streams *s, int16_t *block);
+/* Kernels. The next `num` blocks, up to GROUP, to samples at `out`; or passed over, any number of them. Return 0 for
+ * damage. */
+int unpack_group_avx512(struct streams *s, int num, const int16_t quant[64], uint8_t *out, size_t stride);
+int pass_over_avx512(struct streams *s, int num);
+
+/* The next block into a group, at one of its four places; NULL: it is passed over. Returns its mask; UNPACK_DAMAGED for
+ * damage. */
+uint64_t unpack_block(struct streams *s, int16_t *block);
 #define UNPACK_DAMAGED UINT64_MAX
+
+/* Where coefficients of the zigzag order lie in a group. */
+extern const uint8_t GROUP_PLACES[64];
 
 #endif

@@ -1,8 +1,9 @@
-/* Unpacking a block with AVX-512 and VBMI2. See coefficients.h. */
+/* Unpacking blocks with AVX-512 and VBMI2. See coefficients.h. */
 #include "coefficients.h"
 
 #ifdef FASTLOAD_X86
-#include <immintrin.h>
+#include "idct_avx512.h"
+
 #include <string.h>
 
 /* Which place of the zigzag order each coefficient has, row by row. */
@@ -11,46 +12,126 @@ static const uint8_t ZIGZAG[64] = {
     40, 44, 53, 10, 19, 23, 32, 39, 45, 52, 54, 20, 22, 33, 38, 46, 51, 55, 60, 21, 34, 37, 47, 50, 56, 59, 61, 35, 36,
     48, 49, 57, 58, 62, 63};
 
-FASTLOAD_TARGET_AVX512 uint64_t unpack_avx512(struct streams *s, int16_t *block)
+/* What the next block has in each stream. */
+struct next {
+    uint64_t mask;
+    uint64_t escaped; /* of its levels, those that are escapes */
+    uint64_t wide;    /* and those that are wide */
+    __m512i levels;   /* of 8 bits */
+};
+
+/* Moves on. Returns 0 for damage. Reads of whole vectors end within RECORD_PADDING behind the segments. */
+FASTLOAD_TARGET_AVX512 INLINE int take(struct streams *s, struct next *next)
 {
-    const int at = s->at, size = s->sizes[at / 2] >> (at % 2 ? 4 : 0) & 15;
+    const int at = s->at++, size = s->sizes[at / 2] >> (at % 2 ? 4 : 0) & 15;
     uint64_t mask;
     memcpy(&mask, s->masks, 8);
     mask = _bzhi_u64(mask, 8 * (unsigned)size);
-    const int num = __builtin_popcountll(mask);
-    const uint8_t *const levels = s->levels;
-    if (__builtin_expect(size > 8 || s->masks_end - s->masks < size || s->levels_end - levels < (num + 1) / 2 ||
-                             mask & 1, 0))
-        return UNPACK_DAMAGED;
-    /* Reads of whole vectors end within RECORD_PADDING behind the segments. */
-    const __m512i pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)levels));
-    const __m512i eight = _mm512_set1_epi8(8);
+    const int num = __builtin_popcountll(mask), bytes = (num + 1) / 2;
+    const __m512i pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)s->levels));
     const __m512i nibbles = _mm512_and_si512(_mm512_or_si512(pairs, _mm512_slli_epi16(pairs, 4)), _mm512_set1_epi8(15));
-    __m512i packed = _mm512_sub_epi8(_mm512_xor_si512(nibbles, eight), eight);
-    const uint64_t escaped = _bzhi_u64(_mm512_cmpeq_epi8_mask(nibbles, eight), (unsigned)num);
-    const int num_escapes = __builtin_popcountll(escaped);
-    if (__builtin_expect(s->escapes_end - s->escapes < num_escapes, 0))
-        return UNPACK_DAMAGED;
-    packed = _mm512_mask_expand_epi8(packed, escaped, _mm512_loadu_si512(s->escapes));
-    const uint64_t wide = _mm512_mask_cmpeq_epi8_mask(escaped, packed, _mm512_set1_epi8(ESCAPE_WIDE));
-    if (__builtin_expect(wide != 0, 0))
-        return unpack_plain(s, block);
-    const __m512i natural =
-        _mm512_permutexvar_epi8(_mm512_loadu_si512(ZIGZAG), _mm512_maskz_expand_epi8(mask, packed));
-    const __m512i halves[2] = {_mm512_cvtepi8_epi16(_mm512_castsi512_si256(natural)),
-                               _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(natural, 1))};
-    for (int i = 0; i < 2; i++, block += 4 * GROUP * 8) {
-        _mm_storeu_si128((__m128i *)block, _mm512_castsi512_si128(halves[i]));
-        _mm_storeu_si128((__m128i *)(block + GROUP * 8), _mm512_extracti32x4_epi32(halves[i], 1));
-        _mm_storeu_si128((__m128i *)(block + 2 * GROUP * 8), _mm512_extracti32x4_epi32(halves[i], 2));
-        _mm_storeu_si128((__m128i *)(block + 3 * GROUP * 8), _mm512_extracti32x4_epi32(halves[i], 3));
-    }
-    memcpy(block - GROUP_SIZE, s->dc + 2 * at, 2);
+    const __m512i eight = _mm512_set1_epi8(8), levels = _mm512_sub_epi8(_mm512_xor_si512(nibbles, eight), eight);
+    next->mask = mask;
+    next->escaped = _bzhi_u64(_mm512_cmpeq_epi8_mask(nibbles, eight), (unsigned)num);
+    next->levels = _mm512_mask_expand_epi8(levels, next->escaped, _mm512_loadu_si512(s->escapes));
+    next->wide = _mm512_mask_cmpeq_epi8_mask(next->escaped, next->levels, _mm512_set1_epi8(ESCAPE_WIDE));
+    const int escapes = __builtin_popcountll(next->escaped);
+    if (__builtin_expect(size > 8 || s->masks_end - s->masks < size || s->levels_end - s->levels < bytes || mask & 1 ||
+                             s->escapes_end - s->escapes < escapes, 0))
+        return 0;
     s->masks += size;
-    s->levels += (num + 1) / 2;
-    s->escapes += num_escapes;
-    s->at++;
-    return mask;
+    s->levels += bytes;
+    s->escapes += escapes;
+    return 1;
+}
+
+/* The levels that 8 bits do not hold. Returns 0 for damage. */
+FASTLOAD_TARGET_AVX512 static __attribute__((noinline)) int fill_wide(struct streams *s, const struct next *next,
+                                                                      __m512i halves[2])
+{
+    int16_t block[64];
+    memcpy(block, halves, sizeof block);
+    uint64_t places = _pdep_u64(next->wide, next->mask);
+    if (s->wide_end - s->wide < 2 * __builtin_popcountll(places))
+        return 0;
+    for (; places; places &= places - 1, s->wide += 2) {
+        const int place = GROUP_PLACES[__builtin_ctzll(places)];
+        memcpy(&block[place / (8 * GROUP) * 8 + place % 8], s->wide, 2);
+    }
+    memcpy(halves, block, sizeof block);
+    return 1;
+}
+
+/* The rows of four blocks: the 128-bit lanes of four vectors, transposed. */
+FASTLOAD_TARGET_AVX512 INLINE void gather_rows(__m512i blocks[4][2], int half, __m512i *rows)
+{
+    const __m512i a = _mm512_shuffle_i64x2(blocks[0][half], blocks[1][half], 0x44);
+    const __m512i b = _mm512_shuffle_i64x2(blocks[2][half], blocks[3][half], 0x44);
+    const __m512i c = _mm512_shuffle_i64x2(blocks[0][half], blocks[1][half], 0xEE);
+    const __m512i d = _mm512_shuffle_i64x2(blocks[2][half], blocks[3][half], 0xEE);
+    rows[0] = _mm512_shuffle_i64x2(a, b, 0x88);
+    rows[1] = _mm512_shuffle_i64x2(a, b, 0xDD);
+    rows[2] = _mm512_shuffle_i64x2(c, d, 0x88);
+    rows[3] = _mm512_shuffle_i64x2(c, d, 0xDD);
+}
+
+FASTLOAD_TARGET_AVX512 int unpack_group_avx512(struct streams *s, int num, const int16_t quant[64], uint8_t *out,
+                                               size_t stride)
+{
+    const __m512i order = _mm512_loadu_si512(ZIGZAG);
+    __m512i blocks[4][2];
+    uint64_t masks = 0;
+    for (int i = 0; i < GROUP; i++) {
+        if (i >= num) {
+            blocks[i][0] = blocks[i][1] = _mm512_setzero_si512();
+            continue;
+        }
+        uint16_t dc;
+        memcpy(&dc, s->dc + 2 * s->at, 2);
+        struct next next;
+        if (!take(s, &next))
+            return 0;
+        const __m512i natural = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(next.mask, next.levels));
+        blocks[i][0] = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(natural));
+        blocks[i][1] = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(natural, 1));
+        if (__builtin_expect(next.wide != 0, 0) && !fill_wide(s, &next, blocks[i]))
+            return 0;
+        blocks[i][0] = _mm512_mask_set1_epi16(blocks[i][0], 1, (short)dc);
+        masks |= next.mask;
+    }
+    __m512i x[8];
+    gather_rows(blocks, 0, x);
+    gather_rows(blocks, 1, x + 4);
+    const __m512i first = MUL(x[0], ROW(quant));
+    if (__builtin_expect(IS_LARGE(first), 0)) {
+        int16_t group[GROUP_SIZE];
+        memcpy(group, x, sizeof group);
+        idct_plain(group, quant, out, stride);
+        return 1;
+    }
+    const int low = masks < 1u << NUM_LOW;
+    x[0] = first;
+    for (int k = 1; k < (low ? 4 : 8); k++)
+        x[k] = MUL(x[k], ROW(quant + 8 * k));
+    if (low)
+        transform(x, out, stride, 1);
+    else
+        transform(x, out, stride, 0);
+    return 1;
+}
+
+FASTLOAD_TARGET_AVX512 int pass_over_avx512(struct streams *s, int num)
+{
+    while (num--) {
+        struct next next;
+        if (!take(s, &next))
+            return 0;
+        const int wide = 2 * __builtin_popcountll(next.wide);
+        if (s->wide_end - s->wide < wide)
+            return 0;
+        s->wide += wide;
+    }
+    return 1;
 }
 
 #else

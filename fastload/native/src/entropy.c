@@ -15,8 +15,6 @@
  * and so do two words with two codes each. */
 #define MOST_AC_BITS 10
 #define MOST_DC_BITS 15
-/* Coefficients before this one in zigzag order lie in the first four rows and columns. */
-#define MOST_LOW 10
 
 /* Where coefficients of the zigzag order lie in a group of blocks; from 64 on: behind it, where nothing is looked at.
  * Once more beginning with the place before the first. */
@@ -285,7 +283,7 @@ static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, c
         for (int v = 0; v < plane->v; v++) {
             int16_t *const group = group_of(p, c, v);
             for (int h = 0; h < plane->h; h++) {
-                const int column = mcu * plane->h + h, at = (column - plane->first) % GROUP;
+                const int column = mcu * plane->h + h, at = column % GROUP;
                 const int last = decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c],
                                               wanted ? group + 8 * at : NULL, wanted);
                 if (last < 0)
@@ -296,7 +294,7 @@ static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, c
                     extents[c][v] = last;
                 if (at == GROUP - 1 || column == plane->last) {
                     finish_group(p, c, mcu_row * plane->v + v, column - at, group,
-                                 extents[c][v] < MOST_LOW ? LOW : ALL);
+                                 extents[c][v] < NUM_LOW ? LOW : ALL);
                     extents[c][v] = 0;
                 }
             }

@@ -121,8 +121,16 @@ TARGET INLINE void store_columns(const V x[8], uint8_t *out, size_t stride)
     }
 }
 
-/* `low`, a constant: coefficients beyond the first four rows and columns are zero. */
-TARGET INLINE void transform(int16_t *group, const int16_t *quant, uint8_t *out, size_t stride, int low)
+/* Of coefficients, row by row. `low`, a constant: those beyond the first four rows and columns are zero. */
+TARGET INLINE void transform(V x[8], uint8_t *out, size_t stride, int low)
+{
+    pass(x, SHIFT_1, low);
+    transpose(x);
+    pass(x, SHIFT_2, low);
+    store_columns(x, out, stride);
+}
+
+TARGET INLINE void transform_blocks(int16_t *group, const int16_t *quant, uint8_t *out, size_t stride, int low)
 {
     V x[8];
     for (int k = 0; k < (low ? 4 : 8); k++) {
@@ -131,10 +139,7 @@ TARGET INLINE void transform(int16_t *group, const int16_t *quant, uint8_t *out,
     }
     for (int k = 4; k < 8 && low; k++)
         x[k] = ALL32(0);
-    pass(x, SHIFT_1, low);
-    transpose(x);
-    pass(x, SHIFT_2, low);
-    store_columns(x, out, stride);
+    transform(x, out, stride, low);
 }
 
 TARGET INLINE void transform_group(int16_t *group, const int16_t *quant, uint8_t *out, size_t stride,
@@ -150,7 +155,7 @@ TARGET INLINE void transform_group(int16_t *group, const int16_t *quant, uint8_t
     }
     for (int i = 0; i < GROUP; i += BLOCKS)
         if (extent == ALL)
-            transform(group + 8 * i, quant, out + 8 * i, stride, 0);
+            transform_blocks(group + 8 * i, quant, out + 8 * i, stride, 0);
         else
-            transform(group + 8 * i, quant, out + 8 * i, stride, 1);
+            transform_blocks(group + 8 * i, quant, out + 8 * i, stride, 1);
 }

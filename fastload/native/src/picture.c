@@ -34,7 +34,7 @@ static void begin_plane(struct picture *p, const struct jpeg_header *header, int
     plane->v = component->v;
     plane->width = divide_up(p->width * plane->h, p->max_h);
     plane->height = divide_up(p->height * plane->v, p->max_v);
-    plane->first = p->first_mcu * plane->h;
+    plane->first = p->first_mcu * plane->h / GROUP * GROUP;
     plane->last = (p->last_mcu + 1) * plane->h - 1;
     plane->ring = 8 * plane->v * (p->needs_context ? 2 : 1) - 1;
     const int blocks = divide_up(plane->last - plane->first + 1, GROUP) * GROUP;
@@ -87,11 +87,6 @@ int picture_begin(struct picture *p, struct fastload_scratch *scratch, const str
         memory += line;
     }
     return FASTLOAD_DONE;
-}
-
-static uint8_t *sample(const struct plane *plane, int y, int x)
-{
-    return plane->rows + (size_t)(y & plane->ring) * plane->stride + x - 8 * plane->first;
 }
 
 static void keep_group(const struct picture *p, int component, int row, int column, int16_t *group)

@@ -27,15 +27,16 @@
 
 /* Which coefficients of a group may be other than zero. */
 enum extent {
-    LOW, /* those in the first four rows and columns */
+    LOW, /* the first NUM_LOW of the zigzag order, which lie in the first four rows and columns */
     ALL,
 };
+#define NUM_LOW 10
 
 /* One component's samples. */
 struct plane {
     int h, v;            /* sampling factors */
     int width, height;   /* of the component, in samples */
-    int first, last;     /* columns of blocks that are made; the last, too */
+    int first, last;     /* columns of blocks that are made; the last, too; the first begins a group */
     uint8_t *rows;       /* sample (y, x): rows[(y & ring) * stride + x - 8 * first] */
     size_t stride;
     int ring;            /* rows of the ring, less one */
@@ -80,8 +81,13 @@ static inline int blocks_down(const struct picture *p, int component)
     return p->mcu_rows * p->plane[component].v;
 }
 
-/* Makes the samples of a group, and zeros it. `row`, `column`: of its first block, in blocks; the column is
- * plane.first plus a multiple of GROUP. */
+static inline uint8_t *sample(const struct plane *plane, int y, int x)
+{
+    return plane->rows + (size_t)(y & plane->ring) * plane->stride + x - 8 * plane->first;
+}
+
+/* Makes the samples of a group, and zeros it. `row`, `column`: of its first block, in blocks; the column is a multiple
+ * of GROUP. */
 void finish_group(const struct picture *p, int component, int row, int column, int16_t *group, enum extent extent);
 
 /* To be called when all groups of a row of MCUs are finished. Returns the row of the image up to which rows can now be
