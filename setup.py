@@ -1,7 +1,8 @@
 """Builds the C library of :mod:`fastload.native`; all else stands in pyproject.toml.
 
 Out: ``fastload/native/_fastload.so``, a plain shared library without Python's ABI in it or in its name. Without a
-compiler the package is built without it, and without libjpeg-turbo's headers without the JPEG part; both are said.
+compiler the package is built without it, and without libjpeg-turbo's headers it leaves progressive JPEG files to
+another decoder; both are said.
 
 For work on the sources: ``python setup.py build_ext --inplace``. In the environment:
 
@@ -58,14 +59,15 @@ class BuildLibrary(build_ext):
         return super().get_ext_filename(fullname)
 
     def build_extension(self, ext: Any) -> None:
-        """Build it, with the JPEG part where libjpeg's headers are."""
+        """Build it, with libjpeg where its headers are."""
         if not self._builds("int main(void) { return 0; }", []):
             lack("no C compiler that works; on Debian: apt-get install gcc libc6-dev", "the native library")
         elif self._builds(PROBE, ["jpeg"]):
             ext.define_macros.append(("FASTLOAD_WITH_JPEG", "1"))
             ext.libraries.append("jpeg")
         else:
-            lack("no libjpeg-turbo, or not its headers; on Debian: apt-get install libjpeg-dev", "JPEG decoding")
+            what = "no libjpeg-turbo, or not its headers; on Debian: apt-get install libjpeg-dev"
+            lack(what, "progressive JPEG files")
         # Without a compiler this fails, too; setuptools then says so and goes on, as the library is optional.
         super().build_extension(ext)
 

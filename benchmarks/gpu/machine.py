@@ -71,7 +71,7 @@ def _print_native() -> None:
         return
     print(f"fastload: {fastload.__file__}")
     print(f"native library, arrays: {native.why_not() or 'yes'}")
-    print(f"native library, JPEG: {native.why_not('jpeg') or 'yes'}")
+    print(f"native library, JPEG: {native.why_not() or 'yes'}")
 
 
 def _print_device(torch: object, device: str) -> int:

@@ -103,7 +103,7 @@ def pillow() -> Iterator[Finding]:
 
 
 def native_library() -> Iterator[Finding]:
-    """Check the native library, and let its JPEG part decode a file."""
+    """Check the native library, and let it decode a file."""
     import numpy as np
 
     from .. import native
@@ -115,11 +115,10 @@ def native_library() -> Iterator[Finding]:
         yield Finding("native library", "costs", reason, cost, remedy)
         return
     yield Finding("native library", "ok", f"loaded; instruction set: {native.processor_level()}")
-    name = "its JPEG part"
-    reason = native.why_not("jpeg")
-    if reason is not None:
-        yield Finding(name, "costs", reason, cost, rebuild())
-        return
+    if not native.has_libjpeg():
+        words = "built without libjpeg-turbo's headers, or another libjpeg was loaded than then"
+        yield Finding("its libjpeg-turbo", "costs", words, "progressive JPEG files are decoded by Pillow", rebuild())
+    name = "its JPEG decoder"
     from ..native.jpeg import pillow_agrees
     from ..native.rows import pillow_order
 
@@ -148,7 +147,7 @@ def speed() -> Iterator[Finding]:
     name, data = active(__version__, {})[0], made_jpeg()
     theirs = milliseconds(lambda: by_pillow(data))
     words = f"{theirs:.2f} ms by {name}"
-    if native.available("jpeg"):
+    if native.available():
         own = milliseconds(native_way(data))
         words = f"{own:.2f} ms by the native library, {words}: {theirs / own:.1f} times as fast"
     what = f"processor time to decode, crop and resize a JPEG file of {SIDES[1]} x {SIDES[0]} to {SIZE}"

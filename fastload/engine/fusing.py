@@ -228,4 +228,4 @@ def _makers(decoder: str) -> dict[str, Any]:
     from ..images import make_decoder
 
     rows = make_decoder("auto" if decoder == "nvjpeg" else decoder)
-    return {"rows": rows, "native_blocks": native.available("arrays")}
+    return {"rows": rows, "native_blocks": native.available()}

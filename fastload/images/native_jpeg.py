@@ -23,11 +23,11 @@ class NativeDecoder(Decoder):
     """Decodes of a JPEG file what the cut needs."""
 
     name = "the native library"
-    remedy = "install a C compiler and libjpeg-turbo's headers (Debian: apt-get install gcc libjpeg-dev), then fastload"
+    remedy = "install a C compiler (Debian: apt-get install gcc libc6-dev), then fastload"
 
     @staticmethod
     def library() -> str:
-        return "fastload's own library, with libjpeg-turbo"
+        return "fastload's own library"
 
     why_not = staticmethod(jpeg.why_not_as_pillow)
 

@@ -14,15 +14,13 @@ import ctypes
 import functools
 import os
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 ABI = 4
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 
-Part: TypeAlias = Literal["arrays", "jpeg"]
-
-_HAS_JPEG = 1
+_HAS_LIBJPEG = 1
 
 
 class _Loaded(NamedTuple):
@@ -47,17 +45,19 @@ def _load() -> _Loaded:
     return _Loaded(library, library.fastload_features(), None)
 
 
-def why_not(part: Part = "arrays") -> str | None:
-    """Return why the library, or the part of it that decodes JPEG files, cannot be used; None where it can."""
-    loaded = _load()
-    if loaded.reason is None and part == "jpeg" and False:
-        return "it was built without libjpeg-turbo's headers (libjpeg-dev), or another libjpeg was loaded than then"
-    return loaded.reason
+def why_not() -> str | None:
+    """Return why the library cannot be used; None where it can."""
+    return _load().reason
 
 
-def available(part: Part = "arrays") -> bool:
-    """Return whether the library, or a part of it, can be used."""
-    return why_not(part) is None
+def available() -> bool:
+    """Return whether the library can be used."""
+    return why_not() is None
+
+
+def has_libjpeg() -> bool:
+    """Return whether the library was built with libjpeg-turbo, which decodes progressive files for it."""
+    return bool(_load().features & _HAS_LIBJPEG)
 
 
 def processor_level() -> str:
@@ -69,20 +69,19 @@ def processor_level() -> str:
     return LEVELS[int(function("fastload_processor_level", ctypes.c_int)())]
 
 
-def function(name: str, result: Any, *arguments: Any, part: Part = "arrays") -> Any:
+def function(name: str, result: Any, *arguments: Any) -> Any:
     """Return a function of the library, with its types declared.
 
     Args:
         name: as exported.
         result: the ctypes type of the result, or None.
         arguments: the ctypes types of the arguments.
-        part: of the library, that the function is of.
 
     Raises:
-        RuntimeError: the library, or this part of it, cannot be used.
+        RuntimeError: the library cannot be used.
     """
-    library, reason = _load().library, why_not(part)
-    if library is None or reason is not None:
+    library, reason = _load().library, why_not()
+    if library is None:
         raise RuntimeError(f"fastload's native library has no {name}: {reason}")
     # Not library.<name>: that object is shared by all who ask for the name, and so are the types set on it.
     found = library[name]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import LEVELS, function, why_not
+from . import LEVELS, function, has_libjpeg, why_not
 from .rows import Cut, Order, Pixels, Status, new_pixels, new_row, pillow_order, refusal, request, scratch_of_thread
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class Size(NamedTuple):
 
 @functools.cache
 def _jpeg_size() -> Any:
-    return function("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER, part="jpeg")
+    return function("fastload_jpeg_size", ctypes.c_int, _POINTER, _SIZE, _POINTER)
 
 
 @functools.cache
 def _jpeg_row() -> Any:
-    return function("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p, part="jpeg")
+    return function("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
 
 
 def _place(data: Data) -> tuple[Any, int, Any]:
@@ -79,7 +79,7 @@ def read_size(data: Data) -> Size:
         data: the file, or as much of its beginning as goes up to the first scan.
 
     Raises:
-        RuntimeError: the library, or its JPEG part, cannot be used.
+        RuntimeError: the library cannot be used.
 
     Cost:
         2 µs.
@@ -120,7 +120,7 @@ def pixels_of_jpeg(
 
     Raises:
         ValueError: a part lies outside of its whole.
-        RuntimeError: the library, or its JPEG part, cannot be used, or Pillow here resizes in a way that is not known.
+        RuntimeError: the library cannot be used, or Pillow here resizes in a way that is not known.
 
     Equal to Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose`` bit for bit:
     tests/native/test_native_jpeg.py.
@@ -162,16 +162,14 @@ def row_of_jpeg(
 
 @functools.cache
 def _can_wait() -> Any:
-    return function(
-        "fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting), part="jpeg"
-    )
+    return function("fastload_jpeg_can_wait", ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(Waiting))
 
 
 class Waiting(ctypes.Structure):
     """Whether the decoding of a file may be put off, found while the file is read.
 
-    It may where libjpeg cannot fail on it any more: its own reading of the header and its start succeed, the image is
-    a single scan, and up to its end there are no markers but restarts.
+    It may where libjpeg cannot fail on it any more: the header is one that it accepts, the image is a single scan, and
+    up to its end there are no markers but restarts.
     """
 
     _fields_ = (
@@ -233,7 +231,7 @@ def why_not_as_pillow() -> str | None:
     """Return why the library cannot be used in Pillow's place; None where it can."""
     import PIL
 
-    reason = why_not("jpeg")
+    reason = why_not()
     if reason is not None:
         return reason
     # A Pillow that decodes or resizes in a way that the library does not know is followed by itself alone.
@@ -246,7 +244,7 @@ def why_not_as_pillow() -> str | None:
 
 def _trial_files(image: Image.Image) -> Iterator[bytes]:
     """Give an image as files of all kinds of decoding: 4:4:4, 4:2:2, 4:2:0, 4:4:0 and grey, in one scan and in many."""
-    for progressive in (False, True):
+    for progressive in (False, True) if has_libjpeg() else (False,):
         for subsampling in (0, 1, 2):
             file = io.BytesIO()
             image.save(file, "JPEG", quality=80, subsampling=subsampling, progressive=progressive)

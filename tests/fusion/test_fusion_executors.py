@@ -87,7 +87,7 @@ def moving(module):
     values=st.sampled_from([[v1.PILToTensor()], [v1.ToTensor(), v1.Normalize(MEAN, STD)]]),
 )
 @settings(max_examples=200)
-@pytest.mark.skipif(not native.available("arrays"), reason="the native library is not built")
+@pytest.mark.skipif(not native.available(), reason="the native library is not built")
 def test_the_library_makes_the_blocks_that_torch_makes(steps, values):
     dataset = cifar(v1.Compose([*steps, *values]), size=(9, 10))
     plan = recognise(dataset)
@@ -102,7 +102,7 @@ def test_the_library_makes_the_blocks_that_torch_makes(steps, values):
     assert torch.equal(found, expected)
 
 
-@pytest.mark.skipif(not native.available("arrays"), reason="the native library is not built")
+@pytest.mark.skipif(not native.available(), reason="the native library is not built")
 @pytest.mark.parametrize(
     ("steps", "calls"),
     [
@@ -157,7 +157,7 @@ def test_only_the_part_that_is_needed_is_asked_for(steps, cuts, tmp_path):
     assert len(sizes) > 10 if cuts else len(sizes) == 1
 
 
-@pytest.mark.skipif(not native.available("jpeg"), reason="the native library is not built")
+@pytest.mark.skipif(not native.available(), reason="the native library is not built")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.float32])
 def test_dtypes_that_the_library_does_not_write_are_made_of_what_it_does(dtype, tmp_path):
     transform = v1.Compose([v1.RandomCrop(1), v1.PILToTensor(), v1.ConvertImageDtype(dtype)])

@@ -28,9 +28,8 @@ MORE = {
 
 @pytest.mark.parametrize("name", [*MORE, *PIPELINES])
 def test_the_library_makes_what_is_made_without_it(name, tmp_path_factory):
-    for part in ("jpeg", "arrays"):
-        if not native.available(part):
-            pytest.skip(f"the native library is not there: {native.why_not(part)}")
+    if not native.available():
+        pytest.skip(f"the native library is not there: {native.why_not()}")
     transform = v1.Compose({**MORE, **PIPELINES}[name])
     made = 0
     made_of = [folder(tmp_path_factory.mktemp("images"), transform), cifar(transform)]
@@ -50,8 +49,8 @@ def test_the_library_makes_what_is_made_without_it(name, tmp_path_factory):
 
 
 def test_images_that_pillow_refuses_for_their_size_are_refused(tmp_path, monkeypatch):
-    if not native.available("jpeg"):
-        pytest.skip(f"the native library is not there: {native.why_not('jpeg')}")
+    if not native.available():
+        pytest.skip(f"the native library is not there: {native.why_not()}")
     dataset = folder(tmp_path, v1.Compose([v1.CenterCrop(9), v1.ToTensor()]))
     largest = [path.endswith("size7.jpg") for path, _ in dataset.samples].index(True)
     fused = FusedDataset(dataset, recognise(dataset), 7, **_makers())

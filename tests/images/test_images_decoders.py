@@ -228,7 +228,7 @@ def test_each_image_is_counted_once(name, kind):
 
 
 def test_an_interpolation_that_the_library_has_not_is_left_with_its_name():
-    if not native.available("jpeg"):
+    if not native.available():
         pytest.skip("the native library is not there")
     decoder = make_decoder("native")
     decoder.pixels(FILES["size7.jpg"], whole(100, 101)._replace(size=(7, 9), window=(0, 0, 7, 9)))

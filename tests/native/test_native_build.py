@@ -80,7 +80,7 @@ def test_without_libjpeg_turbo_the_rest_is_built(checkout, quick_compiler, tmp_p
     (tmp_path / "jpeglib.h").write_text(header)
     code, said, library = build(checkout, CC=quick_compiler, CPATH=str(tmp_path))
     assert code == 0, said
-    assert f"fastload: building without JPEG decoding: {NO_LIBJPEG}" in said
+    assert f"fastload: building without progressive JPEG files: {NO_LIBJPEG}" in said
     monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
     monkeypatch.setattr(native, "LIBRARY", library)
     loaded = native._load.__wrapped__()

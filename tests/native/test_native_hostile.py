@@ -16,7 +16,7 @@ from jpeg_files import by_pillow, cut_of, mutants, picture, saved
 from fastload.native import jpeg
 from fastload.native.rows import Status
 
-pytestmark = pytest.mark.needs_jpeg
+pytestmark = pytest.mark.needs_libjpeg
 
 
 @pytest.mark.slow

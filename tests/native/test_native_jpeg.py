@@ -32,7 +32,7 @@ from fastload import native
 from fastload.native import jpeg, rows
 from fastload.native.rows import Status
 
-pytestmark = pytest.mark.needs_jpeg
+pytestmark = pytest.mark.needs_libjpeg
 
 BEST = native.LEVELS[-1]
 
