@@ -103,7 +103,7 @@ def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> Non
         if batch is not None and batch is not _DROPPED and batch.error is None:
             try:
                 batch.data = pin(batch.data)
-            except Exception as error:
+            except BaseException as error:  # an exit would end this thread, and nobody would hear of it
                 batch.error, batch.data = error_of(wrap_exception(error, where)), None
         done.put(batch)
         del entry, batch

@@ -112,7 +112,8 @@ class Pipes(Transport):
             try:
                 if end.poll():
                     message = _receive(end)
-                    self._under_way[worker_id].popleft()
+                    if self._under_way[worker_id]:  # else it says that the worker cannot start
+                        self._under_way[worker_id].popleft()
                     self._drain()
                     return message
             except (EOFError, OSError):

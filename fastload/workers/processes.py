@@ -12,6 +12,7 @@ process that the worker has forked, so it serves only where there are no pidfds.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import multiprocessing.process
 import os
@@ -35,11 +36,14 @@ from ..errors import WorkerDied
 from ..spec import Spec
 from ..work import WorkItem
 from .deaths import died
-from .fetch import Result
+from .fetch import ERROR, Result
 from .pool import GRACE, HeldInterrupts, Pool
 from .samples import Job
 from .transport import MAX_PACKET, Packets, Transport, use_packets
 from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
+
+_INTEGERS = ("BININT", "BININT1", "BININT2", "LONG1")
+"""The instructions by which pickle writes them."""
 
 
 def memory_kind() -> type[Memory]:
@@ -190,11 +194,11 @@ class ProcessPool(Pool):
             if self._dead is not None:
                 raise self._death(self._dead)
             return None
-        fields = pickle.loads(message)
+        fields = _fields(message)
         if len(fields) == 2:
             assert self._file is not None
             offset, length = fields
-            fields = pickle.loads(self._file.take(length, offset))
+            fields = _fields(self._file.take(length, offset))
         result = Result(*fields)
         self._items.pop(result.serial, None)
         mail = self._mail.pop(result.serial, None)
@@ -213,11 +217,12 @@ class ProcessPool(Pool):
             self._dead = sentinels[ready[0]]
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
+        if isinstance(payload, ExceptionWrapper):
+            return payload
         try:
             wrapper: ExceptionWrapper = pickle.loads(payload)
         except Exception as error:
-            error.add_note("while reading an exception that a DataLoader worker process had sent")
-            wrapper = wrap_exception(error, "of a DataLoader worker process")
+            wrapper = _wrap_unreadable(error, "an exception")
         return wrapper
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
@@ -269,6 +274,25 @@ class ProcessPool(Pool):
             self._forks.ended()
         self._control = None
         self.slots.end(all_ended=all_ended)
+
+
+def _fields(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
+    """Return what a message says; an ERROR result, where the user's code cannot read its part, such as a key."""
+    try:
+        fields: tuple[Any, ...] = pickle.loads(message)
+        return fields
+    except Exception as error:
+        import pickletools
+
+        # A result begins with integers, which nothing of the user's comes before.
+        read = pickletools.genops(bytes(message))
+        serial, worker_id = itertools.islice((int(value or 0) for code, value, _ in read if code.name in _INTEGERS), 2)
+        return Result(serial, worker_id, ERROR, 0, _wrap_unreadable(error, "a result"), 0)
+
+
+def _wrap_unreadable(error: Exception, what: str) -> ExceptionWrapper:
+    error.add_note(f"while reading {what} that a DataLoader worker process had sent")
+    return wrap_exception(error, "of a DataLoader worker process")
 
 
 def _load_image_plugins() -> None:

@@ -143,15 +143,19 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
 def _run_worker(
     state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None, scripted: bool
 ) -> None:
-    if generators is None:
-        _load_tasks(state, job, worker_id, None)
-        return
     try:
+        if generators is None:
+            _load_tasks(state, job, worker_id, None)
+            return
         generators.seed_as_torch_worker(job.base_seed, worker_id)
         with generators.active(scripted=scripted):
             _load_tasks(state, job, worker_id, generators)
+    except BaseException as error:  # an exit would end a process; here it would be lost
+        where = f"in DataLoader worker thread {worker_id}"
+        state.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
     finally:
-        routing.uninstall()
+        if generators is not None:
+            routing.uninstall()
 
 
 class _NoSeeder:
@@ -167,13 +171,9 @@ class _NoSeeder:
 def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing.ThreadGenerators | None) -> None:
     where = f"in DataLoader worker thread {worker_id}"
     seeder: Seeder = _NoSeeder()
-    try:
-        if generators is not None:
-            dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
-            job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
-    except Exception as error:
-        state.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
-        return
+    if generators is not None:
+        dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
+        job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
     compat.set_thread_worker_info(
         compat.make_worker_info(
             id=worker_id,
@@ -186,17 +186,13 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     )
     compat.collate_into_private_memory()
     tasks = state.tasks[worker_id % len(state.tasks)]
-    try:
-        if job.worker_init_fn is not None:
-            job.worker_init_fn(worker_id)
-        if generators is not None:
-            seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators, owned=False)
-            if job.seed is not None:
-                libraries.adopt()
-        fetcher = Fetcher(job, worker_id, where, seeder)
-    except BaseException as error:  # an exit would end a process; here it would be lost
-        state.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
-        return
+    if job.worker_init_fn is not None:
+        job.worker_init_fn(worker_id)
+    if generators is not None:
+        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=generators, owned=False)
+        if job.seed is not None:
+            libraries.adopt()
+    fetcher = Fetcher(job, worker_id, where, seeder)
     while (item := tasks.get()) is not None and not state.closed:
         if item.iteration < state.iteration and item.layout != START:
             result = Result(item.serial, worker_id, SKIPPED, 0, None, 0)

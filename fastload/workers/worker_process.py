@@ -41,7 +41,7 @@ from .fetch import (
     Fetcher,
     Result,
 )
-from .pool import let_interrupts_through_in_worker
+from .pool import GRACE, let_interrupts_through_in_worker
 from .samples import Job
 from .transport import MAX_PACKET, MessageSink
 
@@ -195,8 +195,14 @@ def worker_main(
         _keep_freed_memory()
         compat.process.is_worker = True
         _live(source, worker_id, endpoint, memory)
-    except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
-        pass  # the user's process got the interrupt too; or it is gone
+    except BaseException as error:
+        # The parent waits for the end of this process, which itself waits for threads of the user's.
+        end = threading.Timer(GRACE, os._exit, [1])
+        end.daemon = True
+        end.start()
+        if not isinstance(error, KeyboardInterrupt | BrokenPipeError | ConnectionResetError):
+            raise
+        # The user's process got the interrupt too; or it is gone.
 
 
 def _sink_of(memory: MemoryFile | None) -> MessageSink:

@@ -7,6 +7,7 @@ import mmap
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,7 @@ from fault_tools import (
 from torch.utils.data import IterableDataset, get_worker_info
 
 from fastload.errors import WorkerDied
+from fastload.workers import threads, worker_process
 
 
 def assert_outcomes(found: list[Any], expected: list[list[int]], failing: set[int], error_class: Any) -> None:
@@ -310,6 +312,26 @@ def test_a_worker_that_ends_itself_is_an_error_that_names_its_exit_code(
     loader.close()
 
 
+@forked
+@pytest.mark.parametrize("leave", [leave_by_exit, interrupt])
+def test_a_worker_that_ends_itself_is_an_error_though_a_thread_of_its_own_goes_on(
+    kind: Kind, leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "GRACE", 0.1)
+
+    def leave_a_thread() -> None:
+        threading.Thread(target=threading.Event().wait).start()
+        leave()
+
+    given, error, took = time_to_error(
+        iter(loader_of(Numbers(40, faults={9: leave_a_thread}), batch_size=4, **kind.options()))
+    )
+    assert given == batches_of(40, 4)[: len(given)]
+    assert isinstance(error, WorkerDied)
+    assert 9 in error.samples
+    assert took < 4
+
+
 @of_kinds(THREAD, INLINE)
 @pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
 def test_in_threads_and_inline_an_exit_or_interrupt_is_raised_in_its_place(
@@ -334,6 +356,25 @@ def test_an_exit_in_worker_init_fn_does_not_hang(kind: Kind, raised: type[BaseEx
     with pytest.raises((RuntimeError, raised)):
         while True:
             next(iterator)
+
+
+def test_a_thread_that_cannot_begin_its_work_is_an_error_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads.compat, "set_thread_worker_info", lambda _: raise_(SystemExit))
+    with pytest.raises(SystemExit):
+        next(iter(loader_of(Numbers(20), **THREAD.options())))
+
+
+@forked
+def test_a_worker_that_fails_to_start_while_others_do_the_work_is_an_error(kind: Kind, gate: Gate) -> None:
+    def start(worker_id: int) -> None:
+        if worker_id == 3:
+            gate.wait_reached()
+            raise ValueError("no start")
+
+    # One task, which is under way when the worker fails that was given none.
+    iterator = iter(loader_of(Numbers(1, faults={0: AtGate(gate)}), worker_init_fn=start, **kind.options(4)))
+    with pytest.raises(ValueError, match="no start"):
+        next(iterator)
 
 
 @of_kinds(SPAWN, SPAWN_PIPES)

@@ -26,6 +26,7 @@ from fault_tools import (
     outcomes,
     time_to_error,
 )
+from torch.utils.data import IterableDataset
 
 HERE = os.getpid()
 
@@ -152,6 +153,47 @@ def test_an_exception_of_a_module_that_only_the_worker_has_is_an_error_in_its_pl
     assert found == expected
     assert isinstance(error, Exception)
     assert "found_by_the_worker_only" in str(error)
+
+
+class KeyOnlyThere(OnlyThere):
+    """The key of a sample, and so a part of its layout."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+
+@forked
+@pytest.mark.parametrize("length", [1, 40_000], ids=["in a packet", "beside packets"])
+def test_a_key_that_only_the_worker_can_read_is_an_error_in_its_place_and_is_not_waited_for(
+    kind: Kind, length: int
+) -> None:
+    dataset = Numbers(20, faults={9: lambda: {KeyOnlyThere(): "x" * length}})
+    found = outcomes(iter(loader_of(dataset, batch_size=1, **kind.options())))
+    assert isinstance(found[9], OSError)
+    assert "this can only be read where it was made" in str(found[9])
+    assert found[:9] + found[10:] == batches_of(20, 1)[:9] + batches_of(20, 1)[10:]
+
+
+class StateOnlyThere(IterableDataset):
+    """A stream with a state that cannot be saved."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.arange(3)[:, None, None])
+
+    def state_dict(self) -> Any:
+        return {"at": OnlyThere()}
+
+    def load_state_dict(self, state: Any) -> None:
+        raise AssertionError("there is none")
+
+
+@forked
+def test_a_state_that_only_the_worker_can_read_is_an_error_and_is_not_waited_for(kind: Kind) -> None:
+    found = outcomes(iter(loader_of(StateOnlyThere(), batch_size=1, **kind.options())))
+    assert [type(outcome) for outcome in found] == [OSError] * 6
 
 
 class Index(int):
