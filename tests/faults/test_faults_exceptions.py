@@ -227,7 +227,7 @@ def test_an_exception_of_a_streams_iter_is_raised_in_whichever_pass_it_comes(kin
 @pytest.mark.parametrize("persistent", [False, True])
 @draws(2)
 def test_an_exception_of_worker_init_fn_is_raised_by_next_and_the_loader_can_be_used_again(
-    kind: Kind, persistent: bool, draw: Draw
+    kind: Kind, persistent: bool, draw: Draw, gate: Gate
 ) -> None:
     num_workers = draw.randint(1, 3)
     failing = draw.choice([{draw.randrange(num_workers)}, set(range(num_workers))])
@@ -238,8 +238,10 @@ def test_an_exception_of_worker_init_fn_is_raised_by_next_and_the_loader_can_be_
         if fails[0] and worker_id in failing:
             raise Quiet(f"worker {worker_id} has no licence")
 
+    # The others do not come to the end before the failing one has begun.
+    dataset = Numbers(400, faults={399: AtGate(gate)})
     loader = loader_of(
-        Numbers(400), worker_init_fn=start, persistent_workers=persistent, batch_size=2, **kind.options(num_workers)
+        dataset, worker_init_fn=start, persistent_workers=persistent, batch_size=2, **kind.options(num_workers)
     )
     iterator = iter(loader)
     given, error, _ = time_to_error(iterator)
@@ -249,6 +251,7 @@ def test_an_exception_of_worker_init_fn_is_raised_by_next_and_the_loader_can_be_
     assert "Caught Quiet in DataLoader worker" in str(error)
     assert list(iterator) == []
     fails[0] = False
+    gate.open()
     assert outcomes(iter(loader)) == batches_of(400, 2)
     loader.close()
 
