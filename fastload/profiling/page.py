@@ -37,12 +37,10 @@ from .formatting import (
     worker_facts,
     workers_text,
 )
-from .schema import Analysis, Fix, Grid, RankAnalysis
+from .schema import Analysis, Fix, RankAnalysis
 
 _MOST_TASKS = 20_000
 """Tasks of a rank on the page: a browser can draw so many at once."""
-_SAMPLES_SHOWN = 8
-"""Slowest samples that are shown without unfolding."""
 
 
 def page(analysis: Analysis) -> str:
@@ -93,10 +91,12 @@ def _data(analysis: Analysis, rank: RankAnalysis | None) -> str:
     """Return what the script draws; without ``<``, so that nothing in it can end the element."""
     drawn = [replace(one, tasks=one.tasks[:_MOST_TASKS], pins=one.pins[:_MOST_TASKS]) for one in analysis.ranks]
     states = {key: state_of(key) for one in analysis.ranks for step in one.steps for key in step.blame_ms}
+    grid = analysis.grid
     value = {
         "ranks": [asdict(one) for one in drawn],
         "states": {key: [state.name, state.group] for key, state in states.items()},
-        "grid": None if analysis.grid is None else asdict(analysis.grid),
+        "grid": None if grid is None else asdict(grid),
+        "predicted": None if grid is None else [[ms(value) for value in row] for row in grid.step_ms],
         "observed": None if rank is None else observed_ms(analysis, rank),
     }
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
@@ -157,15 +157,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str
     )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _folded(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str, number: int, words: str) -> str:
-    """Return a table (see :func:`_table`) of the first ``number`` rows, and a folded one of the rest."""
-    first = _table(head, rows[:number], kind)
-    if number >= len(rows):
-        return first
-    rest = _table(head, rows[number:], kind)
-    return f"{first}<details><summary>{len(rows) - number} more, {_text(words)}</summary>{rest}</details>"
 
 
 def _cell(words: object) -> str:
@@ -310,21 +301,7 @@ def _what_if(analysis: Analysis, rank: RankAnalysis) -> str:
 {_slider("prefetch", "prefetch_factor", grid.prefetch_factor, rank.loader.get("prefetch_factor"))}
 </div>
 <p class="answer" aria-live="polite"><strong id="predicted">-</strong> <span id="versus"></span></p>
-<details><summary>All predictions, in ms a step</summary><div class="scroll">{_grid(grid)}</div></details>
 </section>"""
-
-
-def _grid(grid: Grid) -> str:
-    head = "".join(f'<th scope="col">{number}</th>' for number in grid.prefetch_factor)
-    body = "".join(
-        f'<tr><th scope="row">{number}</th>'
-        + "".join(f'<td class="n" data-cell="{row}-{column}">{ms(value)}</td>' for column, value in enumerate(values))
-        + "</tr>"
-        for row, (number, values) in enumerate(zip(grid.num_workers, grid.step_ms, strict=False))
-    )
-    return f"""<table class="grid">
-<thead><tr><td></td><th scope="colgroup" colspan="{len(grid.prefetch_factor)}">prefetch_factor</th></tr>
-<tr><th scope="col">num_workers</th>{head}</tr></thead><tbody>{body}</tbody></table>"""
 
 
 def _slider(name: str, label: str, values: Sequence[int], before: object) -> str:
@@ -356,10 +333,7 @@ def _why(analysis: Analysis, rank: RankAnalysis) -> str:
         state = state_of(key)
         head = _row_head(state.name, state.group, state.meaning)
         rows.append([head, _number(ms(value)), _number(percent(value / total)), _meter(value / total, state.group)])
-    # The smallest are folded.
-    shown = len(rows) if len(rows) < 8 else max(1, sum(value >= 0.01 * total for _, value in states))
-    rest = percent(sum(value for _, value in states[shown:]) / total)
-    inside += _folded(("state", ">ms", ">share", ""), rows, "bars", shown, f"together {rest}")
+    inside += _table(("state", ">ms", ">share", ""), rows, "bars")
     if rank.head_of_line >= 0.005:
         inside += f"<p>In {percent(rank.head_of_line)} of the stall a later batch was already complete.</p>"
     return _section(title, inside)
@@ -420,9 +394,7 @@ def _slow_samples(rank: RankAnalysis) -> str:
         ]
         for sample in rank.slow_samples
     ]
-    faster = f"{ms(rank.slow_samples[_SAMPLES_SHOWN].ms)} ms and less" if len(rows) > _SAMPLES_SHOWN else ""
-    head = (">ms", "", ">index", "file", "slowest stage", ">worker")
-    table = _folded(head, rows, "samples", _SAMPLES_SHOWN, faster)
+    table = _table((">ms", "", ">index", "file", "slowest stage", ">worker"), rows, "samples")
     return _section("Slowest samples", f'<div class="scroll">{table}</div>')
 
 

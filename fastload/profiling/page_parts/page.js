@@ -258,10 +258,8 @@
         byId(`${name}-value`).textContent = values[at];
         byId(name).setAttribute("aria-valuetext", values[at]);
       }
-      const cell = document.querySelector(`[data-cell="${row}-${column}"]`); // Python and JavaScript round differently
-      document.querySelector(".here")?.classList.remove("here");
-      cell?.classList.add("here");
-      byId("predicted").textContent = value === null ? "not simulated" : `${cell.textContent} ms`;
+      const text = data.predicted[row]?.[column]; // Python and JavaScript round differently
+      byId("predicted").textContent = value === null ? "not simulated" : `${text} ms`;
       byId("versus").textContent = value === null ? "" : `a step, predicted: ${(data.observed / value).toFixed(2)}x the observed speed`;
     };
     for (const name of ["workers", "prefetch"]) byId(name).addEventListener("input", answer);
