@@ -103,14 +103,13 @@ def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     return replace(recognise(dataset), rows=rows, blocks=blocks)
 
 
-def fused_of(spec: Spec, runtime: Any, seed: int, *, split: bool = True) -> tuple[FusedDataset | None, Any]:
+def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, Any]:
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
 
     Args:
         spec: how the loader is served.
         runtime: of the loader.
         seed: of the samples' keys.
-        split: leave a part to the device, where there is one. Else the first does all.
 
     Returns:
         None, None where the dataset loads its samples itself. The second, a transform of batches or None, is the same
@@ -122,10 +121,8 @@ def fused_of(spec: Spec, runtime: Any, seed: int, *, split: bool = True) -> tupl
     Warns:
         UserWarning: nothing of the dataset can be fused; once for each reason.
     """
-    if spec.fuse is not True:
-        return None, None
-    plan, tail = _planned(spec, split=split)
-    if spec.decoder == "nvjpeg" and split:
+    plan, tail = _planned(spec)
+    if spec.decoder == "nvjpeg":
         return _decoded_there(spec, runtime, plan, tail, seed)
     if not plan.fused:
         if runtime.no_fusion_told != plan.reason:
@@ -180,7 +177,7 @@ def images_in_words(spec: Spec) -> str | None:
     return "JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
 
 
-def _planned(spec: Spec, *, split: bool = True) -> tuple[Plan, FusedTail | None]:
+def _planned(spec: Spec) -> tuple[Plan, FusedTail | None]:
     """Return the plan of the workers, and what the device does after them."""
     from ..fusion import Plan
 
@@ -189,7 +186,7 @@ def _planned(spec: Spec, *, split: bool = True) -> tuple[Plan, FusedTail | None]
         return Plan(dataset=type(spec.dataset).__name__, parts=(), reason=reason), None
     plan = named_plan(spec.dataset, spec.decoder)
     has_device = spec.device is not None and does_steps(device_of(spec.device))
-    return plan.split(device=split and has_device and why_not_split(spec) is None)
+    return plan.split(device=has_device and why_not_split(spec) is None)
 
 
 def _why_not_by_index(spec: Spec) -> str | None:

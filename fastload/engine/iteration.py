@@ -307,18 +307,10 @@ def _order_states(spec: Spec, epoch: Epoch) -> dict[str, Any]:
 
 
 def _note_randomness(spec: Spec, epoch: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None) -> int:
-    """Note in an epoch what its randomness comes from; a resumed one takes that from the state.
+    """Note what an epoch's randomness comes from, in a resumed one the state; return the base seed.
 
-    Args:
-        spec: how the loader is served.
-        epoch: has begun.
-        base_seed: what torch has drawn.
-        key_epoch: enters the samples' keys for a loader without a seed.
-        before: the generators' states from before that, if the sampler will not be asked for another iterator, as it
-            is with workers.
-
-    Returns:
-        The base seed.
+    ``base_seed`` is what torch drew; ``key_epoch`` enters the samples' keys if the loader has no seed; ``before`` has
+    the generators' states from before torch drew. None: with workers the sampler is asked for another iterator.
     """
     epoch.generators = _order_states(spec, epoch) if before is None else before
     epoch.draws_base_seed = before is not None
@@ -336,11 +328,7 @@ def _index_batches(
 ) -> tuple[Iterator[Any], int]:
     """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
 
-    Args:
-        spec: how the loader is served.
-        epoch: has begun.
-        from_sampler: what the sampler gave torch's part of the iteration.
-        arrays: give batches of a known order as arrays, else as lists.
+    ``from_sampler`` is the iterator that torch's part asked the sampler for. ``arrays``: known orders give arrays.
     """
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
     ours = isinstance(epoch_owner(spec), EpochSampler)

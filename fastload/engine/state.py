@@ -1,17 +1,13 @@
 """A loader's state dict: save where the loader is, and read where it is to resume.
 
-A state says what was delivered to the user, not what was loaded ahead. It is a flat dict of integers and strings, and
-for samplers that are not fastload's also of generator states. There are three kinds:
+A state says what was delivered to the user, not what was loaded ahead. It is a flat dict, of one of three kinds:
 
-``"position"``
-    The order is a function of (seed, epoch, position). The state is the same on all ranks, and can be loaded on any
-    number of ranks and workers.
-``"fast-forward"``
-    Another sampler. The state has the states of its generators from before the epoch. A resume draws the index batches
-    that were delivered again, and loads nothing for them.
-``"iterable"``
-    An IterableDataset. The state has what its replicas returned from their ``state_dict``. If they have none, a resume
-    loads the batches again and drops them.
+* ``"position"``: the order is a function of (seed, epoch, position). The state is the same on all ranks, and can be
+  loaded on any number of ranks and workers.
+* ``"fast-forward"``: another sampler. The state has its generators' states from before the epoch. A resume draws the
+  index batches that were delivered again, and loads nothing for them.
+* ``"iterable"``: an IterableDataset. The state has what its replicas returned from their ``state_dict``. If they have
+  none, a resume loads the batches again and drops them.
 """
 
 from __future__ import annotations
@@ -53,13 +49,7 @@ def state_of(spec: Spec, place: Resume) -> dict[str, Any]:
 
 
 def place_of(spec: Spec, last: Epoch | None, next_epoch: int) -> Resume:
-    """Return where a loader is: within its last epoch, or before the next.
-
-    Args:
-        spec: how it is served.
-        last: the epoch begun last; None if none has begun.
-        next_epoch: number of the epoch that would begin now.
-    """
+    """Return where a loader is: within the epoch begun last, if there is one, or before the next one."""
     if last is None:
         return Resume(epoch=next_epoch)
     if last.finished:

@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 _VARIABLE = "FASTLOAD_PROFILE"
+_Folder = str | os.PathLike[str] | None
 
 
 class Recording:
     """Returned by :func:`profile`: a context within which loading is recorded."""
 
-    def __init__(
-        self, loader: DataLoader[Any] | None, folder: str | os.PathLike[str] | None, level: int, warmup: int
-    ) -> None:
+    def __init__(self, loader: DataLoader[Any] | None, folder: _Folder, level: int, warmup: int) -> None:
         self.folder = Path(folder) if folder is not None else None
         """The folder of the recording; if none was named, it is made on entering the context."""
         self._loader = loader
@@ -87,11 +86,7 @@ class Recording:
 
 
 def profile(
-    loader: DataLoader[Any] | None = None,
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    level: int = 1,
-    warmup: int = 0,
+    loader: DataLoader[Any] | None = None, *, folder: _Folder = None, level: int = 1, warmup: int = 0
 ) -> Recording:
     """Return a context within which loading is recorded.
 

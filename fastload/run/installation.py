@@ -20,11 +20,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch.utils.data
+from torch.utils import data
 
 from fastload.inject.fastload_replacement import replace_init
 
-_TorchDataLoader: Any = torch.utils.data.DataLoader  # Any: assigning to a method is what this module is for
+_TorchDataLoader: Any = data.DataLoader  # Any: assigning to a method is what this module is for
 
 # Marks the classes made by _with_engine; its value is the user's class.
 _SOURCE = "_fastload_source"
@@ -91,10 +91,7 @@ _active = _is_replaced()
 
 
 def initialize(
-    loader: torch.utils.data.DataLoader[Any],
-    torch_init: Callable[..., None],
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
+    loader: data.DataLoader[Any], torch_init: Callable[..., None], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
     """Construct ``loader``, an object of torch's class or of a subclass; called by what replaces ``torch_init``."""
     from fastload.loader import DataLoader

@@ -22,7 +22,7 @@ _GAP = 4
 _WHITE = 255
 
 
-class PreviewedLoader(Protocol):
+class Loader(Protocol):
     """What :func:`preview` uses of a :class:`fastload.DataLoader`."""
 
     batch_transform: Callable[[Any], Any] | None
@@ -31,11 +31,7 @@ class PreviewedLoader(Protocol):
 
 
 def preview(
-    loader: PreviewedLoader,
-    path: str | os.PathLike[str] = "preview.png",
-    *,
-    num_samples: int = 8,
-    num_versions: int = 7,
+    loader: Loader, path: str | os.PathLike[str] = "preview.png", *, num_samples: int = 8, num_versions: int = 7
 ) -> Path:
     """Write a PNG: a row for each sample, first as the dataset gives it, then augmented as in that many epochs.
 

@@ -266,18 +266,12 @@ def check_on_error(spec: Spec) -> None:
         _candidates(spec)
 
 
-def error_policy_of(spec: Spec, seed: int) -> ErrorPolicy | None:
-    """Return what a loader's workers do with samples that fail; None: their errors are raised.
-
-    Args:
-        spec: how the loader is served.
-        seed: of the samples' keys.
+def error_policy_of(spec: Spec, seed: int) -> ErrorPolicy:
+    """Return what workers do with samples that fail, if their errors are not raised; ``seed``: of the samples' keys.
 
     Raises:
-        ConfigError: its sampler is not known any more.
+        ConfigError: the loader's sampler was replaced by one whose indices are not known.
     """
-    if spec.on_error == "raise":
-        return None
     return ErrorPolicy(candidates=_candidates(spec) if spec.on_error == "replace" else None, seed=seed)
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .patching import hook
-
-if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
 
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
@@ -36,9 +33,9 @@ class ArgumentChange:
         module.DataLoader.__init__ = functools.wraps(function)(self._init(function))
 
     @hook
-    def _init(self, function: Any, loader: DataLoader[Any], *positional: Any, **named: Any) -> None:
+    def _init(self, function: Any, *positional: Any, **named: Any) -> None:
         try:
-            given = inspect.signature(function).bind(loader, *positional, **named)
+            given = inspect.signature(function).bind(*positional, **named)
         except TypeError:  # the script's mistake, which torch reports
             given = None
         if given is not None and self._matches(given.arguments):
@@ -47,8 +44,8 @@ class ArgumentChange:
             if not arguments.get("num_workers"):
                 for argument in _NEED_WORKERS:
                     arguments.pop(argument, None)
-            positional, named = given.args[1:], given.kwargs
-        function(loader, *positional, **named)
+            positional, named = given.args, given.kwargs
+        function(*positional, **named)
 
     def _matches(self, given: dict[str, Any]) -> bool:
         dataset = type(given.get("dataset"))
