@@ -151,6 +151,8 @@ class FakePool:
         self.unpicklable: Callable[[Any], bool] = lambda _: False
         self.unsendable: Callable[[int], bool] = lambda _: False
         self.broken_in_parent: Callable[[WorkItem], bool] = lambda _: False
+        self.workers = [SimpleNamespace(pid=100 + worker_id) for worker_id in range(num_workers)]
+        self.held: dict[int, int] = {}
 
     # What delivery asks for.
 
@@ -189,6 +191,9 @@ class FakePool:
         if not self.results:
             assert self.pending, "delivery waits although nothing is under way"
             self.do_one()
+
+    def held_by(self, worker_id: int) -> int | None:
+        return self.held.get(worker_id)
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         wrapper: ExceptionWrapper = payload

@@ -20,7 +20,7 @@ from typing import Any
 from .. import observe
 from ..base.worker_errors import error_of
 from ..buffers.layout import LayoutBook
-from ..errors import DatasetError, LoadTimeout, NothingLeft, NotReady, WorkerDied
+from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..spec import Spec
 from ..work import (
     WHOLE_BATCH,
@@ -35,6 +35,7 @@ from ..work import (
     chunk_bounds,
     slots_in_flight,
 )
+from ..workers.deaths import PATIENCE_S, overdue
 from ..workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from ..workers.pool import Pool
 from .assembly import Assembly
@@ -126,6 +127,8 @@ class Delivery(Stage):
         self._upcoming: EpochWork | None = None
         self._turns: Turns | None = None
         self._replica_batches: list[int] = []
+        self._patience: float | None = PATIENCE_S
+        """How long to wait without a word, in seconds; None: the user was told."""
         self.broken = False
         """Whether a worker is lost, so that nothing more can come."""
 
@@ -210,7 +213,8 @@ class Delivery(Stage):
             self._refill()  # afterwards, so that its slot no longer counts as in flight
 
     def _wait_ready(self) -> int | None:
-        deadline = time.monotonic() + self._spec.timeout if self._spec.timeout > 0 else None
+        patience = self._spec.timeout or self._patience
+        deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
             self._lock_one()
@@ -220,11 +224,12 @@ class Delivery(Stage):
             batch_id = self._ready()
             if batch_id is not None:
                 return batch_id
-            if deadline is not None:
+            if patience is not None and deadline is not None:
                 if self._num_complete() > done:
-                    deadline = time.monotonic() + self._spec.timeout
+                    deadline = time.monotonic() + patience
                 elif time.monotonic() >= deadline:
-                    raise LoadTimeout(f"DataLoader timed out after {self._spec.timeout} seconds")
+                    deadline = self._patience = None
+                    overdue(self._pool, self._items, self._spec.timeout)
         return None
 
     def _under_way(self) -> list[_Pending]:

@@ -1,15 +1,22 @@
-"""Why a worker process ended, in words.
+"""Why a worker process ended, or no batch comes, in words.
 
-In: a process that has ended. Out: the :class:`~fastload.errors.WorkerDied` to raise.
+In: a process that has ended, or a pool that keeps its user waiting. Out: the :class:`~fastload.errors.WorkerDied` or
+:class:`~fastload.errors.LoadTimeout` to raise, or a warning.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 
-from ..errors import WorkerDied
+from ..base.users_line import warn_at_users_line
+from ..errors import LoadTimeout, WorkerDied
 from ..work import WorkItem
+from .pool import Pool
+
+PATIENCE_S = 60.0
+"""Without a ``timeout`` the user is told what the workers are at after such a time without a batch, in seconds."""
 
 
 def died(worker_id: int, process: BaseProcess, item: WorkItem | None) -> WorkerDied:
@@ -25,8 +32,8 @@ def died(worker_id: int, process: BaseProcess, item: WorkItem | None) -> WorkerD
     samples: tuple[object, ...] = ()
     doing = "between two tasks"
     if item is not None:
-        samples = tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
-        doing = f"while loading batch {item.batch_id} (samples {_shortened(samples)})"
+        samples = _samples(item)
+        doing = f"while loading {_named(item)}"
     how = f"exited with code {code}"
     if code is not None and code < 0:
         try:
@@ -46,6 +53,37 @@ def died(worker_id: int, process: BaseProcess, item: WorkItem | None) -> WorkerD
     return error
 
 
-def _shortened(samples: tuple[object, ...]) -> str:
-    shown = [repr(sample)[:40] for sample in samples[:8]]
-    return ", ".join(shown) + (f", ... {len(samples)} in all" if len(samples) > 8 else "")
+def _samples(item: WorkItem) -> tuple[object, ...]:
+    return tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
+
+
+def _named(item: WorkItem) -> str:
+    samples = _samples(item)
+    shown = ", ".join(repr(sample)[:40] for sample in samples[:8])
+    return f"batch {item.batch_id} (samples {shown}{f', ... {len(samples)} in all' if len(samples) > 8 else ''})"
+
+
+def overdue(pool: Pool, items: Mapping[int, WorkItem], timeout: float) -> None:
+    """Say that no batch was completed for long, and what each worker is at.
+
+    Args:
+        pool: the workers.
+        items: the tasks that are not done, by serial.
+        timeout: the user's, in seconds; 0: there is none, so this warns.
+
+    Raises:
+        LoadTimeout: there is one.
+    """
+    busy = []
+    for worker_id, worker in enumerate(pool.workers):
+        item = items.get(-1 if (serial := pool.held_by(worker_id)) is None else serial)
+        if item is not None:
+            where = f"pid {worker.pid}" if hasattr(worker, "pid") else f"thread {worker.name}"
+            busy.append(f"worker {worker_id} ({where}) is loading {_named(item)}")
+    doing = "; ".join(busy) or "no worker has begun a task"
+    if timeout:
+        raise LoadTimeout(f"DataLoader timed out after {timeout} seconds: {doing}")
+    warn_at_users_line(
+        f"no batch was completed for {PATIENCE_S:.0f} seconds: {doing}. `py-spy dump --pid` with the pid of a process "
+        "shows where its code is; timeout= makes this an error"
+    )

@@ -71,6 +71,9 @@ class Pool(Protocol):
     def wait(self, timeout: float | None) -> None:
         """Block until there may be a result, or the time in seconds is over."""
 
+    def held_by(self, worker_id: int) -> int | None:
+        """Return the serial of the task that a worker is at, or was at last; None: not known, or there was none."""
+
     def take_error(self, payload: Any) -> ExceptionWrapper:
         """Return the exception of an ERROR or FAILED_START result."""
         wrapper: ExceptionWrapper = payload

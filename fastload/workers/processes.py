@@ -245,9 +245,12 @@ class ProcessPool(Pool):
             layout.copy_rows(np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
         return super().take_rows(payload, item, layout)
 
-    def _death(self, worker_id: int) -> WorkerDied:
+    def held_by(self, worker_id: int) -> int | None:
         control = self._control
-        serial = self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
+        return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
+
+    def _death(self, worker_id: int) -> WorkerDied:
+        serial = self.held_by(worker_id)
         return died(worker_id, self.workers[worker_id], None if serial is None else self._items.get(serial))
 
     def close(self, grace: float = GRACE) -> None:

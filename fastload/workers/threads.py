@@ -60,6 +60,8 @@ class _PoolState:
         ]
         self.results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self.layouts: dict[int, Layout] = {}
+        self.held: dict[int, int] = {}
+        """The serial of the task that each worker is at, or was at last."""
         self.iteration = 0
         self.closed = False
         self._memory = memory
@@ -194,6 +196,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
             libraries.adopt()
     fetcher = Fetcher(job, worker_id, where, seeder)
     while (item := tasks.get()) is not None and not state.closed:
+        state.held[worker_id] = item.serial
         if item.iteration < state.iteration and item.layout != START:
             result = Result(item.serial, worker_id, SKIPPED, 0, None, 0)
         else:
@@ -278,6 +281,9 @@ class ThreadPool(Pool):
                 self._waiting.append(self._state.results.get(timeout=timeout))
             except queue.Empty:
                 pass
+
+    def held_by(self, worker_id: int) -> int | None:
+        return self._state.held.get(worker_id)
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         if not isinstance(payload, _BatchInSlot):

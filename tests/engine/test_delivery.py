@@ -587,6 +587,44 @@ def test_no_timeout_is_raised_as_long_as_batches_are_completed(clock):
     assert clock.now == pytest.approx(1000 + 4 * 0.9)
 
 
+def test_an_overdue_batch_is_told_once_with_what_the_workers_are_at(clock):
+    class Waited(FakePool):
+        """Does nothing until it is waited for without an end."""
+
+        def poll(self) -> Result | None:
+            return self.results.popleft() if self.results else None
+
+        def wait(self, timeout: float | None) -> None:
+            if timeout is None:
+                self.do_one()
+            else:
+                clock.advance(timeout)
+
+    pool = Waited(3, sample, random.Random(0))
+    delivery = deliver(pool, chunk_size=10)
+    batches = numbered([2, 9, 1])
+    iterate(delivery, batches)
+    pool.held = {0: pool.submitted[0].serial, 2: pool.submitted[1].serial, 1: -7}
+    with pytest.warns(UserWarning, match="no batch was completed for 60 seconds") as warned:
+        assert_outcomes(outcomes(delivery), batches)
+    assert clock.now == 1060
+    assert len(warned) == 1
+    assert (
+        "60 seconds: worker 0 (pid 100) is loading batch 0 (samples 0, 1); "
+        "worker 2 (pid 102) is loading batch 1 (samples 2, 3, 4, 5, 6, 7, 8, 9, ... 9 in all). `py-spy"
+    ) in str(warned[0].message)
+    assert warned[0].filename == __file__
+
+
+def test_an_overdue_batch_that_nobody_has_begun_is_told_as_that(clock):
+    pool = FakePool(1, sample, random.Random(0), clock=clock)
+    delivery = deliver(pool, timeout=3.0)
+    pool.stuck = True
+    iterate(delivery, numbered([1]))
+    with pytest.raises(LoadTimeout, match=r"^DataLoader timed out after 3\.0 seconds: no worker has begun a task$"):
+        delivery.next()
+
+
 def test_chunks_alone_do_not_count_as_progress(clock):
     class Slow(FakePool):
         """Does one item in seven tenths of the time limit."""
