@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* In place of a mask, whose bit 0 is never set. */
+#define UNPACK_DAMAGED UINT64_MAX
+
 static uint32_t number(const uint8_t *from)
 {
     return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
@@ -93,47 +96,60 @@ const uint8_t GROUP_PLACES[64] = {
     161, 130, 99,  68,  37,  6,   7,   38,  69,  100, 131, 162, 193, 224, 225, 194, 163, 132, 101, 70,  39,  71,
     102, 133, 164, 195, 226, 227, 196, 165, 134, 103, 135, 166, 197, 228, 229, 198, 167, 199, 230, 231};
 
-/* One level. Returns 0 for damage. */
-static int next_level(struct streams *s, int nibble, int16_t *level)
-{
-    *level = (int16_t)((nibble ^ 8) - 8);
-    if (*level != LEVEL_ESCAPE)
-        return 1;
-    if (s->escapes == s->escapes_end)
-        return 0;
-    *level = (int8_t)*s->escapes++;
-    if (*level != ESCAPE_WIDE)
-        return 1;
-    if (s->wide_end - s->wide < 2)
-        return 0;
-    *level = (int16_t)(uint16_t)small_number(s->wide);
-    s->wide += 2;
-    return 1;
-}
-
-uint64_t unpack_block(struct streams *s, int16_t *block)
+/* The next block. Escapes are read without branches, of which every fifth level would take one by chance. */
+static inline __attribute__((always_inline)) uint64_t next_block(struct streams *s, int16_t *block)
 {
     const int16_t dc = (int16_t)(uint16_t)small_number(s->dc + 2 * s->at);
     const uint64_t mask = next_mask(s);
-    if (mask == UNPACK_DAMAGED)
-        return mask;
-    const int num = __builtin_popcountll(mask);
-    if (s->levels_end - s->levels < (num + 1) / 2)
+    const int num = mask == UNPACK_DAMAGED ? 0 : __builtin_popcountll(mask);
+    if (mask == UNPACK_DAMAGED || s->levels_end - s->levels < (num + 1) / 2)
         return UNPACK_DAMAGED;
+    const uint8_t *const levels = s->levels, *escapes = s->escapes;
     int i = 0;
     for (uint64_t left = mask; left; left &= left - 1, i++) {
-        const int nibble = s->levels[i / 2] >> (i % 2 ? 4 : 0) & 15;
-        int16_t level;
-        if (!next_level(s, nibble, &level))
-            return UNPACK_DAMAGED;
+        const int nibble = levels[i / 2] >> i % 2 * 4 & 15, is_escape = nibble == (LEVEL_ESCAPE & 15);
+        /* There is always a byte to read: behind the segments is padding. */
+        const int small = (nibble ^ 8) - 8, escape = (int8_t)*escapes;
+        int level = small ^ ((small ^ escape) & -is_escape);
+        escapes += is_escape;
+        if (__builtin_expect(level == ESCAPE_WIDE, 0)) {
+            if (s->wide_end - s->wide < 2)
+                return UNPACK_DAMAGED;
+            level = (int16_t)(uint16_t)small_number(s->wide);
+            s->wide += 2;
+        }
         if (block)
-            block[GROUP_PLACES[__builtin_ctzll(left)]] = level;
+            block[GROUP_PLACES[__builtin_ctzll(left)]] = (int16_t)level;
     }
+    if (escapes > s->escapes_end)
+        return UNPACK_DAMAGED;
+    s->escapes = escapes;
     s->levels += (num + 1) / 2;
     if (block)
         block[0] = dc;
     return mask;
 }
+
+/* The next `num` blocks into a group; NULL: they are passed over. Returns the union of their masks, or UNPACK_DAMAGED. */
+static uint64_t unpack_plain(struct streams *s, int num, int16_t *group)
+{
+    uint64_t masks = 0;
+    for (int i = 0; i < num && masks != UNPACK_DAMAGED; i++)
+        masks |= next_block(s, group ? group + 8 * i : NULL);
+    return masks;
+}
+
+#ifdef FASTLOAD_X86
+FASTLOAD_TARGET_AVX2 static uint64_t unpack_avx2(struct streams *s, int num, int16_t *group)
+{
+    uint64_t masks = 0;
+    for (int i = 0; i < num && masks != UNPACK_DAMAGED; i++)
+        masks |= next_block(s, group ? group + 8 * i : NULL);
+    return masks;
+}
+#else
+#define unpack_avx2 unpack_plain
+#endif
 
 static int pass_over(struct streams *s, int num, int level)
 {
@@ -141,11 +157,7 @@ static int pass_over(struct streams *s, int num, int level)
     if (level == FASTLOAD_AVX512)
         return pass_over_avx512(s, num);
 #endif
-    (void)level;
-    while (num--)
-        if (unpack_block(s, NULL) == UNPACK_DAMAGED)
-            return 0;
-    return 1;
+    return (level == FASTLOAD_PLAIN ? unpack_plain : unpack_avx2)(s, num, NULL) != UNPACK_DAMAGED;
 }
 
 static int unpack_group(struct streams *s, int num, const struct picture *p, int c, int row, int column)
@@ -156,13 +168,9 @@ static int unpack_group(struct streams *s, int num, const struct picture *p, int
         return unpack_group_avx512(s, num, plane->quant, sample(plane, 8 * row, 8 * column), plane->stride);
 #endif
     int16_t *const group = group_of(p, c, row % plane->v);
-    uint64_t masks = 0;
-    for (int i = 0; i < num; i++) {
-        const uint64_t mask = unpack_block(s, group + 8 * i);
-        if (mask == UNPACK_DAMAGED)
-            return 0;
-        masks |= mask;
-    }
+    const uint64_t masks = (p->level == FASTLOAD_PLAIN ? unpack_plain : unpack_avx2)(s, num, group);
+    if (masks == UNPACK_DAMAGED)
+        return 0;
     finish_group(p, c, row, column, group, masks < 1u << NUM_LOW ? LOW : ALL);
     return 1;
 }

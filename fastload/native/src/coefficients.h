@@ -70,11 +70,6 @@ struct streams {
 int unpack_group_avx512(struct streams *s, int num, const int16_t quant[64], uint8_t *out, size_t stride);
 int pass_over_avx512(struct streams *s, int num);
 
-/* The next block into a group, at one of its four places; NULL: it is passed over. Returns its mask; UNPACK_DAMAGED for
- * damage. */
-uint64_t unpack_block(struct streams *s, int16_t *block);
-#define UNPACK_DAMAGED UINT64_MAX
-
 /* Where coefficients of the zigzag order lie in a group. */
 extern const uint8_t GROUP_PLACES[64];
 

@@ -43,7 +43,7 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
 
 #if defined(__x86_64__)
 #define FASTLOAD_X86 1
-#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2")))
+#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,popcnt")))
 #define FASTLOAD_TARGET_AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,fma,bmi,bmi2,popcnt")))
 #endif
@@ -54,12 +54,12 @@ static inline int fastload_level(int wanted)
 #ifdef FASTLOAD_X86
     /* All that the targets above name: a virtual machine may hide any of it. */
     if (wanted < FASTLOAD_AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2"))
+        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("popcnt"))
         return FASTLOAD_PLAIN;
     if (wanted >= FASTLOAD_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("popcnt"))
+        __builtin_cpu_supports("avx512vnni"))
         return FASTLOAD_AVX512;
     return FASTLOAD_AVX2;
 #else
