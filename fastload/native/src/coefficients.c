@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* In place of a mask, whose bit 0 is never set. */
-#define UNPACK_DAMAGED UINT64_MAX
-
 static uint32_t number(const uint8_t *from)
 {
     return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
@@ -77,60 +74,42 @@ static int open_segment(const struct record *record, size_t place, int num, stru
     return 1;
 }
 
-/* The mask of the next block. Returns UNPACK_DAMAGED where its bytes are not all there. */
-static uint64_t next_mask(struct streams *s)
-{
-    const int size = s->sizes[s->at / 2] >> (s->at % 2 ? 4 : 0) & 15;
-    if (size > 8 || s->masks_end - s->masks < size)
-        return UNPACK_DAMAGED;
-    uint64_t mask = 0;
-    for (int i = 0; i < size; i++)
-        mask |= (uint64_t)s->masks[i] << 8 * i;
-    s->masks += size;
-    s->at++;
-    return mask & 1 ? UNPACK_DAMAGED : mask;
-}
-
 const uint8_t GROUP_PLACES[64] = {
     0,   1,   32,  64,  33,  2,   3,   34,  65,  96,  128, 97,  66,  35,  4,   5,   36,  67,  98,  129, 160, 192,
     161, 130, 99,  68,  37,  6,   7,   38,  69,  100, 131, 162, 193, 224, 225, 194, 163, 132, 101, 70,  39,  71,
     102, 133, 164, 195, 226, 227, 196, 165, 134, 103, 135, 166, 197, 228, 229, 198, 167, 199, 230, 231};
 
-/* The next block. Escapes are read without branches, of which every fifth level would take one by chance. */
-static inline __attribute__((always_inline)) uint64_t next_block(struct streams *s, int16_t *block)
+/* The next block. Returns its mask. */
+static uint64_t next_block(struct streams *s, int16_t *block)
 {
     const int16_t dc = (int16_t)(uint16_t)small_number(s->dc + 2 * s->at);
     const uint64_t mask = next_mask(s);
     const int num = mask == UNPACK_DAMAGED ? 0 : __builtin_popcountll(mask);
     if (mask == UNPACK_DAMAGED || s->levels_end - s->levels < (num + 1) / 2)
         return UNPACK_DAMAGED;
-    const uint8_t *const levels = s->levels, *escapes = s->escapes;
     int i = 0;
     for (uint64_t left = mask; left; left &= left - 1, i++) {
-        const int nibble = levels[i / 2] >> i % 2 * 4 & 15, is_escape = nibble == (LEVEL_ESCAPE & 15);
-        /* There is always a byte to read: behind the segments is padding. */
-        const int small = (nibble ^ 8) - 8, escape = (int8_t)*escapes;
-        int level = small ^ ((small ^ escape) & -is_escape);
-        escapes += is_escape;
-        if (__builtin_expect(level == ESCAPE_WIDE, 0)) {
-            if (s->wide_end - s->wide < 2)
+        int level = ((s->levels[i / 2] >> (i % 2 * 4) & 15) ^ 8) - 8;
+        if (level == LEVEL_ESCAPE) {
+            if (s->escapes == s->escapes_end)
                 return UNPACK_DAMAGED;
-            level = (int16_t)(uint16_t)small_number(s->wide);
-            s->wide += 2;
+            level = (int8_t)*s->escapes++;
+            if (level == ESCAPE_WIDE) {
+                if (s->wide_end - s->wide < 2)
+                    return UNPACK_DAMAGED;
+                level = (int16_t)(uint16_t)small_number(s->wide);
+                s->wide += 2;
+            }
         }
         if (block)
             block[GROUP_PLACES[__builtin_ctzll(left)]] = (int16_t)level;
     }
-    if (escapes > s->escapes_end)
-        return UNPACK_DAMAGED;
-    s->escapes = escapes;
     s->levels += (num + 1) / 2;
     if (block)
         block[0] = dc;
     return mask;
 }
 
-/* The next `num` blocks into a group; NULL: they are passed over. Returns the union of their masks, or UNPACK_DAMAGED. */
 static uint64_t unpack_plain(struct streams *s, int num, int16_t *group)
 {
     uint64_t masks = 0;
@@ -139,15 +118,7 @@ static uint64_t unpack_plain(struct streams *s, int num, int16_t *group)
     return masks;
 }
 
-#ifdef FASTLOAD_X86
-FASTLOAD_TARGET_AVX2 static uint64_t unpack_avx2(struct streams *s, int num, int16_t *group)
-{
-    uint64_t masks = 0;
-    for (int i = 0; i < num && masks != UNPACK_DAMAGED; i++)
-        masks |= next_block(s, group ? group + 8 * i : NULL);
-    return masks;
-}
-#else
+#ifndef FASTLOAD_X86
 #define unpack_avx2 unpack_plain
 #endif
 

@@ -54,6 +54,8 @@ int read_record(const uint8_t *bytes, size_t length, struct record *record, stru
 /* Gives a picture the groups of a row of MCUs. Returns enum fastload_status. */
 int record_row(const struct record *record, const struct picture *p, int mcu_row);
 
+#define UNPACK_DAMAGED UINT64_MAX
+
 /* The streams of one segment, each from where the next block reads. */
 struct streams {
     const uint8_t *masks, *masks_end;
@@ -65,8 +67,25 @@ struct streams {
     int at, num;          /* the next block, of so many */
 };
 
-/* Kernels. The next `num` blocks, up to GROUP, to samples at `out`; or passed over, any number of them. Return 0 for
- * damage. */
+/* The mask of the next block; UNPACK_DAMAGED where its bytes are not all there. Bit 0 of a mask is not set. */
+static inline uint64_t next_mask(struct streams *s)
+{
+    const int size = s->sizes[s->at / 2] >> (s->at % 2 ? 4 : 0) & 15;
+    if (size > 8 || s->masks_end - s->masks < size)
+        return UNPACK_DAMAGED;
+    uint64_t mask = 0;
+    for (int i = 0; i < 8; i++) /* behind the segments is padding to read */
+        mask |= (uint64_t)s->masks[i] << 8 * i;
+    mask &= size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1;
+    s->masks += size;
+    s->at++;
+    return mask & 1 ? UNPACK_DAMAGED : mask;
+}
+
+/* Kernels. The next `num` blocks into a group of as many places; NULL: they are passed over, any number of them. Returns
+ * the union of their masks, or UNPACK_DAMAGED. */
+uint64_t unpack_avx2(struct streams *s, int num, int16_t *group);
+/* To samples at `out`, or passed over. Return 0 for damage. */
 int unpack_group_avx512(struct streams *s, int num, const int16_t quant[64], uint8_t *out, size_t stride);
 int pass_over_avx512(struct streams *s, int num);
 
