@@ -210,6 +210,17 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
         del item, result
 
 
+def _join(thread: threading.Thread, deadline: float) -> None:
+    """Wait for the end of a thread, until a time of ``time.monotonic()``.
+
+    Before Python 3.13 ``join`` returns while C libraries are still clearing up in the thread. A fork then would leave
+    their locks held for ever in the child: OpenCV's, for instance, in one of 200 forks on a busy machine.
+    """
+    thread.join(max(0.0, deadline - time.monotonic()))
+    while os.path.exists(f"/proc/self/task/{thread.native_id}") and time.monotonic() < deadline:
+        time.sleep(0.0001)
+
+
 class ThreadPool(Pool):
     """A set of worker threads.
 
@@ -302,7 +313,7 @@ class ThreadPool(Pool):
         deadline = time.monotonic() + max(grace, 0.5)  # those that are idle end at once
         for thread in self.workers:
             if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+                _join(thread, deadline)
         stuck = [thread.name for thread in self.workers if thread.is_alive()]
         if stuck and grace:
             warnings.warn(
