@@ -5,12 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The place of each coefficient of the zigzag order, row by row. */
-static const uint8_t NATURAL[64] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
-
 /* Where the caller wants bytes. Those that find no room are counted all the same. */
 struct output {
     uint8_t *bytes;
@@ -60,7 +54,7 @@ static void add_block(struct parts *parts, int at, const int16_t *block)
     uint64_t mask = 0;
     int num = 0, size = 0;
     for (int k = 1; k < 64; k++) {
-        const int level = block[NATURAL[k]];
+        const int level = block[ZIGZAG_PLACES[k]];
         if (!level)
             continue;
         mask |= (uint64_t)1 << k;
@@ -230,7 +224,7 @@ static void write_block(struct writer *w, const struct encoder *dc, const struct
     *previous = block[0];
     int run = 0;
     for (int k = 1; k < 64; k++) {
-        const int level = block[NATURAL[k]];
+        const int level = block[ZIGZAG_PLACES[k]];
         if (!level) {
             run++;
             continue;

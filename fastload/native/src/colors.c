@@ -9,23 +9,34 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Two bytes, the first at the lower address. */
+INLINE uint16_t pair_of(unsigned first, unsigned second)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return (uint16_t)(first | second << 8);
+#else
+    return (uint16_t)(first << 8 | second);
+#endif
+}
+
 /* The loops below are compiled for each instruction set: compilers make vectors of them. */
-INLINE void weigh_h2v1(const uint8_t *restrict in, uint8_t *restrict out, int n)
+INLINE void weigh_h2v1(const uint8_t *restrict in, uint16_t *restrict pairs, int n)
 {
     for (int i = 0; i < n; i++) {
-        out[2 * i] = (uint8_t)((3 * in[i] + in[i - 1] + 1) >> 2);
-        out[2 * i + 1] = (uint8_t)((3 * in[i] + in[i + 1] + 2) >> 2);
+        const uint16_t left = (uint16_t)(3 * in[i] + in[i - 1] + 1), right = (uint16_t)(3 * in[i] + in[i + 1] + 2);
+        pairs[i] = pair_of(left >> 2, right >> 2);
     }
 }
 
 INLINE void weigh_h2v2(const uint8_t *restrict near, const uint8_t *restrict far, uint16_t *restrict sums,
-                       uint8_t *restrict out, int n)
+                       uint16_t *restrict pairs, int n)
 {
     for (int i = -1; i <= n; i++)
         sums[i] = (uint16_t)(3 * near[i] + far[i]);
     for (int i = 0; i < n; i++) {
-        out[2 * i] = (uint8_t)((uint16_t)(3 * sums[i] + sums[i - 1] + 8) >> 4);
-        out[2 * i + 1] = (uint8_t)((uint16_t)(3 * sums[i] + sums[i + 1] + 7) >> 4);
+        const uint16_t left = (uint16_t)(3 * sums[i] + sums[i - 1] + 8);
+        const uint16_t right = (uint16_t)(3 * sums[i] + sums[i + 1] + 7);
+        pairs[i] = pair_of(left >> 4, right >> 4);
     }
 }
 
@@ -39,11 +50,11 @@ INLINE void weigh_h1v2(const uint8_t *restrict near, const uint8_t *restrict far
 #define LOOPS(suffix, target)                                                                                          \
     target static void h2v1_##suffix(const uint8_t *in, uint8_t *out, int n)                                           \
     {                                                                                                                  \
-        weigh_h2v1(in, out, n);                                                                                        \
+        weigh_h2v1(in, (uint16_t *)(void *)out, n);                                                                    \
     }                                                                                                                  \
     target static void h2v2_##suffix(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint8_t *out, int n)     \
     {                                                                                                                  \
-        weigh_h2v2(near, far, sums, out, n);                                                                           \
+        weigh_h2v2(near, far, sums, (uint16_t *)(void *)out, n);                                                       \
     }                                                                                                                  \
     target static void h1v2_##suffix(const uint8_t *near, const uint8_t *far, int bias, uint8_t *out, int n)           \
     {                                                                                                                  \

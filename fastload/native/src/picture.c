@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static const uint8_t NATURAL[64] = {
+const uint8_t ZIGZAG_PLACES[64] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
@@ -41,7 +41,7 @@ static void begin_plane(struct picture *p, const struct jpeg_header *header, int
     plane->stride = (size_t)8 * blocks + 2 * SAMPLE_PADDING;
     const uint8_t *quant = header->quant[component->quant];
     for (int k = 0; k < 64; k++)
-        plane->quant[NATURAL[k]] = (int16_t)(header->is_wide[component->quant] ? quant[2 * k] << 8 | quant[2 * k + 1]
+        plane->quant[ZIGZAG_PLACES[k]] = (int16_t)(header->is_wide[component->quant] ? quant[2 * k] << 8 | quant[2 * k + 1]
                                                                                : quant[k]);
 }
 

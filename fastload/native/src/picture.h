@@ -32,6 +32,9 @@ enum extent {
 };
 #define NUM_LOW 10
 
+/* Where coefficients of the zigzag order lie in a block, row by row. */
+extern const uint8_t ZIGZAG_PLACES[64];
+
 /* One component's samples. */
 struct plane {
     int h, v;            /* sampling factors */
