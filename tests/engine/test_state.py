@@ -107,8 +107,7 @@ def test_with_other_workers_the_rest_is_what_it_would_have_been(name, before, af
         resumed.close()
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("name", FAST_FORWARD)
+@pytest.mark.parametrize(("name", "persistent"), [(name, place % 2 == 0) for place, name in enumerate(FAST_FORWARD)])
 def test_samplers_that_are_not_ours_resume_with_workers_too(name, persistent):
     first = loader_of(name, 2, persistent_workers=persistent)
     whole = [batches(first) for _ in range(3)]
@@ -448,9 +447,16 @@ class StatefulIterators(IterableDataset[int]):
         return _Counter(30)
 
 
-@pytest.mark.parametrize("batch_size", [4, None])
-@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (3, True)])
-@pytest.mark.parametrize("dataset", [StatefulStream, StatefulIterators])
+@pytest.mark.parametrize(
+    ("dataset", "batch_size", "num_workers", "persistent"),
+    [
+        *((dataset, size, 0, False) for dataset in (StatefulStream, StatefulIterators) for size in (4, None)),
+        (StatefulStream, 4, 2, False),
+        (StatefulStream, None, 3, True),
+        (StatefulIterators, 4, 3, True),
+        (StatefulIterators, None, 2, False),
+    ],
+)
 def test_an_iterable_dataset_with_a_state_goes_on_where_it_was(dataset, num_workers, persistent, batch_size):
     def make() -> DataLoader[Any]:
         return DataLoader(dataset(), batch_size, num_workers=num_workers, persistent_workers=persistent)

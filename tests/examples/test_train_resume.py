@@ -119,6 +119,7 @@ def test_stopped_then_killed_and_resumed_on_as_many_ranks_gives_bit_identical_we
     assert ours["loss_sum"] == pytest.approx(theirs["loss_sum"])  # added up in another order
 
 
+@pytest.mark.slow
 def test_three_ranks_stopped_and_resumed_give_bit_identical_weights(tmp_path: Path) -> None:
     # The order of a sum over three ranks matters, and DDP changes its buckets after the first step.
     words = ("--epochs", "1", "--limit-batches", "9", "--batch-size", "66", "--seed", "5", "--workers", "0")

@@ -55,7 +55,7 @@ BATCHES = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-@pytest.mark.parametrize("context", [None, "fork", "spawn"])
+@pytest.mark.parametrize("context", [None, "fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_what_is_loaded_within_is_recorded(tmp_path: Path, engine: Any, context: str | None) -> None:
     workers = {"num_workers": 1, "multiprocessing_context": context} if context else {}
     loader = engine(Numbers(), batch_size=4, **workers)

@@ -154,7 +154,7 @@ def test_threads_are_equal_where_nothing_is_drawn():
 
 
 # Samples of these differ wherever they are loaded: from run to run, or where a rank or a resume begins anew. One is
-# verified with worker processes, which takes about a hundred of them.
+# verified with worker processes, which takes about a hundred of them and is a slow test.
 @pytest.mark.parametrize(
     ("stage", "methods", "label", "words"),
     [
@@ -171,7 +171,7 @@ def test_threads_are_equal_where_nothing_is_drawn():
             "global variable _module_generator (numpy.random.Generator)",
         ),
         (verified.WorkerId, "thread", "WorkerId()", "it uses get_worker_info"),
-        (verified.ProcessId, "fork", "ProcessId()", "it uses getpid"),
+        pytest.param(verified.ProcessId, "fork", "ProcessId()", "it uses getpid", marks=pytest.mark.slow),
         (verified.Clock, "inline", "Clock()", "it uses time, perf_counter"),
         (verified.Uuid, "inline", "Uuid()", "it uses uuid4"),
         (verified.Counting, "inline", "Counting()", "it keeps state from sample to sample (self.calls)"),
