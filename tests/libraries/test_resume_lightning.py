@@ -228,34 +228,40 @@ def test_an_epoch_that_the_user_sets_is_the_users(tmp_path: Path) -> None:
 # --- Two processes ---------------------------------------------------------------------------------------------------
 
 
-def in_two(body: Callable[..., Any], folder: Path, *args: str) -> list[Any]:
-    """Call ``body(folder, *args)`` in two processes, which Lightning takes for its own; return what each returned.
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What :func:`trained_in_all_ways` returned in each of two processes, which Lightning takes for its own.
 
     They are forked from a new interpreter: a test that compiles, or uses fake tensors, makes torch believe in a CUDA
     device, so that the next backward pass starts autograd's threads, and a child of such a process cannot train.
     """
+    folder = tmp_path_factory.mktemp("two_ranks")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, __file__, body.__name__, str(folder), *args]
+    command = [sys.executable, __file__, str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    answers: list[Any] = torch.load(folder / "answers.pt", weights_only=True)
+    answers: list[dict[str, Any]] = torch.load(folder / "answers.pt", weights_only=True)
     return answers
 
 
-def main(name: str, place: str, *args: str) -> None:
+def main(folder: Path) -> None:
     """Be the new interpreter."""
-    folder = Path(place)
 
     def rank(number: int) -> Any:
         os.environ |= {"LOCAL_RANK": str(number), "NODE_RANK": "0", "WORLD_SIZE": "2"}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}  # the group is there already
-        return globals()[name](folder, *args)
+        return trained_in_all_ways(folder)
 
     torch.save(run_ranks(rank, folder), folder / "answers.pt")
 
 
 def ddp(folder: Path, *callbacks: Any) -> lightning.Trainer:
     return trainer(folder, *callbacks, strategy="ddp", devices=2)
+
+
+def trained_in_all_ways(folder: Path) -> dict[str, Any]:
+    ways = {name: with_our_sampler(folder / name, name) for name in ("DistributedSampler", "DistributedBatchSampler")}
+    return {**ways, "none": without_our_sampler(folder / "none")}
 
 
 def with_our_sampler(folder: Path, name: str) -> Any:
@@ -283,8 +289,8 @@ def with_our_sampler(folder: Path, name: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["DistributedSampler", "DistributedBatchSampler"])
-def test_two_processes_keep_our_samplers_and_go_on(name: str, tmp_path: Path) -> None:
-    ranks = in_two(with_our_sampler, tmp_path, name)
+def test_two_processes_keep_our_samplers_and_go_on(name: str, two_ranks: list[dict[str, Any]]) -> None:
+    ranks = [rank[name] for rank in two_ranks]
     for first, resumed in ranks:
         assert len(first) == EPOCHS * STEPS
         assert len(resumed) == 3
@@ -307,11 +313,11 @@ def without_our_sampler(folder: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_two_processes_share_out_what_has_no_sampler_of_ours(tmp_path: Path) -> None:
+def test_two_processes_share_out_what_has_no_sampler_of_ours(two_ranks: list[dict[str, Any]]) -> None:
     """By torch's DistributedSampler around the dataset, as for torch's loader."""
-    first, second = in_two(without_our_sampler, tmp_path)
+    first, second = (rank["none"] for rank in two_ranks)
     assert sorted(first + second) == list(range(LENGTH))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Path(sys.argv[1]))
