@@ -24,6 +24,7 @@ from ..buffers.layout import Layout
 from ..errors import ConfigError, DatasetError
 from ..images import Cut, nvjpeg
 from ..images.base import Data
+from ..pack.records import file_of
 from ..transforms.resampling import resize_natively
 from ..transforms.resize import RandomResizedCrop, Resize
 from ..workers.on_error import name_sample
@@ -102,7 +103,7 @@ class EncodedDataset(FusedDataset):
                 )
                 name_sample(error, self.dataset, chunk.names[place])
                 raise error
-            images[row] = packed(cut, int(chunk.names[place]), chunk.files[place])
+            images[row] = packed(cut, int(chunk.names[place]), file_of(chunk.files[place]))
 
 
 class DeviceDecoding:

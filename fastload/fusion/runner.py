@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
-from ..images.base import Data, Decoder, FileData
+from ..errors import PackError
+from ..images.base import Data, Decoder
 from ..native import arrays
+from ..native.jpeg import is_record
 from ..native.rows import Cut, Pixels
+from ..pack.records import info_of
 from ..transforms.arguments import fill_numbers
 from ..transforms.base import BatchShape
 from ..transforms.compose import stages_of
@@ -95,6 +98,7 @@ class Runner:
         Raises:
             OSError: a file cannot be read.
             ValueError: an image is too small for a step.
+            PackError: an image's coefficients are damaged.
         """
         reader, source = self.reader, self.part.source
         if isinstance(reader, ArrayReader):
@@ -102,7 +106,10 @@ class Runner:
             files, sizes = None, Sizes.all_of(source.size, len(names), source.channels)
         else:
             files = [self._named(name, reader.data, index) for index, name in zip(indices, names, strict=True)]
-            each = [self._named(name, self._rows.size, data) for name, data in zip(names, files, strict=True)]
+            each = [
+                self._named(name, self._decoded, index, self._rows.size, data)
+                for index, name, data in zip(indices, names, files, strict=True)
+            ]
             sizes = Sizes.of(each, source.channels)
         return Chunk(indices, names, files, sizes, self.drawing.draw(draws, sizes))
 
@@ -114,7 +121,8 @@ class Runner:
         given = self.drawing.given(chunk.drawn, len(chunk.indices)) if by_one else []
         if chunk.files is not None:
             for row, (name, data) in enumerate(zip(chunk.names, chunk.files, strict=True)):
-                self._named(name, self._write_row, data, chunk.size(row), given[row], out[row])
+                index, size = chunk.indices[row], chunk.size(row)
+                self._named(name, self._decoded, index, self._write_row, data, size, given[row], out[row])
         elif self._values is not None and stages.per_sample == stages.head:
             self._write_block(chunk, self._values, out)
         else:
@@ -215,7 +223,8 @@ class Runner:
     def each(self, chunk: Chunk, place: int, given: Given) -> Any:
         """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
         data = None if chunk.files is None else chunk.files[place]
-        return self._named(chunk.names[place], self._each, chunk.indices[place], data, chunk.size(place), given)
+        name, index, size = chunk.names[place], chunk.indices[place], chunk.size(place)
+        return self._named(name, self._decoded, index, self._each, index, data, size, given)
 
     def _each(self, index: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
         head = 0 if self.stages.direct else self.stages.head
@@ -223,7 +232,7 @@ class Runner:
         # JPEG file has all of it.
         info = self.states[-1].kind == "PIL"
         cut = self._cut(size, given) if head else None
-        if data is None or cut is None or (info and data[:2] != _JPEG):
+        if data is None or cut is None or (info and data[:2] != _JPEG and not is_record(data)):
             return self._stepped(self.image(index, data), 0, given)
         pixels = self._rows.pixels(data, cut)
         step = self.steps[head] if head < len(self.steps) else None
@@ -231,14 +240,20 @@ class Runner:
             return self._stepped(step.from_array(pixels), head + 1, given)
         image = _as(pixels, "PIL")
         if info:
-            with PIL.Image.open(FileData(data)) as header:
-                image.info = dict(header.info)
+            image.info = info_of(data)
         return self._stepped(image, head, given)
 
     def _stepped(self, image: Any, first: int, given: Given, last: int | None = None) -> Any:
         for step, values in zip(self.steps[first:last], given[first:last], strict=True):
             image = step.transform_sample(image, values)
         return image
+
+    def _decoded(self, index: Any, function: Any, *args: Any) -> Any:
+        """Call a function that decodes; the error for a damaged record names image and pack."""
+        try:
+            return function(*args)
+        except PackError as error:
+            raise PackError(f"{reader_of_files(self.dataset).path(index)}: {error}") from error.__cause__
 
     def _named(self, name: Any, function: Any, *args: Any) -> Any:
         """Call a function; an error names the sample."""

@@ -12,9 +12,9 @@
 What a decoder cannot do (CMYK, 16 bits, PNG, damaged files) is done by Pillow, as without fastload, and counted.
 """
 
-from ..native.rows import Box, Cut, Pixels
+from ..native.rows import Box, Cut, Pixels, whole
 from ..pack.dataset import PackedImages
-from .base import Decoder, Levels, Tally, whole
+from .base import Decoder, Levels, Tally
 from .choice import DecoderInfo, Loader, chosen, decode, decoders, make_decoder
 from .nvjpeg import decode_batch
 

@@ -1,7 +1,8 @@
 """What a decoder is: it makes pixels, a PIL image, or a row of a batch from the bytes of a file.
 
-In: a file, and a :class:`Cut`. Out: the pixels that Pillow and torchvision make. :mod:`fastload.images.choice` chooses
-a decoder by name. A file that a decoder does not support is decoded by Pillow, and counted.
+In: a file, or the record of one in a pack, and a :class:`Cut`. Out: the pixels that Pillow and torchvision make.
+:mod:`fastload.images.choice` chooses a decoder by name. A file that a decoder does not support is decoded by Pillow,
+and counted. Decoders that know files alone are given a record's file, which :mod:`fastload.pack.records` makes of it.
 """
 
 from __future__ import annotations
@@ -18,21 +19,16 @@ import torch
 from torch import Tensor
 
 from ..native.rows import FILTERS, Box, Cut, Pixels
+from ..pack.records import file_of, header_bytes
 
 Data: TypeAlias = bytes | memoryview
-"""A file."""
+"""A file, or a record of one."""
 
 NO_JPEG = "no JPEG file"
 """Why a decoder of JPEG files left a file to Pillow, in the counts."""
 
 _RESAMPLING = {name: PIL.Image.Resampling[name.upper()] for name in ("nearest", *FILTERS)}
 _RESAMPLING["nearest-exact"] = PIL.Image.Resampling.NEAREST
-
-
-def whole(height: int, width: int) -> Cut:
-    """Return the cut that is all of an image of this size, as it is."""
-    box = (0, 0, height, width)
-    return Cut(box, box[2:], "nearest", box, (False, False))
 
 
 class Levels(Protocol):
@@ -88,8 +84,9 @@ class Decoder:
 
         Raises:
             Exception: Pillow's, for a file that is no image.
+            PackError: it is a damaged record, or the native library cannot be used.
         """
-        with PIL.Image.open(FileData(data)) as image:
+        with PIL.Image.open(FileData(header_bytes(data))) as image:
             return image.height, image.width
 
     def image(self, data: Data) -> PIL.Image.Image:
@@ -97,6 +94,7 @@ class Decoder:
 
         Raises:
             Exception: Pillow's, for a file that it cannot decode.
+            PackError: it is a damaged record, or the native library cannot be used.
         """
         image = opened(data)
         self.tally.add("pillow")
@@ -121,8 +119,8 @@ class Decoder:
     def counted(self) -> dict[str, int]:
         """Return how many images were decoded since the last call, by decoder.
 
-        The keys are ``"native"``, ``"torchvision"`` or ``"pillow"``; ``"pillow (...)"`` for those left to Pillow, with
-        the reason.
+        The keys are ``"native"``, ``"torchvision"`` or ``"pillow"``; ``"native, from coefficients"`` for records;
+        ``"pillow (...)"`` for those left to Pillow, with the reason.
         """
         return self.tally.take()
 
@@ -135,7 +133,7 @@ class Decoder:
 
 def opened(data: Data) -> PIL.Image.Image:
     """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB."""
-    with PIL.Image.open(FileData(data)) as image:
+    with PIL.Image.open(FileData(file_of(data))) as image:
         return image.convert("RGB")
 
 

@@ -13,9 +13,9 @@ import PIL.Image
 import torchvision
 
 from ..errors import ConfigError
-from ..native.rows import Pixels
+from ..native.rows import Pixels, whole
 from . import nvjpeg
-from .base import Data, Decoder, whole
+from .base import Data, Decoder
 from .native_jpeg import NativeDecoder
 from .torchvision_io import TorchvisionDecoder
 

@@ -1,4 +1,4 @@
-"""JPEG files decoded by the native library, from the file to the row of a batch in one call; the rest by Pillow.
+"""JPEG files and their records, decoded by the native library to the row of a batch in one call; the rest by Pillow.
 
 Pixels as ``fastload pack --raw`` stores them are resized by the library as well. What it makes equals Pillow's pixels
 bit for bit: tests/native/test_native_jpeg.py.
@@ -14,16 +14,17 @@ import PIL.Image
 from torch import Tensor
 
 from ..native import jpeg
-from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image
+from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from ..pack.encoding import pixels_of
-from .base import NO_JPEG, Data, Decoder, FileData, Levels, cut_out, whole
+from ..pack.records import REMEDY, image_of_pixels, info_of
+from .base import NO_JPEG, Data, Decoder, Levels, cut_out
 
 
 class NativeDecoder(Decoder):
     """Decodes of a JPEG file what the cut needs."""
 
     name = "the native library"
-    remedy = "install a C compiler (Debian: apt-get install gcc libc6-dev), then fastload"
+    remedy = REMEDY
 
     @staticmethod
     def library() -> str:
@@ -47,11 +48,8 @@ class NativeDecoder(Decoder):
         pixels = jpeg.pixels_of_jpeg(data, whole(found.height, found.width), "RGBX")
         if isinstance(pixels, Status):
             return self.left_to_pillow(data, _reason(pixels))
-        self.tally.add("native")
-        image = PIL.Image.frombytes("RGB", (found.width, found.height), pixels.data, "raw", "RGBX")
-        with PIL.Image.open(FileData(data)) as header:
-            image.info = dict(header.info)
-        return image
+        self._count(data)
+        return image_of_pixels(pixels, info_of(data))
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
         found: Pixels | str = self._made(data, cut, jpeg.pixels_of_jpeg, pixels_of_image)
@@ -83,8 +81,11 @@ class NativeDecoder(Decoder):
             if pixels is None:
                 return _reason(found)
             found = of_image(pixels, cut)
-        self.tally.add("native")
+        self._count(data)
         return found
+
+    def _count(self, data: Data) -> None:
+        self.tally.add("native, from coefficients" if jpeg.is_record(data) else "native")
 
 
 def _is_bomb(found: jpeg.Size) -> bool:

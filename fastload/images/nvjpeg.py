@@ -27,6 +27,7 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..errors import ConfigError
+from ..pack.records import file_of
 from .base import Data, opened
 from .torchvision_io import why_left_to_pillow
 
@@ -81,9 +82,11 @@ def _batch(
     name: Callable[[Exception, int], None] = _name_place,
 ) -> list[Tensor]:
     reasons = []
+    files = list(files)
     for index, data in enumerate(files):
         with _named(name, index):
-            reasons.append(_why_left_to_pillow(data))
+            files[index] = file_of(data)
+            reasons.append(_why_left_to_pillow(files[index]))
     common = [index for index, reason in enumerate(reasons) if reason is None]
     found = dict(zip(common, _decoded([files[index] for index in common], device), strict=True))
     images = []

@@ -17,6 +17,7 @@ import torchvision
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..native.rows import Pixels
+from ..pack.records import file_of
 from .base import NO_JPEG, Data, Decoder, FileData, opened
 
 # Sizes beyond this are Pillow's to judge.
@@ -51,6 +52,7 @@ class TorchvisionDecoder(Decoder):
         return None
 
     def image(self, data: Data) -> PIL.Image.Image:
+        data = file_of(data)
         with PIL.Image.open(FileData(data)) as header:
             reason = why_left_to_pillow(header)
             if reason is None:

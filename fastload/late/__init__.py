@@ -1,5 +1,6 @@
 """Late decoding: JPEG files that a sample opens through Pillow are decoded when their pixels are needed.
 
+So are the records that :class:`~fastload.images.PackedImages` opens itself.
 While a sample is made (:class:`LateSamples`), the samples stay the same, bit for bit, and are made faster.
 
 ``PIL.Image.open`` gives an image whose file is read, checked and closed as Pillow does, but not decoded. ``convert``,

@@ -136,15 +136,8 @@ class _Late:
         state = None if view is None else self._state(method)
         if state is None or view is None:
             return None
-        new: Any = Image.Image()
-        del new.__dict__[CORE]
-        new._mode = mode or self._mode
-        new._size = view.shown_size
-        new.info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
-        new._late = _State(state.source, view)
-        new.__class__ = LateImage
-        note(new)
-        return new
+        info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
+        return made_late(state.source, view, mode or self._mode, info)
 
     def copy(self) -> Any:
         """See :meth:`PIL.Image.Image.copy`."""
@@ -325,6 +318,19 @@ class _LateAccess:
 
     def __setitem__(self, place: Any, color: Any) -> None:
         self.real()[place] = color
+
+
+def made_late(source: Source, view: View, mode: str, info: dict[Any, Any]) -> Any:
+    """Return a late image, and register it with the sample that is being made."""
+    new: Any = Image.Image()
+    del new.__dict__[CORE]
+    new._mode = mode
+    new._size = view.shown_size
+    new.info = info
+    new._late = _State(source, view)
+    new.__class__ = LateImage
+    note(new)
+    return new
 
 
 def is_late(found: Any) -> bool:

@@ -1,4 +1,4 @@
-"""JPEG files that a sample opens through Pillow: opened and read as Pillow does, and not decoded.
+"""JPEG files that a sample opens through Pillow: opened and read as Pillow does, and not decoded. Records of packs too.
 
 ``PIL.Image.OPEN``, which :func:`prepare` adds an opener to, is public: ``PIL.Image.register_open`` fills it.
 """
@@ -10,8 +10,10 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from ..native import jpeg
-from .image import ORIGINALS, LateJpeg, note
+from .image import ORIGINALS, LateJpeg, made_late, note
 from .scope import thread
+from .source import Source
+from .view import View
 
 
 def why_not() -> str | None:
@@ -57,3 +59,18 @@ def _opener_around(factory: Any) -> Any:
 
     open_late.opens_late = True  # type: ignore[attr-defined]
     return open_late
+
+
+def image_of_record(data: memoryview, size: jpeg.Size, info: dict[Any, Any], name: str) -> Any:
+    """Return the image of a record in RGB, not decoded yet; None where images are not late.
+
+    Args:
+        data: the record.
+        size: of it.
+        info: the image's.
+        name: of the image and its pack, for errors.
+    """
+    if thread.scope is None or why_not() is not None:
+        return None
+    source = Source(data, size.width, size.height, size.components == 1, name)
+    return made_late(source, View.whole(size.width, size.height), "RGB", info)

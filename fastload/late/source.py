@@ -1,7 +1,7 @@
-"""A JPEG file whose pixels are decoded when they are needed.
+"""A JPEG file, or the record of one in a pack, whose pixels are decoded when they are needed.
 
-In: an image that Pillow has opened; later, cuts. Out: the file, read and closed as Pillow does; later, pixels equal to
-Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
+In: an image that Pillow has opened, or a record; later, cuts. Out: the file, read and closed as Pillow does; later,
+pixels equal to Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import JpegImagePlugin
 from torch import Tensor
 
 from ..native import jpeg
-from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image
+from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import Scope
 
 
@@ -88,20 +88,28 @@ _recent_uses = _RecentUses()
 
 
 class Source:
-    """A JPEG image that is not decoded yet: ``data`` is the file, up to its end of image. Sizes are in pixels."""
+    """A JPEG image that is not decoded yet. Sizes are in pixels.
 
-    __slots__ = ("_data", "_uses", "height", "is_grey", "width")
+    Args:
+        data: the file, up to its end of image, or a record.
+        record: the name of the record's image and pack, for errors; None: it is a file.
+    """
 
-    def __init__(self, data: bytes, width: int, height: int, is_grey: bool) -> None:
+    __slots__ = ("_data", "_record", "_uses", "height", "is_grey", "width")
+
+    def __init__(
+        self, data: bytes | memoryview, width: int, height: int, is_grey: bool, record: str | None = None
+    ) -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
-        self._data: bytes | Pixels = data
+        self._data: bytes | memoryview | Pixels = data
+        self._record = record
         self._uses = [0]
 
     @property
     def num_bytes(self) -> int:
         """The memory that it takes."""
         data = self._data
-        return len(data) if isinstance(data, bytes) else data.nbytes
+        return data.nbytes if isinstance(data, np.ndarray) else len(data)
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
         """Return the pixels of a cut, and count the image.
@@ -110,6 +118,9 @@ class Source:
             cut: the part, size and flips.
             layout: of the result: see :func:`~fastload.native.rows.pixels_of_image`.
             scope: counts; None: nothing does.
+
+        Raises:
+            PackError: it is a damaged record.
         """
         made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
         return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
@@ -118,15 +129,18 @@ class Source:
         """Write what a table [3, 256] says of each level of a cut, and count the image.
 
         ``out``: [3, height, width] of the cut's window and the table's dtype, of any strides.
+
+        Raises:
+            PackError: it is a damaged record.
         """
         made = self._from_file(lambda data: jpeg.row_of_jpeg(data, cut, table, out), cut, scope)
         if made is None:
             row_of_image(self._decoded(scope), cut, table, out)
 
-    def _from_file(self, decode: Callable[[bytes], Any], cut: Cut, scope: Scope | None) -> Any:
+    def _from_file(self, decode: Callable[[bytes | memoryview], Any], cut: Cut, scope: Scope | None) -> Any:
         """Return what can be decoded of the file; None where all of the image is to be decoded, or is."""
         data = self._data
-        if not isinstance(data, bytes) or self._uses[0] or _recent_uses.begin(self._uses):
+        if isinstance(data, np.ndarray) or self._uses[0] or _recent_uses.begin(self._uses):
             return None
         made = decode(data)
         if isinstance(made, Status):
@@ -134,25 +148,27 @@ class Source:
         self._uses[0] = 1
         if scope is not None:
             is_whole = cut.box[2:] == cut.window[2:] == (self.height, self.width)
-            scope.count("late, whole" if is_whole else "late, in part")
+            scope.count(self._counted("whole" if is_whole else "in part"))
         return made
 
     def _decoded(self, scope: Scope | None) -> Pixels:
         """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
         data = self._data
-        if not isinstance(data, bytes):
+        if isinstance(data, np.ndarray):
             self._uses[0] += 1
             return data
-        size = self.height, self.width
-        whole = Cut((0, 0, *size), size, "nearest", (0, 0, *size), (False, False))
-        layout = "L" if self.is_grey else "RGB"
-        pixels = jpeg.pixels_of_jpeg(data, whole, layout)
+        pixels = jpeg.pixels_of_jpeg(data, whole(self.height, self.width), "L" if self.is_grey else "RGB")
         if isinstance(pixels, Status):
+            if self._record is not None:
+                raise jpeg.damaged_record(self._record)
             # Damaged data, of which libjpeg only warns.
             with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
                 pixels = np.array(image)
         if scope is not None:
-            scope.count("late, whole")
+            scope.count(self._counted("whole"))
         self._data = pixels
         self._uses[0] += 1
         return pixels
+
+    def _counted(self, how: str) -> str:
+        return f"late, {how}" if self._record is None else f"late, {how}, from coefficients"

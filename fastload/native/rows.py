@@ -99,6 +99,12 @@ class Cut(NamedTuple):
     reach beyond it. None: all of it."""
 
 
+def whole(height: int, width: int) -> Cut:
+    """Return the cut that is all of an image of this size, as it is."""
+    box = (0, 0, height, width)
+    return Cut(box, box[2:], "nearest", box, (False, False))
+
+
 class Scratch:
     """Memory that the kernels reuse, for one thread at a time; freed with the object."""
 

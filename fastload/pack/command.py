@@ -10,6 +10,7 @@ from ..errors import PackError
 
 EPILOG = """\
 examples:  fastload pack imagenet/train packed                                    the files as they are
+           fastload pack imagenet/train packed --coefficients                     the same pixels, faster to decode
            fastload pack imagenet/train packed --max-side 500 --quality 90        smaller, as JPEG
            fastload pack imagenet/train packed --min-side 256 --raw               pixels: nothing to decode
 
@@ -33,6 +34,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="store every image as a JPEG of this quality, 1 to 95 (default: only those that are shrunk, with 90)",
     )
     parser.add_argument("--raw", action="store_true", help="store pixels: large, but nothing to decode")
+    parser.add_argument(
+        "--coefficients",
+        action="store_true",
+        help="store JPEG files without their Huffman codes: the same pixels, faster to decode, 1.4 times the bytes",
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="number of processes (one for each core)")
     parser.add_argument(
         "--on-error",
@@ -49,7 +55,13 @@ def pack(options: argparse.Namespace) -> int:
     """
     from .description import PackOptions
 
-    wanted = PackOptions(max_side=options.max_side, min_side=options.min_side, quality=options.quality, raw=options.raw)
+    wanted = PackOptions(
+        max_side=options.max_side,
+        min_side=options.min_side,
+        quality=options.quality,
+        raw=options.raw,
+        coefficients=options.coefficients,
+    )
     began = time.monotonic()
     try:
         from .parts import load_pyarrow
@@ -75,6 +87,11 @@ def pack(options: argparse.Namespace) -> int:
     files = f"{description.num_parts} file{'s' if description.num_parts > 1 else ''}"
     if done.num_parts_before:
         files += f" ({done.num_parts_before} made before)"
+    if done.num_without_coefficients:
+        print(
+            f"{done.num_without_coefficients:,} of {done.num_images:,} images are no baseline JPEG files of one scan: "
+            "they are stored as they are"
+        )
     share = done.num_bytes / max(1, description.source["bytes"])
     # The folder's name may have characters that standard output cannot encode.
     encoding = sys.stdout.encoding or "utf-8"

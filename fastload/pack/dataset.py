@@ -15,9 +15,11 @@ import PIL.Image
 from torch.utils.data import Dataset
 
 from ..errors import PackError
+from ..native.jpeg import is_record
 from .description import read_description
 from .encoding import pixels_of
 from .parts import Part, load_pyarrow
+from .records import image_of
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):
@@ -61,6 +63,8 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         self.targets = [label for label, count in enumerate(description.images_per_class) for _ in range(count)]
         self.raw: bool = description.options["raw"]
         """Whether pixels are stored."""
+        self.coefficients: bool = description.options["coefficients"]
+        """Whether JPEG files are stored as coefficients."""
         self._paths = [
             os.path.join(os.path.abspath(self.root), description.part_name(number))
             for number in range(len(description.parts))
@@ -85,7 +89,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
         Raises:
             IndexError: there is no such index.
-            Exception: of Pillow: the image cannot be decoded.
+            PackError, Exception: as :meth:`image`; or what a transform raises.
         """
         image: Any = self.image(index)
         target: Any = self.targets[index]
@@ -103,7 +107,10 @@ class PackedImages(Dataset[tuple[Any, Any]]):
     imgs = samples
 
     def encoded(self, index: Any) -> memoryview:
-        """Return an image's file, as it was packed; a binary PPM if pixels are stored.
+        """Return what is stored of an image: its file, as it was packed; a binary PPM if pixels are stored.
+
+        If coefficients are stored, it is a record of the file, which :func:`fastload.images.decode` decodes, and from
+        which ``fastload unpack`` makes a file again; a file that has no coefficients is stored as it was.
 
         The view refers to the memory map, and keeps it open.
 
@@ -115,10 +122,11 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         return part.encoded(place)
 
     def image(self, index: Any) -> PIL.Image.Image:
-        """Return an image as ImageFolder's loader gives it: RGB.
+        """Return an image as ImageFolder's loader gives it: RGB, with the ``info`` of its file.
 
         Raises:
             IndexError: there is no such index.
+            PackError: its coefficients are damaged, or the native library, which reads them, cannot be used.
             Exception: of Pillow: the image cannot be decoded.
         """
         part, place = self._find(index)
@@ -128,9 +136,13 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             pixels = pixels_of(data)
             if pixels is not None:
                 return PIL.Image.fromarray(pixels)
+            if is_record(data):
+                return image_of(data, self._named(part, place))
             # Pillow reads from files alone.
             with PIL.Image.open(io.BytesIO(data)) as image:
                 return image.convert("RGB")
+        except PackError as error:
+            raise PackError(f"{self._named(part, place)}: {error}") from error.__cause__
         except Exception as error:
             error.add_note(f"at index {index!r}: {self.name(index)} in {self.root}")
             raise
@@ -139,6 +151,9 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         """Return an image's path in the folder that was packed, with ``/``."""
         part, place = self._find(index)
         return part.name(place)
+
+    def _named(self, part: Part, place: int) -> str:
+        return f"{part.name(place)} in {self.root}"
 
     def will_need(self, indices: Sequence[Any]) -> None:
         """Ask the system to read images ahead, if it can."""

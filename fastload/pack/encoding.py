@@ -1,4 +1,4 @@
-"""The bytes of a file -> the bytes that are stored: a file, or pixels.
+"""The bytes of a file -> the bytes that are stored: a file, a record of its coefficients, or pixels.
 
 Each file is decoded, even if it is stored as it is, so that damaged files are found now and not in training. Pixels are
 stored as binary PPM, which has a header of about 15 bytes, so that Pillow and others can open them.
@@ -26,14 +26,25 @@ _MOST_PIXELS = 1 << 26
 def encode(data: bytes, options: PackOptions) -> bytes:
     """Return the bytes to store for an image file: the file; or a JPEG, shrunk by Lanczos, 4:2:0; or pixels.
 
+    With ``coefficients`` a file that is a usual JPEG, or has become one, is stored as a record.
+
     Raises:
         Exception: of Pillow: it cannot be decoded or encoded.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as broken EXIF data, which torchvision's loader accepts too
-        with PIL.Image.open(io.BytesIO(data)) as opened:
-            image = opened.convert("L" if opened.mode == "L" and not options.raw else "RGB")
-            plain = opened.format == "JPEG" and opened.mode in ("RGB", "L") and "progressive" not in opened.info
+        stored = _encode(data, options)
+        if options.coefficients:
+            from .records import record_of  # takes time: torch
+
+            stored = record_of(stored)
+    return stored
+
+
+def _encode(data: bytes, options: PackOptions) -> bytes:
+    with PIL.Image.open(io.BytesIO(data)) as opened:
+        image = opened.convert("L" if opened.mode == "L" and not options.raw else "RGB")
+        plain = opened.format == "JPEG" and opened.mode in ("RGB", "L") and "progressive" not in opened.info
     size = options.size_of(*image.size)
     shrunk = size != image.size
     if not shrunk and not options.raw and options.quality is None:

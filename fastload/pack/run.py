@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, PackError
 from .description import FILE, Description, PackOptions, read_description
 from .listing import Listing, list_images
 from .parts import Part, load_pyarrow
+from .progress import columns, locked
 from .tasks import Failures, Task, make_all
 
 # Each part costs every process that reads it a memory map and a file descriptor.
@@ -25,19 +24,6 @@ _MOST_PARTS = 256
 _LEAST_IMAGES = 256
 _SHOWN = 20
 _TEMPORARY = re.compile(rf"({re.escape(FILE)}|part-\d+-of-\d+\.arrow)\.\d+\.tmp")
-
-
-def _columns(rich: ModuleType) -> list[Any]:
-    return [
-        rich.TextColumn("packing"),
-        rich.BarColumn(bar_width=32),
-        rich.MofNCompleteColumn(),
-        rich.TextColumn("images,"),
-        rich.TimeElapsedColumn(),
-        rich.TextColumn("gone,"),
-        rich.TimeRemainingColumn(),
-        rich.TextColumn("left"),
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +45,12 @@ class Packed:
     def num_bytes(self) -> int:
         """Size of all parts."""
         return sum(part["bytes"] for part in self.description.parts or ())
+
+    @property
+    def num_without_coefficients(self) -> int:
+        """How many images have no record, though coefficients were asked for."""
+        description = self.description
+        return self.num_images - (description.num_records or 0) if description.options["coefficients"] else 0
 
 
 def pack(
@@ -87,7 +79,7 @@ def pack(
 
     Raises:
         PackError: ``source`` is not such a folder; ``destination`` is not empty, or another pack; files cannot be
-            decoded; pyarrow is not installed; a process died.
+            decoded; pyarrow, or for coefficients the native library, is not installed; a process died.
         ConfigError: an argument is out of range.
         OSError: a file cannot be written.
     """
@@ -98,6 +90,10 @@ def pack(
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
     load_pyarrow()
+    if options.coefficients:
+        from .records import check_can_pack  # takes time: torch
+
+        check_can_pack()
     listing = list_images(source)
     plan = _plan(listing, options, images_per_part)
     folder = os.fspath(destination)
@@ -107,7 +103,7 @@ def pack(
             f"{folder} is inside of {listing.root}, where it would be one of the classes; pack to another folder"
         )
     os.makedirs(folder, exist_ok=True)
-    with _locked(folder), TerminalBar(_columns) as progress:
+    with locked(folder), TerminalBar(columns("packing")) as progress:
         there = _prepare(folder, plan)
         tasks = [
             Task(
@@ -205,11 +201,16 @@ def _describe(
     """
     parts: list[dict[str, int]] = []
     labels: Counter[int] = Counter()
+    num_records = 0
     skipped: Failures = []
     for task in tasks:
         part = Part(task.path)
         parts.append({"images": len(part), "bytes": os.path.getsize(task.path)})
         labels.update(part.labels)
+        if task.options.coefficients:
+            from ..native.jpeg import is_record
+
+            num_records += sum(is_record(part.encoded(place)) for place in range(len(part)))
         names = part.names()
         there = set(names)
         wanted = [(name, label) for name, label in zip(task.names, task.labels, strict=True) if name in there]
@@ -220,7 +221,7 @@ def _describe(
         raise _refused(skipped)
     counts = [labels[label] for label in range(len(plan.classes))]
     names = [name for name, _ in skipped]
-    return replace(plan, parts=parts, images_per_class=counts, skipped=names), skipped
+    return replace(plan, parts=parts, images_per_class=counts, skipped=names, num_records=num_records), skipped
 
 
 def _refused(failures: Failures) -> PackError:
@@ -233,29 +234,3 @@ def _refused(failures: Failures) -> PackError:
         + "\nrun again with --on-error skip to leave them out: the parts made so far are kept. If files are mended or "
         "removed instead, the folder has to be packed from the beginning"
     )
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Lock a folder, where the system has locks.
-
-    Raises:
-        PackError: another process has locked it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise PackError(f"another fastload pack writes to {folder}; wait until it ends, or stop it") from None
-            # Otherwise the file system has no locks.
-        yield
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

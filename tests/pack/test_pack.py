@@ -263,7 +263,7 @@ def test_two_at_once_do_not_write_to_one_folder(source, tmp_path):
     descriptor = os.open(tmp_path / "pack", os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(PackError, match="another fastload pack writes to"):
+        with pytest.raises(PackError, match="another process writes to"):
             packed(source, tmp_path / "pack")
     finally:
         os.close(descriptor)

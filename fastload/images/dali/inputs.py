@@ -22,10 +22,10 @@ from torch.utils.data import Dataset
 from ...errors import ConfigError, DatasetError
 from ...fusion.plan import recognise
 from ...fusion.sources import Router, reader_of_files
-from ...native.rows import Cut
+from ...native.rows import Cut, whole
+from ...pack.records import file_of
 from ...transforms.draws import Draws
 from ...transforms.sample import Sizes
-from ..base import whole
 from ..choice import make_decoder
 from .recipe import Recipe
 
@@ -62,7 +62,7 @@ class Files(Dataset[tuple[bytes, Any, int]]):
             return data, target, int(index)
         leaf, place = self._router.find(index)
         reader, target_transform = self._leaves[leaf]
-        data, target = bytes(reader.data(place)), reader.targets([place])[0]
+        data, target = bytes(file_of(reader.data(place))), reader.targets([place])[0]
         return data, target if target_transform is None else target_transform(target), int(index)
 
     def name(self, index: int) -> str:

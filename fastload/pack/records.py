@@ -1,0 +1,159 @@
+"""Records of coefficients: a JPEG file without its Huffman codes, which decodes in a third of the time.
+
+In: a JPEG file, while it is packed; later, what lies in a pack. Out: the record of the file; the file of the record,
+for decoders that know files alone; what Pillow reads from its header. What is no record passes through as it is, so
+callers need not ask. Records are made and read by the native library: :mod:`fastload.native.jpeg`.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, TypeAlias
+
+import numpy as np
+import PIL.Image
+
+from ..errors import PackError
+from ..late.opener import image_of_record
+from ..native import jpeg, why_not
+from ..native.rows import Pixels, Status, whole
+
+Data: TypeAlias = bytes | memoryview
+
+REMEDY = "install a C compiler (Debian: apt-get install gcc libc6-dev), then fastload"
+"""How to make the native library available."""
+
+
+def check_can_pack() -> None:
+    """Check that records can be made here, and compared with what Pillow decodes.
+
+    Raises:
+        PackError: they cannot.
+    """
+    reason = why_not()
+    if reason is not None:
+        raise PackError(
+            f"coefficients are packed by fastload's native library, which cannot be used: {reason}; {REMEDY}"
+        )
+    reason = jpeg.why_not_as_pillow()
+    if reason is not None:
+        raise PackError(
+            f"coefficients are packed where they give Pillow's pixels: {reason}; install Pillow from its own wheel, or "
+            "pack without --coefficients"
+        )
+
+
+def record_of(data: bytes) -> bytes:
+    """Return the record of a JPEG file; the file itself where it has none.
+
+    That are files that are no JPEG, or have several scans or images (progressive, CMYK, MPO); and those that Pillow
+    alone reads as Pillow does. Each record is verified: its pixels and ``info`` equal those that Pillow reads from the
+    file, and the file that is made of it has the same coefficients.
+
+    Raises:
+        Exception: of Pillow: it cannot be decoded.
+    """
+    made = jpeg.record_of_jpeg(data)
+    if isinstance(made, Status):
+        return data
+    with PIL.Image.open(io.BytesIO(data)) as opened, PIL.Image.open(io.BytesIO(jpeg.header_of_record(made))) as header:
+        if opened.format != "JPEG" or opened.info != header.info:
+            return data
+        expected = np.asarray(opened.convert("L" if opened.mode == "L" else "RGB"))
+    height, width = expected.shape[:2]
+    found = jpeg.pixels_of_jpeg(made, whole(height, width), "L" if expected.ndim == 2 else "RGB")
+    if isinstance(found, Status) or not np.array_equal(found, expected):
+        return data
+    try:
+        again = jpeg.record_of_jpeg(jpeg.jpeg_of_record(made))
+    except PackError:
+        return data
+    return made if again == made else data
+
+
+def file_of(data: Data) -> Data:
+    """Return the JPEG file of a record, which has the same header and coefficients; anything else as it is.
+
+    Raises:
+        PackError: the record is damaged, or the native library cannot be used.
+    """
+    if not jpeg.is_record(data):
+        return data
+    check_can_read()
+    return jpeg.jpeg_of_record(data)
+
+
+def header_bytes(data: Data) -> Data:
+    """Return the header of a record's file, for Pillow to read; anything else as it is.
+
+    Raises:
+        PackError: the record is damaged, or the native library cannot be used.
+    """
+    if not jpeg.is_record(data):
+        return data
+    check_can_read()
+    return jpeg.header_of_record(data)
+
+
+def check_can_read() -> None:
+    """Check that records can be read here.
+
+    Raises:
+        PackError: they cannot.
+    """
+    reason = why_not()
+    if reason is not None:
+        raise PackError(
+            f"it is packed as coefficients, which fastload's native library reads, and that cannot be used: {reason}; "
+            f"{REMEDY}, or have fastload unpack make files elsewhere"
+        )
+
+
+def info_of(data: Data) -> dict[Any, Any]:
+    """Return the ``info`` that Pillow reads from a JPEG file, or from the file of a record.
+
+    Raises:
+        PackError: it is a damaged record, or the native library cannot be used.
+        Exception: Pillow's, for a damaged file, or a size that it refuses.
+    """
+    try:
+        with PIL.Image.open(io.BytesIO(header_bytes(data))) as header:
+            return dict(header.info)
+    except (PackError, Warning, PIL.Image.DecompressionBombError):
+        raise
+    except Exception as error:
+        if jpeg.is_record(data):
+            raise jpeg.damaged_record() from error
+        raise
+
+
+def image_of(data: memoryview, name: str) -> PIL.Image.Image:
+    """Return a record's image as ImageFolder's loader gives it: RGB, with the file's ``info``; in a sample it is late.
+
+    Args:
+        data: the record.
+        name: of the image and its pack, for errors of a late image.
+
+    Raises:
+        PackError: the record is damaged, or the native library cannot be used.
+    """
+    check_can_read()
+    if jpeg.why_not_as_pillow() is not None:  # Pillow is what ImageFolder has
+        with PIL.Image.open(io.BytesIO(file_of(data))) as image:
+            return image.convert("RGB")
+    info, size = info_of(data), jpeg.read_size(data)
+    late: PIL.Image.Image | None = image_of_record(data, size, info, name)
+    if late is not None:
+        return late
+    pixels = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGBX")
+    if isinstance(pixels, Status):
+        raise jpeg.damaged_record()
+    return image_of_pixels(pixels, info)
+
+
+def image_of_pixels(pixels: Pixels, info: dict[Any, Any]) -> PIL.Image.Image:
+    """Return an image in RGB of pixels [H, W, 4], the layout "RGBX"."""
+    height, width = pixels.shape[:2]
+    image = PIL.Image.frombytes("RGB", (width, height), pixels.data, "raw", "RGBX")
+    image.info = info
+    return image

@@ -1,0 +1,203 @@
+"""Coefficient packs: the images of ImageFolder, bit for bit, and files with the same coefficients again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import PIL.Image
+import pytest
+from pack_tools import contents, file, packed, picture
+from torchvision import datasets
+
+from fastload import PackError, cli, native
+from fastload.images import PackedImages
+from fastload.native import jpeg
+from fastload.pack.description import PackOptions
+from fastload.pack.run import pack
+from fastload.pack.unpack import unpack
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="the native library is not built")
+OPTIONS = PackOptions(coefficients=True)
+# Of the 13 files of pack_tools.tree.
+BASELINE = ["Dog/gray.jpg", "cat/10.jpg", "cat/9.JPEG", "cat/a/2.jpg", "eel/poor.jpg", "eel/turned.jpg"]
+
+
+@pytest.fixture
+def images(source, tmp_path):
+    return packed(source, tmp_path / "pack", OPTIONS)
+
+
+def names_of_records(images):
+    return [name for index, (name, _) in enumerate(images.samples) if jpeg.is_record(images.encoded(index))]
+
+
+def test_baseline_files_become_records_and_all_else_stays_as_it_is(source, images):
+    assert names_of_records(images) == BASELINE
+    for index, (name, _) in enumerate(images.samples):
+        if name not in BASELINE:
+            assert images.encoded(index) == (source / name).read_bytes()
+    description = json.loads((source.parent / "pack" / "pack.json").read_text())
+    assert description["num_records"] == len(BASELINE)
+    assert description["options"]["coefficients"] is True
+
+
+def test_the_samples_are_image_folders_with_their_info(source, images):
+    folder = datasets.ImageFolder(source)
+    for (image, target), (expected, expected_target) in zip(images, folder, strict=True):
+        assert type(image) is type(expected) is PIL.Image.Image
+        assert (image.mode, image.size, target) == (expected.mode, expected.size, expected_target)
+        assert image.tobytes() == expected.tobytes()
+        assert image.info == expected.info
+        assert dict(image.getexif()) == dict(expected.getexif())
+
+
+def test_profiles_comments_and_resolutions_are_kept(tmp_path):
+    exif = PIL.Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a cat"
+    data = file(
+        picture(47, 31), exif=exif, comment=b"by me", dpi=(300, 200), icc_profile=np.random.default_rng(0).bytes(70_000)
+    )
+    path = tmp_path / "images" / "cat" / "1.jpg"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    images = packed(tmp_path / "images", tmp_path / "pack", OPTIONS)
+    expected = PIL.Image.open(path).convert("RGB")
+    found = images.image(0)
+    assert names_of_records(images) == ["cat/1.jpg"]
+    assert {"exif", "comment", "dpi", "icc_profile"} < set(found.info)
+    assert found.info == expected.info
+    assert found.getexif()[0x0112] == 6
+    unpack(tmp_path / "pack", tmp_path / "files")
+    assert (tmp_path / "files" / "cat" / "1.jpg").read_bytes() == data
+
+
+def test_what_was_shrunk_or_encoded_again_is_stored_as_coefficients(source, tmp_path):
+    smaller = {"max_side": 40, "quality": 80}
+    images = packed(source, tmp_path / "pack", PackOptions(**smaller, coefficients=True))
+    expected = packed(source, tmp_path / "files", PackOptions(**smaller))
+    assert len(names_of_records(images)) == 13
+    for index in range(13):
+        assert jpeg.jpeg_of_record(images.encoded(index)) == expected.encoded(index)
+        assert images.image(index).tobytes() == expected.image(index).tobytes()
+        assert images.image(index).info == expected.image(index).info
+
+
+def test_a_file_of_several_images_is_stored_as_it_is(tmp_path):
+    folder = tmp_path / "images" / "cat"
+    folder.mkdir(parents=True)
+    first, *others = (picture(64, 48, seed) for seed in range(3))
+    first.save(folder / "1.jpg", "MPO", save_all=True, append_images=others)
+    (folder / "2.jpg").write_bytes(file(first) + b"what some camera has put behind the image")
+    images = packed(tmp_path / "images", tmp_path / "pack", OPTIONS)
+    assert names_of_records(images) == ["cat/2.jpg"]
+    assert images.encoded(0) == (folder / "1.jpg").read_bytes()
+    assert jpeg.jpeg_of_record(images.encoded(1)) == file(first), "what is behind the image is left out"
+
+
+@pytest.mark.parametrize("damage", ["cut off", "stuffed"])
+def test_damaged_files_that_pillow_accepts_are_stored_as_they_are(tmp_path, damage):
+    folder = tmp_path / "images" / "cat"
+    folder.mkdir(parents=True)
+    data = bytearray(file(picture(64, 48), quality=95))
+    if damage == "cut off":
+        # Within the last rows: libjpeg fills them, and Pillow is content with the end of image.
+        data = data[:-60] + b"\xff\xd9"
+    else:
+        data[-200:-190] = bytes(10)
+    (folder / "1.jpg").write_bytes(data)
+    images = packed(tmp_path / "images", tmp_path / "pack", OPTIONS)
+    expected = PIL.Image.open(folder / "1.jpg").convert("RGB")
+    assert images.image(0).tobytes() == expected.tobytes()
+
+
+def test_a_record_whose_pixels_are_not_pillows_is_not_stored(source, tmp_path, monkeypatch):
+    made = jpeg.pixels_of_jpeg
+
+    def wrong(*args, **options):
+        pixels = made(*args, **options)
+        pixels[0, 0] += 1
+        return pixels
+
+    monkeypatch.setattr(jpeg, "pixels_of_jpeg", wrong)
+    done = pack(source, tmp_path / "pack", OPTIONS, workers=1)
+    assert (done.description.num_records, done.num_without_coefficients) == (0, 13)
+
+
+def test_a_record_whose_file_has_other_coefficients_is_not_stored(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(jpeg, "jpeg_of_record", lambda _: file(picture(20, 20)))
+    assert pack(source, tmp_path / "pack", OPTIONS, workers=1).num_without_coefficients == 13
+
+
+def test_the_command_packs_and_unpacks_and_says_what_has_no_coefficients(source, tmp_path, capsys):
+    pack, files = str(tmp_path / "pack"), str(tmp_path / "files")
+    assert cli.main(["pack", "--coefficients", "--workers", "1", str(source), pack]) == 0
+    said = capsys.readouterr().out
+    assert "7 of 13 images are no baseline JPEG files of one scan: they are stored as they are\n" in said
+    assert cli.main(["unpack", pack, files]) == 0
+    assert capsys.readouterr().out.startswith(f"13 files in {files}, ")
+    assert datasets.ImageFolder(files).classes == datasets.ImageFolder(source).classes
+    for path, _ in datasets.ImageFolder(source).samples:
+        name = os.path.relpath(path, source)
+        assert (tmp_path / "files" / name).read_bytes() == (source / name).read_bytes()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_writes_the_same_and_an_unfinished_pack_is_continued(source, tmp_path, workers):
+    packed(source, tmp_path / "one", OPTIONS)
+    packed(source, tmp_path / "more", OPTIONS, workers=workers)
+    assert contents(tmp_path / "more") == contents(tmp_path / "one")
+    (tmp_path / "more" / "part-00001-of-00003.arrow").unlink()
+    again = pack(source, tmp_path / "more", OPTIONS, workers=1, images_per_part=5)
+    assert (again.num_parts_before, again.description.num_records) == (2, len(BASELINE))
+    assert contents(tmp_path / "more") == contents(tmp_path / "one")
+    with pytest.raises(PackError, match="made with coefficients=True, but this command has coefficients=False"):
+        pack(source, tmp_path / "more", workers=1, images_per_part=5)
+
+
+def test_packs_that_were_made_before_there_were_coefficients_are_read_and_continued(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    path = tmp_path / "pack" / "pack.json"
+    old = json.loads(path.read_text())
+    del old["options"]["coefficients"], old["num_records"]
+    path.write_text(json.dumps(old))
+    assert len(PackedImages(tmp_path / "pack")) == 13
+    assert pack(source, tmp_path / "pack", workers=1, images_per_part=5).num_parts_before == 3
+
+
+@pytest.mark.interpreter
+def test_without_the_library_the_error_says_so(source, images, tmp_path):
+    code = f"""
+import fastload
+from fastload.images import PackedImages, decode
+from fastload.pack.description import PackOptions
+from fastload.pack.run import pack
+from fastload.pack.unpack import unpack
+from torchvision import transforms
+
+transform = transforms.Compose([transforms.CenterCrop(16), transforms.ToTensor()])
+images = PackedImages({str(tmp_path / "pack")!r}, transform)
+tries = [
+    lambda: images[2],
+    lambda: decode(images.encoded(2)),
+    lambda: list(fastload.DataLoader(images, 2, fuse=True)),
+    lambda: list(fastload.DataLoader(images, 2)),
+    lambda: unpack({str(tmp_path / "pack")!r}, {str(tmp_path / "files")!r}),
+    lambda: pack({str(source)!r}, {str(tmp_path / "new")!r}, PackOptions(coefficients=True)),
+]
+assert images[0][0].shape == (3, 16, 16), "a file that has no coefficients"
+for one in tries:
+    try:
+        one()
+    except fastload.PackError as error:
+        print(error)
+"""
+    environment = {**os.environ, "FASTLOAD_NATIVE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert len(said) == 6, done.stdout + done.stderr
+    assert all("FASTLOAD_NATIVE=0 switches it off; install a C compiler" in line for line in said)
+    assert all("Dog/alpha.png in" in line or "Dog/gray.jpg in" in line for line in (said[0], said[2], said[3]))
