@@ -94,6 +94,8 @@ class Record(NamedTuple):
 
 
 _COUNT = struct.Struct("<q")
+# By how many of the five numbers are given; the rest are zeros.
+_PACK = [struct.Struct(f"<HHIqq{num}q{8 * (5 - num)}x").pack_into for num in range(6)]
 
 # Records for which disk space is allocated first, 64 KiB; then twice as many each time. If workers are started for each
 # epoch, there are a thousand files.
@@ -135,30 +137,15 @@ class Ring:
         HEADER.pack_into(self._map, 0, MAGIC, VERSION, RECORD_BYTES, capacity, 0, os.getpid(), thread, int(is_main))
         os.rename(unfinished, path)
 
-    def write(
-        self,
-        kind: int,
-        name: int,
-        small: int,
-        begun: int,
-        ended: int,
-        a: int = 0,
-        b: int = 0,
-        c: int = 0,
-        d: int = 0,
-        e: int = 0,
-        *,
-        _pack: object = RECORD.pack_into,
-        _pack_count: object = _COUNT.pack_into,
-    ) -> None:
-        """Write a record; see :class:`Kind`. Times in ns."""
+    def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
+        """Write a record; see :class:`Kind`. Times in ns. At most five numbers; the others are 0."""
         count = self._count
         if count == self._room and count < self._capacity and not self._grow():
             return
         place = HEADER_BYTES + count % self._capacity * RECORD_BYTES
-        _pack(self._map, place, kind, name, small, begun, ended, a, b, c, d, e)  # type: ignore[operator]
+        _PACK[len(numbers)](self._map, place, kind, name, small, begun, ended, *numbers)
         self._count = count = count + 1
-        _pack_count(self._map, COUNT_OFFSET, count)  # type: ignore[operator] # last: what is cut off does not count
+        _COUNT.pack_into(self._map, COUNT_OFFSET, count)  # last: what is cut off does not count
 
     def _claim(self, descriptor: int) -> None:
         room = min(max(_FIRST, 2 * self._room), self._capacity)

@@ -199,9 +199,3 @@ def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
     (tmp_path / "profile.json").write_text("{}")
     with pytest.raises(TraceError, match=r"profile\.json is not a recording: it has no recording\.json; make one with"):
         read_trace(str(tmp_path / "profile.json"))
-
-
-@pytest.mark.parametrize("times", [(20, 12), (-20, 12)])
-def test_a_record_that_ends_before_it_begins_is_damage(tmp_path, times):
-    with pytest.raises(TraceError, match=rf"7\.ring is damaged: record 8 is from {times[0]} to 12 ns; record again"):
-        read_trace(recording(tmp_path, [*TWO_PASSES, (Kind.WAIT, 1, *times, 1, 1)]))
