@@ -1,8 +1,8 @@
 /* A JPEG file with its coefficients in place of their Huffman codes: a record of a coefficient pack.
  *
  * Nothing is lost: the file's header stands in it as it was, and the coefficients are the file's, so that the same
- * pixels come out, and a JPEG file with the same coefficients can be made of it. Reading coefficients takes a tenth of the time
- * of decoding Huffman codes, and a part of the image is found without reading what comes before.
+ * pixels come out, and a JPEG file with the same coefficients can be made of it. Reading coefficients takes a tenth of
+ * the time of decoding Huffman codes, and a part of the image is found without reading what comes before.
  *
  *   record    magic "FLC1", 3 numbers: bytes of the file's header, of the index, of the segments
  *             the file's header, up to the coded data
@@ -19,7 +19,7 @@
  *             wide levels: 16 bits each
  *
  * All numbers are little-endian; those of the record and the index have 32 bits. The streams of a segment lie apart so
- * that unpacking a block need not wait for the one before. About 1.4 times the bytes of the JPEG file (500 of ImageNet).
+ * that unpacking a block need not wait for the one before. About 1.4 times the bytes of the JPEG file.
  */
 #ifndef FASTLOAD_COEFFICIENTS_H
 #define FASTLOAD_COEFFICIENTS_H
@@ -82,8 +82,8 @@ static inline uint64_t next_mask(struct streams *s)
     return mask & 1 ? UNPACK_DAMAGED : mask;
 }
 
-/* Kernels. The next `num` blocks into a group of as many places; NULL: they are passed over, any number of them. Returns
- * the union of their masks, or UNPACK_DAMAGED. */
+/* Kernels. The next `num` blocks into a group of as many places; NULL: they are passed over, any number of them.
+ * Returns the union of their masks, or UNPACK_DAMAGED. */
 uint64_t unpack_avx2(struct streams *s, int num, int16_t *group);
 /* To samples at `out`, or passed over. Return 0 for damage. */
 int unpack_group_avx512(struct streams *s, int num, const int16_t quant[64], uint8_t *out, size_t stride);

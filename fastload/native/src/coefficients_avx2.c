@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* Where each of 8 places takes its byte from, where the bits of m say which places have one; 128: a zero. */
-#define BITS(m) (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1))
+#define BITS(m)                                                                                                        \
+    (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1))
 #define FROM(m, place) ((m) >> (place) & 1 ? BITS((m) & ((1 << (place)) - 1)) : 128)
 #define FROM_8(m) {FROM(m, 0), FROM(m, 1), FROM(m, 2), FROM(m, 3), FROM(m, 4), FROM(m, 5), FROM(m, 6), FROM(m, 7)}
 #define ROWS_4(m) FROM_8(m), FROM_8((m) + 1), FROM_8((m) + 2), FROM_8((m) + 3)

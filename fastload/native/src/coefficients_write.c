@@ -264,7 +264,8 @@ static int write_scan(struct output *out, const struct picture *p, const struct 
         for (int c = 0; c < p->num; c++) {
             const struct plane *plane = &p->plane[c];
             for (int i = 0; i < plane->v * plane->h; i++) {
-                const int row = mcu / p->mcus * plane->v + i / plane->h, column = mcu % p->mcus * plane->h + i % plane->h;
+                const int row = mcu / p->mcus * plane->v + i / plane->h;
+                const int column = mcu % p->mcus * plane->h + i % plane->h;
                 write_block(&w, &encoders[c][0], &encoders[c][1],
                             plane->kept + ((size_t)row * blocks_across(p, c) + column) * 64, &previous[c]);
             }

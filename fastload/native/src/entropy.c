@@ -38,16 +38,16 @@ static inline __attribute__((always_inline)) int32_t value_of(uint64_t bits, int
 
 static const struct code UNKNOWN_CODE = {.down = 1, .run = END, .total = UNKNOWN};
 
-/* The code of a symbol, where the value behind it begins with `rest`, of which num bits are known. */
-static struct code describe(int symbol, int length, int is_dc, uint32_t rest, int num)
+/* The code of a symbol, where the value behind it begins with the bit `first`, if that is known. */
+static struct code describe(int symbol, int length, int is_dc, int first, int is_known)
 {
     const int run = is_dc ? 0 : symbol >> 4, size = is_dc ? symbol : symbol & 15;
     /* The value's sign must be known. */
-    if (size > (is_dc ? MOST_DC_BITS : MOST_AC_BITS) || (size && num < 1))
+    if (size > (is_dc ? MOST_DC_BITS : MOST_AC_BITS) || (size && !is_known))
         return UNKNOWN_CODE;
     struct code code = {(uint8_t)(length + size), (uint8_t)length, (uint8_t)(64 - size), (uint8_t)run, 0, 0,
                         (uint8_t)(run + 1)};
-    if (size && !(rest >> (num - 1)))
+    if (size && !first)
         code.base = (int16_t)(1 - (1 << size));
     if (!size) {
         /* A run of 15 without a value is sixteen zeros. */
@@ -122,9 +122,16 @@ static void make_codes(struct codes *codes, const uint8_t *from, int is_dc)
         codes->offset[length] = next - (int32_t)code;
         for (int i = 0; i < counts[length]; i++, code++, next++) {
             const int spare = look_bits - length;
-            for (uint32_t rest = 0; spare >= 0 && rest < 1u << spare; rest++)
-                codes->look[code << spare | rest] =
-                    describe(symbols[next], length, is_dc, rest, spare);
+            if (spare < 0)
+                continue;
+            /* The first bit of the value is its sign. */
+            const int halves = spare ? 2 : 1, size = (1 << spare) / halves;
+            for (int half = 0; half < halves; half++) {
+                const struct code made = describe(symbols[next], length, is_dc, half, spare);
+                struct code *const to = codes->look + (code << spare) + half * size;
+                for (int k = 0; k < size; k++)
+                    to[k] = made;
+            }
         }
         codes->limit[length] = code << (16 - length);
     }
@@ -168,7 +175,8 @@ static inline __attribute__((always_inline)) void drop(struct reader *e, int num
     e->num_bits -= num;
 }
 
-/* Decodes one code of any length at place k of a block; NULL: it is not wanted. Returns the next place, -1 for damage. */
+/* Decodes one code of any length at place k of a block; NULL: it is not wanted. Returns the next place, or -1 for
+ * damage. */
 static __attribute__((noinline)) int decode_step(struct reader *e, const struct codes *ac, int16_t *block, int k)
 {
     int length;

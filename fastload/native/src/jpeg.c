@@ -44,8 +44,8 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t
     return FASTLOAD_DONE;
 }
 
-/* From a JPEG file, or its record, to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the result holds
- * anything. Files in colour are not made grey: a target of one channel is for grey files. */
+/* From a JPEG file, or its record, to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the
+ * result holds anything. Files in colour are not made grey: a target of one channel is for grey files. */
 FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
                                       const struct fastload_request *request)
 {
@@ -70,8 +70,8 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
     return decode(scratch, bytes, length, packed ? &record : NULL, &header, part, &resizer);
 }
 
-/* The size and kind of a JPEG file, or of its record. out: width, height, components, progressive (0 or 1). Returns enum
- * fastload_status; sizes are also given where a file was understood but is left to another decoder. */
+/* The size and kind of a JPEG file, or of its record. out: width, height, components, progressive (0 or 1). Returns
+ * enum fastload_status; sizes are also given where a file was understood but is left to another decoder. */
 FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int32_t out[4])
 {
     struct jpeg_header header;

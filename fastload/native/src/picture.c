@@ -19,7 +19,8 @@ static int clamp(int x, int low, int high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* libjpeg repeats samples where it does not weigh them: of components that are at most two samples wide, or a quarter. */
+/* libjpeg repeats samples where it does not weigh them: those of components that are at most two samples wide, or a
+ * quarter of the image. */
 static int is_weighed(const struct picture *p, const struct plane *plane)
 {
     const int across = p->max_h / plane->h;
@@ -40,9 +41,9 @@ static void begin_plane(struct picture *p, const struct jpeg_header *header, int
     const int blocks = divide_up(plane->last - plane->first + 1, GROUP) * GROUP;
     plane->stride = (size_t)8 * blocks + 2 * SAMPLE_PADDING;
     const uint8_t *quant = header->quant[component->quant];
+    const int is_wide = header->is_wide[component->quant];
     for (int k = 0; k < 64; k++)
-        plane->quant[ZIGZAG_PLACES[k]] = (int16_t)(header->is_wide[component->quant] ? quant[2 * k] << 8 | quant[2 * k + 1]
-                                                                               : quant[k]);
+        plane->quant[ZIGZAG_PLACES[k]] = (int16_t)(is_wide ? quant[2 * k] << 8 | quant[2 * k + 1] : quant[k]);
 }
 
 int picture_begin(struct picture *p, struct fastload_scratch *scratch, const struct jpeg_header *header,

@@ -1,10 +1,10 @@
-/* From coefficients to pixels: dequantise, inverse transform, upsample, convert colours. Equal to libjpeg-turbo's accurate
- * integer transform (islow) and fancy upsampling, bit for bit.
+/* From coefficients to pixels: dequantise, inverse transform, upsample, convert colours. Equal to libjpeg-turbo's
+ * accurate integer transform (islow) and fancy upsampling, bit for bit.
  *
  *   blocks of coefficients, four side by side ─finish_group─> planes of samples ─picture_rows─> rows of pixels
  *
- * A plane is a ring of rows: samples are made a row of MCUs at a time and used while they are in the cache. Only the MCUs
- * are made that the wanted columns need, with one sample of colour beside them.
+ * A plane is a ring of rows: samples are made a row of MCUs at a time and used while they are in the cache. Only the
+ * MCUs are made that the wanted columns need, with one sample of colour beside them.
  */
 #ifndef FASTLOAD_PICTURE_H
 #define FASTLOAD_PICTURE_H
@@ -44,8 +44,8 @@ struct plane {
     size_t stride;
     int ring;            /* rows of the ring, less one */
     int16_t quant[64];   /* in rows; factors above 32767 wrap, as libjpeg's vector code has them */
-    int16_t *kept;       /* NULL, or where coefficients go in place of samples: for each row of blocks, and each block of
-                            it, 64 in rows. The caller sets it, after it asked for all of the image. */
+    int16_t *kept;       /* NULL, or where coefficients go in place of samples: for each row of blocks, and each block
+                            of it, 64 in rows. The caller sets it, after it asked for all of the image. */
 };
 
 struct picture {
