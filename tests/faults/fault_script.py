@@ -1,5 +1,6 @@
 """A script whose process is forked for each user. See fault_users.py."""
 
+import gc
 import json
 import os
 import signal
@@ -46,6 +47,8 @@ def become(question):
 
 
 if __name__ == "__main__":
+    gc.collect()
+    gc.freeze()  # users share what is imported, also while they collect garbage
     gather_into_large_pages()
     question = serve()
     if question is not None:
