@@ -136,6 +136,21 @@ def native_library() -> Iterator[Finding]:
         yield Finding(name, "broken", words, remedy="export FASTLOAD_NATIVE=0")
     else:
         yield Finding(name, "ok", "decodes, crops and resizes to the same pixels as Pillow: images are decoded late")
+        yield _coefficients(data, expected)
+
+
+def _coefficients(data: bytes, expected: Pixels) -> Finding:
+    """Make a file's record, as ``fastload pack --coefficients`` stores it, and read it."""
+    import numpy as np
+
+    from ..native.jpeg import record_of_jpeg
+    from ..native.rows import Status
+
+    record, name = record_of_jpeg(data), "packed coefficients"
+    if isinstance(record, Status) or not np.array_equal(native_way(record)(), expected):
+        words = "give other pixels than their file: a bug of fastload; please report it, with this page"
+        return Finding(name, "broken", words, remedy="fastload pack without --coefficients")
+    return Finding(name, "ok", "are read to the same pixels as their files")
 
 
 def speed() -> Iterator[Finding]:
@@ -143,6 +158,8 @@ def speed() -> Iterator[Finding]:
     from PIL import __version__
 
     from .. import native
+    from ..native.jpeg import record_of_jpeg
+    from ..native.rows import Status
 
     name, data = active(__version__, {})[0], made_jpeg()
     theirs = milliseconds(lambda: by_pillow(data))
@@ -150,6 +167,9 @@ def speed() -> Iterator[Finding]:
     if native.available():
         own = milliseconds(native_way(data))
         words = f"{own:.2f} ms by the native library, {words}: {theirs / own:.1f} times as fast"
+        record = record_of_jpeg(data)
+        if not isinstance(record, Status):
+            words += f"; {milliseconds(native_way(record)):.2f} ms from packed coefficients"
     what = f"processor time to decode, crop and resize a JPEG file of {SIDES[1]} x {SIDES[0]} to {SIZE}"
     yield Finding("measured here", "ok", f"{words} ({what})")
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 from .. import native
 from ..base import compat
@@ -174,7 +174,18 @@ def images_in_words(spec: Spec) -> str | None:
     reason = why_not()
     if reason is not None:
         return f"decoded at once: {reason}"
-    return "JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
+    packed = "packed coefficients and " if _has_coefficients(spec.dataset) else ""
+    return f"{packed}JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
+
+
+def _has_coefficients(dataset: Any) -> bool:
+    """Return whether images of a dataset are packed as coefficients."""
+    if isinstance(dataset, Subset):
+        return _has_coefficients(dataset.dataset)
+    if isinstance(dataset, ConcatDataset):
+        return any(map(_has_coefficients, dataset.datasets))
+    packs = sys.modules.get("fastload.pack.dataset")
+    return packs is not None and isinstance(dataset, packs.PackedImages) and dataset.coefficients
 
 
 def _planned(spec: Spec) -> tuple[Plan, FusedTail | None]:

@@ -43,7 +43,7 @@ _NESTS = (Subset, ConcatDataset)
 _RELIED_ON = {
     *("__getitem__", "__getitems__", "__getattr__", "__getattribute__", "transform", "target_transform"),
     *("loader", "samples", "data", "targets", "labels", "compat", "dataset", "indices", "datasets"),
-    *("cumulative_sizes", "encoded", "image", "_find"),
+    *("cumulative_sizes", "encoded", "image", "stored_as", "_find"),
 }
 
 # None: the system does not have the call or the flag (Linux has both).
@@ -104,7 +104,7 @@ def source_of(dataset: Any) -> Source:
             raise NotRecognised(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")
         count = len(_has(own, "samples", list))
     elif base is PackedImages:
-        files = "images, packed as pixels" if own["raw"] else "packed files"
+        files = dataset.stored_as
         count = len(_has(own, "targets", list))
     elif base in _CIFAR:
         data = _pixels(own, np.ndarray, (None, None, None, 3))

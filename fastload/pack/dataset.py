@@ -63,8 +63,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         self.targets = [label for label, count in enumerate(description.images_per_class) for _ in range(count)]
         self.raw: bool = description.options["raw"]
         """Whether pixels are stored."""
-        self.coefficients: bool = description.options["coefficients"]
-        """Whether JPEG files are stored as coefficients."""
+        self._num_records = description.num_records or 0
         self._paths = [
             os.path.join(os.path.abspath(self.root), description.part_name(number))
             for number in range(len(description.parts))
@@ -98,6 +97,23 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         if self.target_transform is not None:
             target = self.target_transform(target)
         return image, target
+
+    @property
+    def coefficients(self) -> bool:
+        """Whether images are stored as coefficients: all that have any."""
+        return self._num_records > 0
+
+    @property
+    def stored_as(self) -> str:
+        """What is stored, in words."""
+        if self.raw:
+            return "images, packed as pixels"
+        if not self.coefficients:
+            return "packed files"
+        count = self._ends[-1]
+        if self._num_records == count:
+            return "images, packed as coefficients"
+        return f"packed images ({self._num_records:,} of the pack's {count:,} as coefficients, the others as files)"
 
     @property
     def samples(self) -> PackedSamples:
