@@ -103,7 +103,8 @@ class EncodedDataset(FusedDataset):
                 )
                 name_sample(error, self.dataset, chunk.names[place])
                 raise error
-            images[row] = packed(cut, int(chunk.names[place]), file_of(chunk.files[place]))
+            name, index = chunk.names[place], chunk.indices[place]
+            images[row] = packed(cut, int(name), runner.decoded(name, index, file_of, chunk.files[place]))
 
 
 class DeviceDecoding:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torchvision import tv_tensors
 
-from ..errors import PackError
 from ..images.base import Data, Decoder
 from ..native import arrays
 from ..native.jpeg import is_record
@@ -107,7 +106,7 @@ class Runner:
         else:
             files = [self._named(name, reader.data, index) for index, name in zip(indices, names, strict=True)]
             each = [
-                self._named(name, self._decoded, index, self._rows.size, data)
+                self.decoded(name, index, self._rows.size, data)
                 for index, name, data in zip(indices, names, files, strict=True)
             ]
             sizes = Sizes.of(each, source.channels)
@@ -122,7 +121,7 @@ class Runner:
         if chunk.files is not None:
             for row, (name, data) in enumerate(zip(chunk.names, chunk.files, strict=True)):
                 index, size = chunk.indices[row], chunk.size(row)
-                self._named(name, self._decoded, index, self._write_row, data, size, given[row], out[row])
+                self.decoded(name, index, self._write_row, data, size, given[row], out[row])
         elif self._values is not None and stages.per_sample == stages.head:
             self._write_block(chunk, self._values, out)
         else:
@@ -224,7 +223,7 @@ class Runner:
         """Return one image after all known steps, of the type, dtype and strides that it has without fusion."""
         data = None if chunk.files is None else chunk.files[place]
         name, index, size = chunk.names[place], chunk.indices[place], chunk.size(place)
-        return self._named(name, self._decoded, index, self._each, index, data, size, given)
+        return self.decoded(name, index, self._each, index, data, size, given)
 
     def _each(self, index: Any, data: Data | None, size: tuple[int, int], given: Given) -> Any:
         head = 0 if self.stages.direct else self.stages.head
@@ -248,12 +247,24 @@ class Runner:
             image = step.transform_sample(image, values)
         return image
 
-    def _decoded(self, index: Any, function: Any, *args: Any) -> Any:
-        """Call a function that decodes; the error for a damaged record names image and pack."""
+    def decoded(self, name: Any, index: Any, function: Any, *args: Any) -> Any:
+        """Call a function that decodes; an error names the sample, one of damaged coefficients in its message too.
+
+        Args:
+            name: of the sample: see :class:`Chunk`.
+            index: of it in the leaf.
+            function, args: what is called.
+        """
+        return self._named(name, self._undamaged, index, function, *args)
+
+    def _undamaged(self, index: Any, function: Any, *args: Any) -> Any:
         try:
             return function(*args)
-        except PackError as error:
-            raise PackError(f"{reader_of_files(self.dataset).path(index)}: {error}") from error.__cause__
+        except Exception as error:
+            damage = self.dataset.damage(index, error) if isinstance(self.reader, PackReader) else None
+            if damage is not None:
+                raise damage from error
+            raise
 
     def _named(self, name: Any, function: Any, *args: Any) -> Any:
         """Call a function; an error names the sample."""

@@ -43,7 +43,7 @@ _NESTS = (Subset, ConcatDataset)
 _RELIED_ON = {
     *("__getitem__", "__getitems__", "__getattr__", "__getattribute__", "transform", "target_transform"),
     *("loader", "samples", "data", "targets", "labels", "compat", "dataset", "indices", "datasets"),
-    *("cumulative_sizes", "encoded", "image", "stored_as", "_find"),
+    *("cumulative_sizes", "encoded", "image", "stored_as", "damage", "_find"),
 }
 
 # None: the system does not have the call or the flag (Linux has both).

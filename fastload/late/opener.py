@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from PIL import Image, JpegImagePlugin
@@ -61,16 +62,16 @@ def _opener_around(factory: Any) -> Any:
     return open_late
 
 
-def image_of_record(data: memoryview, size: jpeg.Size, info: dict[Any, Any], name: str) -> Any:
+def image_of_record(data: memoryview, size: jpeg.Size, info: dict[Any, Any], where: Callable[[], str]) -> Any:
     """Return the image of a record in RGB, not decoded yet; None where images are not late.
 
     Args:
         data: the record.
         size: of it.
         info: the image's.
-        name: of the image and its pack, for errors.
+        where: says where it lies, for errors.
     """
     if thread.scope is None or why_not() is not None:
         return None
-    source = Source(data, size.width, size.height, size.components == 1, name)
+    source = Source(data, size.width, size.height, size.components == 1, where)
     return made_late(source, View.whole(size.width, size.height), "RGB", info)

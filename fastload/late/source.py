@@ -14,6 +14,7 @@ import numpy as np
 from PIL import JpegImagePlugin
 from torch import Tensor
 
+from ..errors import PackError
 from ..native import jpeg
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import Scope
@@ -92,13 +93,18 @@ class Source:
 
     Args:
         data: the file, up to its end of image, or a record.
-        record: the name of the record's image and pack, for errors; None: it is a file.
+        record: says where the record lies, for errors; None: it is a file.
     """
 
     __slots__ = ("_data", "_record", "_uses", "height", "is_grey", "width")
 
     def __init__(
-        self, data: bytes | memoryview, width: int, height: int, is_grey: bool, record: str | None = None
+        self,
+        data: bytes | memoryview,
+        width: int,
+        height: int,
+        is_grey: bool,
+        record: Callable[[], str] | None = None,
     ) -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
         self._data: bytes | memoryview | Pixels = data
@@ -160,7 +166,7 @@ class Source:
         pixels = jpeg.pixels_of_jpeg(data, whole(self.height, self.width), "L" if self.is_grey else "RGB")
         if isinstance(pixels, Status):
             if self._record is not None:
-                raise jpeg.damaged_record(self._record)
+                raise PackError(f"{self._record()}: {jpeg.damaged_record()}")
             # Damaged data, of which libjpeg only warns.
             with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
                 pixels = np.array(image)

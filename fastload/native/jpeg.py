@@ -185,11 +185,11 @@ def header_of_record(data: Data) -> bytes:
     return bytes(data[_FIXED : _FIXED + int.from_bytes(data[4:8], "little")])
 
 
-def damaged_record(where: str = "") -> PackError:
-    """Return the error for a record that cannot be read; ``where``: the image and its pack."""
+def damaged_record() -> PackError:
+    """Return the error for a record that cannot be read."""
     return PackError(
-        f"{where}{': ' if where else ''}the record of its coefficients is damaged; remove the file of the pack that it "
-        "is in, and run the same fastload pack again, which makes that anew"
+        "the record of its coefficients is damaged; remove the file of the pack that it is in, and run the same "
+        "fastload pack again, which makes that file anew"
     )
 
 

@@ -15,7 +15,7 @@ import PIL.Image
 from torch.utils.data import Dataset
 
 from ..errors import PackError
-from ..native.jpeg import is_record
+from ..native.jpeg import damaged_record, is_record
 from .description import read_description
 from .encoding import pixels_of
 from .parts import Part, load_pyarrow
@@ -113,7 +113,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         count = self._ends[-1]
         if self._num_records == count:
             return "images, packed as coefficients"
-        return f"packed images ({self._num_records:,} of the pack's {count:,} as coefficients, the others as files)"
+        return f"packed images ({self._num_records:,} of {count:,} as coefficients)"
 
     @property
     def samples(self) -> PackedSamples:
@@ -153,23 +153,37 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             if pixels is not None:
                 return PIL.Image.fromarray(pixels)
             if is_record(data):
-                return image_of(data, self._named(part, place))
+                return image_of(data, lambda: self.where(index))
             # Pillow reads from files alone.
             with PIL.Image.open(io.BytesIO(data)) as image:
                 return image.convert("RGB")
-        except PackError as error:
-            raise PackError(f"{self._named(part, place)}: {error}") from error.__cause__
         except Exception as error:
+            damage = self.damage(index, error)
+            if damage is not None:
+                raise damage from error
             error.add_note(f"at index {index!r}: {self.name(index)} in {self.root}")
             raise
+
+    def where(self, index: Any) -> str:
+        """Return an image's name, and the file of the pack that it is in."""
+        part, place = self._find(index)
+        return f"{part.name(place)} in {part.path}"
+
+    def damage(self, index: Any, error: Exception) -> PackError | None:
+        """Return the error for an image that cannot be decoded: for coefficients one that names it; None for a file.
+
+        Args:
+            index: of the image.
+            error: what decoding has raised.
+        """
+        if isinstance(error, PIL.UnidentifiedImageError) and self.coefficients:
+            error = damaged_record()  # even its beginning is
+        return PackError(f"{self.where(index)}: {error}") if isinstance(error, PackError) else None
 
     def name(self, index: Any) -> str:
         """Return an image's path in the folder that was packed, with ``/``."""
         part, place = self._find(index)
         return part.name(place)
-
-    def _named(self, part: Part, place: int) -> str:
-        return f"{part.name(place)} in {self.root}"
 
     def will_need(self, indices: Sequence[Any]) -> None:
         """Ask the system to read images ahead, if it can."""

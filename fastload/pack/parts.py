@@ -92,6 +92,7 @@ class Part:
 
     def __init__(self, path: str) -> None:
         pa = load_pyarrow()
+        self.path = path
         try:
             with open(path, "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -8,6 +8,7 @@ callers need not ask. Records are made and read by the native library: :mod:`fas
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -127,12 +128,12 @@ def info_of(data: Data) -> dict[Any, Any]:
         raise
 
 
-def image_of(data: memoryview, name: str) -> PIL.Image.Image:
+def image_of(data: memoryview, where: Callable[[], str]) -> PIL.Image.Image:
     """Return a record's image as ImageFolder's loader gives it: RGB, with the file's ``info``; in a sample it is late.
 
     Args:
         data: the record.
-        name: of the image and its pack, for errors of a late image.
+        where: says where it lies, for errors of a late image.
 
     Raises:
         PackError: the record is damaged, or the native library cannot be used.
@@ -142,7 +143,7 @@ def image_of(data: memoryview, name: str) -> PIL.Image.Image:
         with PIL.Image.open(io.BytesIO(file_of(data))) as image:
             return image.convert("RGB")
     info, size = info_of(data), jpeg.read_size(data)
-    late: PIL.Image.Image | None = image_of_record(data, size, info, name)
+    late: PIL.Image.Image | None = image_of_record(data, size, info, where)
     if late is not None:
         return late
     pixels = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGBX")

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from ..base.terminal_bar import TerminalBar
 from ..errors import PackError
+from ..native.jpeg import is_record
 from .description import Description, read_description
 from .parts import Part, load_pyarrow
 from .progress import columns, locked
@@ -54,7 +55,7 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     if description.options["raw"]:
         raise PackError(f"the pack {source} has pixels and no files; it was made with --raw")
     os.makedirs(destination, exist_ok=True)
-    num_bytes = num_before = 0
+    num_bytes = num_before = num_records = 0
     total = sum(part["images"] for part in description.parts)
     with locked(destination), TerminalBar(columns("unpacking")) as progress:
         progress.begin(total)
@@ -64,13 +65,19 @@ def unpack(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
             for place in range(len(part)):
                 name = part.name(place)
                 path = _path(destination, name, source)
+                num_records += is_record(part.encoded(place))
                 try:
                     data = file_of(part.encoded(place))
                 except PackError as error:
-                    raise PackError(f"{name} in {source}: {error}") from None
+                    raise PackError(f"{name} in {part.path}: {error}") from None
                 num_before += not _write(path, data)
                 num_bytes += len(data)
                 progress.advance()
+    if num_records != (description.num_records or 0):
+        raise PackError(
+            f"{source} has {num_records:,} images with coefficients instead of {description.num_records or 0:,}, and "
+            f"the others were written as they are stored: a part of it is damaged; pack the images again"
+        )
     return Unpacked(num_images=total, num_bytes=num_bytes, num_before=num_before)
 
 

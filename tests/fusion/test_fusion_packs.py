@@ -14,13 +14,15 @@ from torchvision import transforms as v1
 import fastload
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.images import PackedImages
+from fastload.images import PackedImages, make_decoder
 from fastload.images.native_jpeg import NativeDecoder
 from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
+NEAREST = v1.InterpolationMode.NEAREST
 USUAL = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
 needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
+KINDS = ["files", "pixels", pytest.param("coefficients", marks=needs_library)]
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +31,12 @@ def made(tmp_path_factory):
     source = root / "source"
     source.mkdir()
     folder(source)
-    for name, options in {"files": PackOptions(), "pixels": PackOptions(raw=True)}.items():
+    kinds = {"files": PackOptions(), "pixels": PackOptions(raw=True)}
+    if native.available():
+        kinds["coefficients"] = PackOptions(coefficients=True)
+    for name, options in kinds.items():
         pack(source, root / name, options, workers=1, images_per_part=7)
-    return SimpleNamespace(source=source, files=root / "files", pixels=root / "pixels")
+    return SimpleNamespace(source=source, **{name: root / name for name in kinds})
 
 
 def check(one, other, indices, epoch=2):
@@ -43,7 +48,7 @@ def check(one, other, indices, epoch=2):
         assert target == expected_target
 
 
-@pytest.mark.parametrize("kind", ["files", "pixels"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(PIPELINES)[::4])
 def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
     transform = v1.Compose(PIPELINES[name])
@@ -51,7 +56,7 @@ def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
 
 
 @needs_library
-@pytest.mark.parametrize("kind", ["files", "pixels"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(PIPELINES)[::3])  # of folders' files, all: test_fusion_native.py
 def test_the_library_makes_the_same_of_a_pack(made, name, kind):
     transform = v1.Compose(PIPELINES[name])
@@ -79,7 +84,7 @@ def test_the_library_makes_the_same_rows_of_a_packs_files_as_of_the_files(made):
     assert counts[0]["native"] > 8
 
 
-@pytest.mark.parametrize("kind", ["files", "pixels"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_fused_samples_are_what_torchvision_makes_of_them_with_the_same_parameters(made, kind):
     one = fused(PackedImages(getattr(made, kind), v1.Compose(USUAL), lambda label: label + 5))
     given = params_of(one, range(25), range(25), 4)
@@ -101,8 +106,8 @@ def batches(dataset, **options):
     return list(fastload.DataLoader(dataset, 4, shuffle=True, seed=5, **options))
 
 
-@pytest.mark.parametrize("kind", ["files", "pixels"])
-@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fuse", [True, "auto", False])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_loaders_batches_are_those_of_image_folder(made, kind, fuse, workers):
     transform = v1.Compose(USUAL)
@@ -111,6 +116,45 @@ def test_the_loaders_batches_are_those_of_image_folder(made, kind, fuse, workers
     for (images, targets), (its_images, its_targets) in zip(found, expected, strict=True):
         assert torch.equal(images, its_images)
         assert torch.equal(targets, its_targets)
+
+
+@needs_library
+@pytest.mark.parametrize("decoder", ["native", "torchvision", "pillow"])
+def test_every_decoder_reads_coefficients(made, decoder):
+    for steps in (
+        USUAL,
+        USUAL[:2],
+        [v1.RandomCrop(24, 3, pad_if_needed=True), *USUAL],
+        [v1.Resize(20, NEAREST), *USUAL],
+    ):
+        transform = v1.Compose(steps)
+        images = PackedImages(made.coefficients, transform)
+        one = FusedDataset(images, recognise(images), 7, rows=make_decoder(decoder))
+        check(one, fused(folder(made.source, transform)), range(25))
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("fuse", "words", "counted"),
+    [
+        (True, "packed images (10 of 25 as coefficients)", "native, from coeff"),
+        (
+            "auto",
+            "images      packed coefficients and JPEG files that a sample opens through",
+            "late, in part, from coeff",
+        ),
+    ],
+)
+def test_the_loader_says_that_it_reads_coefficients(made, fuse, words, counted):
+    images = PackedImages(made.coefficients, v1.Compose(USUAL))
+    both = ConcatDataset([images, folder(made.source, images.transform)])
+    for dataset in (images, Subset(images, range(25)), both):
+        loader = fastload.DataLoader(dataset, 5, fuse=fuse)
+        list(loader)
+        said = loader.explain()
+        assert words in said
+        assert counted in said
+        assert sum(count for by, count in loader.statistics().decoded.items() if "coefficients" in by) == 10
 
 
 def test_the_plan_says_what_is_packed(made):

@@ -1,0 +1,247 @@
+"""Records: the pixels of the file that they were made of, and the file again; damage is told, and never a crash."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jpeg_files import SAMPLINGS, Maker, by_pillow, mutants, picture, real_files, saved, some_cut
+from PIL import Image
+
+from fastload import PackError
+from fastload.native import LEVELS, jpeg
+from fastload.native.rows import Status, row_of_image, whole
+
+# Of a record, in bytes.
+FIXED = 16
+PADDING = 64
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> Maker:
+    return Maker(tmp_path_factory.mktemp("files"))
+
+
+def recorded(data: bytes) -> bytes:
+    record = jpeg.record_of_jpeg(data)
+    assert isinstance(record, bytes), record
+    return record
+
+
+def check(data: bytes, cuts: int = 12, seed: int = 0) -> bytes:
+    """Check that a file's record gives its pixels, on every instruction set, and the file; return the record."""
+    record = recorded(data)
+    assert jpeg.is_record(record)
+    assert not jpeg.is_record(data)
+    again = jpeg.jpeg_of_record(record)
+    assert recorded(again) == record, "the same coefficients and header"
+    header = jpeg.header_of_record(record)
+    assert data.startswith(header)
+    assert again.startswith(header)
+    size = jpeg.read_size(record)
+    assert size == jpeg.read_size(data)
+    rng = np.random.default_rng(seed)
+    for cut in [whole(size.height, size.width), *(some_cut(rng, size.height, size.width) for _ in range(cuts))]:
+        expected = by_pillow(data, cut)
+        for level in LEVELS:
+            found = jpeg.pixels_of_jpeg(record, cut, level=level)
+            assert not isinstance(found, Status), (cut, level)
+            assert np.array_equal(found, expected), (cut, level)
+        row = jpeg.row_of_jpeg(record, cut)
+        assert not isinstance(row, Status)
+        assert np.array_equal(row.numpy(), expected.transpose(2, 0, 1))
+    return record
+
+
+@pytest.mark.parametrize("restart", [0, 1, 5])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_every_sampling_and_restart_interval(maker, sampling, restart):
+    for width, height in [(1, 1), (8, 8), (33, 17), (130, 71), (300, 19), (19, 300)]:
+        data = maker.make(width, height, sampling=sampling, restart=restart)
+        check(data, 4)
+        assert jpeg.jpeg_of_record(recorded(data)) == data
+
+
+@pytest.mark.parametrize("quality", [1, 30, 95, 100])
+@pytest.mark.parametrize("kind", ["-", "g", "r", "o", "go"])
+def test_every_quality_kind_of_colours_and_of_tables(maker, kind, quality):
+    data = maker.make(123, 87, quality=quality, kind=kind)
+    check(data, 6)
+    assert jpeg.jpeg_of_record(recorded(data)) == data
+
+
+def test_levels_of_every_width(maker):
+    # Noise at quality 100 has levels beyond 4 bits in all blocks; black and white beyond 8 in most.
+    rng = np.random.default_rng(3)
+    check(saved(rng.integers(0, 256, (90, 110, 3), dtype=np.uint8), quality=100, subsampling=0))
+    stripes = np.repeat(rng.integers(0, 2, (90, 110, 1), dtype=np.uint8) * 255, 3, axis=2)
+    record = check(saved(stripes, quality=100, subsampling=0))
+    index = int.from_bytes(record[8:12], "little")
+    first = record[FIXED + len(jpeg.header_of_record(record)) + index :]
+    masks, levels, escapes = np.frombuffer(first[:6], "<u2")
+    assert escapes > 300 < levels
+    assert masks > 0
+
+
+def test_grey_files_become_grey_pixels(maker):
+    for sampling in SAMPLINGS[:4]:
+        data = maker.make(61, 45, kind="g", sampling=sampling)
+        found = jpeg.pixels_of_jpeg(recorded(data), whole(45, 61), "L")
+        assert np.array_equal(found, by_pillow(data, whole(45, 61), "L"))
+    colour = recorded(maker.make(61, 45))
+    assert jpeg.pixels_of_jpeg(colour, whole(45, 61), "L") is Status.COLORS
+
+
+def test_layouts_and_tables_as_for_files(maker):
+    data = maker.make(70, 50, sampling=(2, 2))
+    record = recorded(data)
+    rgbx = jpeg.pixels_of_jpeg(record, whole(50, 70), "RGBX")
+    assert not isinstance(rgbx, Status)
+    assert np.array_equal(rgbx[..., :3], by_pillow(data, whole(50, 70)))
+    assert (rgbx[..., 3] == 255).all()
+    import torch
+
+    table = torch.rand(3, 256)
+    found = jpeg.row_of_jpeg(record, whole(50, 70), table)
+    assert torch.equal(found, row_of_image(np.ascontiguousarray(rgbx[..., :3]), whole(50, 70), table))
+
+
+def test_headers_are_kept_as_they_are():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    options = {"exif": exif, "comment": b"by me", "dpi": (30, 20), "icc_profile": bytes(range(256)) * 300}
+    data = saved(picture(np.random.default_rng(1), 40, 50), **options)
+    with Image.open(io.BytesIO(jpeg.header_of_record(recorded(data)))) as header, Image.open(io.BytesIO(data)) as file:
+        assert header.info == file.info
+        assert header.size == (50, 40)
+        assert {"exif", "comment", "icc_profile"} < set(header.info)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("p", Status.CODING), ("n", Status.CODING), ("a", Status.CODING), ("c", Status.COLORS), ("i", Status.CODING)],
+)
+def test_what_has_no_record_says_why(maker, kind, status):
+    assert jpeg.record_of_jpeg(maker.make(40, 30, kind=kind)) is status
+
+
+def test_what_is_no_file_or_no_record_says_so(maker):
+    data = maker.make(64, 48)
+    assert jpeg.record_of_jpeg(b"") is Status.NOT_JPEG
+    assert jpeg.record_of_jpeg(b"no image") is Status.NOT_JPEG
+    assert jpeg.record_of_jpeg(data[:-200]) is Status.DAMAGED
+    for wrong in (b"", data, b"FLC1", bytes(5000)):
+        with pytest.raises(PackError, match="the record of its coefficients is damaged; remove the file of the pack"):
+            jpeg.jpeg_of_record(wrong)
+
+
+def test_what_lies_behind_the_image_is_left_out(maker):
+    data = maker.make(64, 48)
+    assert jpeg.jpeg_of_record(recorded(data + b"more")) == data
+
+
+def test_anything_with_the_buffer_protocol_is_taken(maker):
+    data = maker.make(64, 48)
+    record = recorded(data)
+    for kind in (bytearray, memoryview, lambda one: np.frombuffer(one, np.uint8)):
+        assert jpeg.record_of_jpeg(kind(data)) == record
+        assert jpeg.jpeg_of_record(kind(record)) == data
+        assert jpeg.is_record(kind(record))
+        assert jpeg.header_of_record(kind(record)) == jpeg.header_of_record(record)
+
+
+def test_a_record_that_is_larger_than_was_guessed_is_written_with_more_room(maker, monkeypatch):
+    data = maker.make(200, 150, quality=3)
+    record = recorded(data)
+    write = jpeg._write
+    monkeypatch.setattr(jpeg, "_write", lambda name, data, _: write(name, data, 1))
+    assert jpeg.record_of_jpeg(data) == record
+    assert jpeg.jpeg_of_record(record) == data
+
+
+def outcome(record: bytes) -> str:
+    """Read a damaged record in all ways; return what was found."""
+    size = jpeg.read_size(record)
+    try:
+        file = jpeg.jpeg_of_record(record)
+    except PackError:
+        file = None
+    if size.status is not Status.DONE:
+        assert file is None
+        return "no record"
+    assert jpeg.header_of_record(record)
+    for cut in (whole(size.height, size.width), some_cut(np.random.default_rng(len(record)), size.height, size.width)):
+        found = [jpeg.pixels_of_jpeg(record, cut, level=level) for level in LEVELS]
+        done = [not isinstance(one, Status) for one in found]
+        assert len(set(done)) == 1
+        if not done[0]:
+            assert set(found) == {Status.DAMAGED}
+            continue
+        assert found[0].shape == (*cut.window[2:], 3)
+        assert all(np.array_equal(one, found[0]) for one in found), "on every instruction set the same"
+    if file is None:
+        return "damaged"
+    # Whatever the coefficients have become, they are the file's too.
+    again = jpeg.record_of_jpeg(file)
+    assert isinstance(again, Status) or jpeg.read_size(again) == size
+    return "an image"
+
+
+def test_no_cut_off_record_is_read(maker):
+    record = recorded(maker.make(90, 60, sampling=(2, 2), restart=3))
+    for length in [*range(0, len(record), 7), len(record) - 1]:
+        assert outcome(record[:length]) == "no record"
+        with pytest.raises(PackError):
+            jpeg.header_of_record(record[:length])
+    assert outcome(record + b"\0") == "no record"
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS[:3], ids=str)
+def test_every_byte_of_a_records_parts_may_be_wrong(maker, sampling):
+    record = recorded(maker.make(70, 40, sampling=sampling, quality=97))
+    header, index = (int.from_bytes(record[at : at + 4], "little") for at in (4, 8))
+    behind = FIXED + header + index
+    found: dict[str, int] = {}
+    for at in (*range(FIXED + header), *range(FIXED + header, behind), *range(behind, behind + 400)):
+        for value in {record[at] ^ 1, record[at] ^ 0x80, 0, 0xFF} - {record[at]}:
+            wrong = bytearray(record)
+            wrong[at] = value
+            what = outcome(bytes(wrong))
+            assert at >= FIXED or what == "no record"
+            found[what] = found.get(what, 0) + 1
+    assert min(found["no record"], found["damaged"], found["an image"]) > 50
+
+
+@pytest.mark.parametrize("field", range(4, 16, 4))
+@pytest.mark.parametrize("number", [0, 1, 2**16, 2**31 - 1, 2**31, 2**32 - 64, 2**32 - 1])
+def test_sizes_that_lie_are_refused(maker, field, number):
+    record = bytearray(recorded(maker.make(70, 40)))
+    record[field : field + 4] = number.to_bytes(4, "little")
+    assert outcome(bytes(record)) == "no record"
+
+
+def test_a_small_record_that_claims_a_large_image_is_refused_at_once(maker):
+    record = bytearray(recorded(maker.make(64, 64, kind="g")))
+    frame = record.index(b"\xff\xc0")
+    for width, height in [(65500, 1000), (8000, 8000), (65, 64), (64, 72), (1, 1)]:
+        record[frame + 5 : frame + 9] = bytes((height >> 8, height & 255, width >> 8, width & 255))
+        assert outcome(bytes(record)) != "an image"
+
+
+def test_anything_may_be_wrong_at_once(maker):
+    files = [maker.make(60 + 9 * n, 50, sampling=SAMPLINGS[n], quality=60 + 10 * n, restart=2 * n) for n in range(5)]
+    records = [recorded(data) for data in files]
+    source = mutants(np.random.default_rng(5), records)
+    found = [outcome(next(source)) for _ in range(1500)]
+    assert {"no record", "damaged", "an image"} == set(found)
+
+
+@pytest.mark.slow
+def test_real_files_come_back_byte_for_byte():
+    for path in real_files(100):
+        data = Path(path).read_bytes()
+        record = jpeg.record_of_jpeg(data)
+        if not isinstance(record, Status):
+            check(data, 3)

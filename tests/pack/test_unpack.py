@@ -1,0 +1,141 @@
+"""Unpacked files are those that were packed; nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pack_tools import contents, file, packed, picture
+from torchvision import datasets
+
+from fastload import PackError, cli, native
+from fastload.pack import unpack as module
+from fastload.pack.description import PackOptions
+from fastload.pack.parts import write_part
+from fastload.pack.run import pack
+from fastload.pack.unpack import unpack
+
+needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
+KINDS = [PackOptions(), pytest.param(PackOptions(coefficients=True), marks=needs_library)]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", KINDS, ids=["files", "coefficients"])
+def test_the_files_are_those_that_were_packed(source, tmp_path, options):
+    packed(source, tmp_path / "pack", options)
+    done = unpack(tmp_path / "pack", tmp_path / "files")
+    expected = {
+        os.path.relpath(path, source): Path(path).read_bytes() for path, _ in datasets.ImageFolder(source).samples
+    }
+    assert files(tmp_path / "files") == expected
+    assert (done.num_images, done.num_before) == (13, 0)
+    assert done.num_bytes == sum(map(len, expected.values()))
+    assert datasets.ImageFolder(tmp_path / "files").class_to_idx == datasets.ImageFolder(source).class_to_idx
+
+
+@needs_library
+def test_an_unpacked_pack_is_packed_to_the_same(source, tmp_path):
+    options = PackOptions(coefficients=True)
+    packed(source, tmp_path / "pack", options)
+    unpack(tmp_path / "pack", tmp_path / "files")
+    packed(tmp_path / "files", tmp_path / "again", options)
+    one, again = contents(tmp_path / "pack"), contents(tmp_path / "again")
+    assert {name: one[name] for name in one if name != "pack.json"} == {
+        name: again[name] for name in again if name != "pack.json"
+    }
+
+
+def test_classes_whose_files_were_left_out_have_their_folder(source, tmp_path):
+    (source / "fox").mkdir()
+    (source / "fox" / "1.jpg").write_bytes(b"no image")
+    packed(source, tmp_path / "pack", on_error="skip")
+    unpack(tmp_path / "pack", tmp_path / "files")
+    assert sorted(os.listdir(tmp_path / "files")) == ["Dog", "cat", "eel", "fox"]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=["files", "coefficients"])
+def test_a_run_that_was_stopped_is_continued(source, tmp_path, options, monkeypatch):
+    packed(source, tmp_path / "pack", options)
+    replace, calls = os.replace, []
+
+    def stop(*paths):
+        calls.append(paths)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        replace(*paths)
+
+    monkeypatch.setattr(module.os, "replace", stop)
+    arguments = ["unpack", str(tmp_path / "pack"), str(tmp_path / "files")]
+    assert cli.main(arguments) == 130
+    assert len(datasets.ImageFolder(tmp_path / "files", allow_empty=True)) == 6, "what is not complete is no image"
+    monkeypatch.setattr(module.os, "replace", replace)
+    assert unpack(*arguments[1:]).num_before == 6
+    assert len(files(tmp_path / "files")) == 13
+    assert unpack(*arguments[1:]).num_before == 13
+
+
+def test_a_file_of_other_contents_is_not_overwritten(source, tmp_path):
+    packed(source, tmp_path / "pack")
+    path = tmp_path / "files" / "cat" / "10.jpg"
+    path.parent.mkdir(parents=True)
+    right = (source / "cat" / "10.jpg").read_bytes()
+    for wrong in (b"mine", bytes(len(right))):
+        path.write_bytes(wrong)
+        with pytest.raises(PackError, match=r"cat/10.jpg exists and is another file; unpack to another folder"):
+            unpack(tmp_path / "pack", tmp_path / "files")
+        assert path.read_bytes() == wrong
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(PackError, match=r"cat/10.jpg exists and is another file"):
+        unpack(tmp_path / "pack", tmp_path / "files")
+
+
+def test_pixels_have_no_files(source, tmp_path, capsys):
+    packed(source, tmp_path / "pack", PackOptions(raw=True))
+    assert cli.main(["unpack", str(tmp_path / "pack"), str(tmp_path / "files")]) == 1
+    said = capsys.readouterr().err
+    assert said == f"fastload unpack: the pack {tmp_path / 'pack'} has pixels and no files; it was made with --raw\n"
+    assert not (tmp_path / "files").exists()
+
+
+def test_what_is_no_finished_pack_is_refused(source, tmp_path):
+    with pytest.raises(PackError, match="is not a pack"):
+        unpack(source, tmp_path / "files")
+    packed(source, tmp_path / "pack")
+    path = tmp_path / "pack" / "pack.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "parts": None}))
+    with pytest.raises(PackError, match="is not finished"):
+        unpack(tmp_path / "pack", tmp_path / "files")
+    pack(source, tmp_path / "pack", workers=1, images_per_part=5)
+    (tmp_path / "pack" / "part-00001-of-00003.arrow").unlink()
+    with pytest.raises(PackError, match=r"part-00001-of-00003.arrow cannot be read as a part of a pack"):
+        unpack(tmp_path / "pack", tmp_path / "files")
+
+
+@pytest.mark.parametrize("name", ["../1.jpg", "cat/../../1.jpg", "/1.jpg", "", "cat/.."])
+def test_a_name_that_leads_out_of_the_folder_is_refused(source, tmp_path, name):
+    packed(source, tmp_path / "pack", images_per_part=13)
+    path = tmp_path / "pack" / "part-00000-of-00001.arrow"
+    path.unlink()
+    write_part(str(path), [(file(picture(9, 9)), name, 0)] * 13, ["Dog"])
+    with pytest.raises(PackError, match=f"the name {name!r} in .* leads out of the folder"):
+        unpack(tmp_path / "pack", tmp_path / "a" / "files")
+    assert files(tmp_path / "a") == {}
+
+
+def test_two_at_once_do_not_write_to_one_folder(source, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    packed(source, tmp_path / "pack")
+    (tmp_path / "files").mkdir()
+    descriptor = os.open(tmp_path / "files", os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(PackError, match="another process writes to"):
+            unpack(tmp_path / "pack", tmp_path / "files")
+    finally:
+        os.close(descriptor)
