@@ -54,12 +54,12 @@ def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_mis
     file, rows_file, packed = tmp_path / "results.jsonl", tmp_path / "rows.md", tmp_path / "packed"
     arguments = ["--data", str(data), "--envs", str(tmp_path), "--packed", str(packed), "--num-images", "600"]
     arguments += ["--repetitions", "1", "--json", str(file), "--rows", str(rows_file)]
-    result = run(*arguments, "images-uint8", "torch", "torchvision.io", "dali")
+    result = run(*arguments, "images-uint8", "fastload, coefficients", "torch", "torchvision.io", "dali")
     assert result.returncode == 0, result.stderr
     [found] = [json.loads(line) for line in file.read_text().splitlines()]
     assert found["benchmark"] == "images-uint8"
     assert found["failed"] == {}
-    assert list(found["sides"]) == ["fastload", "torch", "torchvision.io"]
+    assert list(found["sides"]) == ["fastload", "fastload, coefficients", "torch", "torchvision.io"]
     for metrics in found["sides"].values():
         assert list(metrics) == ["images/s", "first batch ms", "CPU ms/image"]
         assert all(len(numbers["values"]) == 1 and numbers["median"] > 0 for numbers in metrics.values())
@@ -72,7 +72,7 @@ def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_mis
     assert "benchmarks.peers.install" in found["skipped"]["DALI"]
     assert found["versions_of_sides"]["torch"]["torch"] == torch.__version__
     rows = rows_file.read_text().splitlines()
-    assert [row.split(" | ")[6] for row in rows] == ["fastload", "torch", "torchvision.io", "DALI"]
+    assert [row.split(" | ")[6] for row in rows] == ["fastload", "fastload, coefficients", "torch", "torchvision.io", "DALI"]
     assert {row.count(" | ") for row in rows} == {12}
     assert all(side in result.stdout for side in ("fastload", "torchvision.io", "not measured: images-uint8: DALI"))
     links = list((packed / "images-600").glob("*/*.jpeg"))

@@ -65,6 +65,7 @@ def _image_sides(goals: Mapping[str, float]) -> tuple[Beside, ...]:
 
     return (
         side(OURS, "standard", loader="fastload"),
+        side(f"{OURS}, coefficients", "coefficients", packed="coefficients"),
         side("torch", "standard", loader="torch"),
         side("torchvision.io", "standard", loader="torch", decoder="torchvision.io"),
         side("DALI", "dali", peer="dali"),
