@@ -1,13 +1,14 @@
-"""Fuzzes the JPEG decoder under ASan and UBSan, from made files and, where given, real ones.
+"""Fuzzes the JPEG decoder under ASan and UBSan, from made files and records and, where given, real files.
 
-    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--coverage]
+    python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--memory | --coverage]
 
 Prints the rounds, how many requests were refused and how many ended in which status, how many rows were compared with
 libjpeg's own, and with ``--coverage`` the share of lines that ran and which did not. The file that caused a crash is
 kept, and named. The short run of the tests uses the same program.
 
 The libjpeg of the system is not instrumented, so what it reads beyond the file's end is not seen. ``--libjpeg`` names a
-folder with the headers and the ``libjpeg.a`` of one that was built with ``-fsanitize=address``.
+folder with the headers and the ``libjpeg.a`` of one that was built with ``-fsanitize=address``. ``--memory`` looks for
+uses of memory that was never written, with clang's MSan and without libjpeg.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ from pathlib import Path
 from jpeg_files import SAMPLINGS, SOURCES, Maker, compiler
 
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-FLAGS = ["-std=c11", "-g", "-O1", "-ffp-contract=off", "-DFASTLOAD_WITH_JPEG=1", "-D_POSIX_C_SOURCE=200809L"]
+MEMORY = ["-fsanitize=memory", "-fsanitize-memory-track-origins", "-fno-omit-frame-pointer", "-DFASTLOAD_NEW_MEMORY=1"]
+FLAGS = ["-std=c11", "-g", "-O1", "-ffp-contract=off", "-D_POSIX_C_SOURCE=200809L"]
 
 
-def build(folder: Path, *, coverage: bool = False, libjpeg: Path | None = None) -> Path:
-    """Return the program, built in a folder, with the sanitizers or with counters of lines."""
+def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None) -> Path:
+    """Return the program, built in a folder; ``kind``: "address", "memory" or "coverage"."""
     program = folder / "fuzz_jpeg"
-    extra = ["--coverage"] if coverage else SANITIZE
     sources = [str(Path(__file__).with_name("fuzz_jpeg.c")), *map(str, sorted(SOURCES.glob("*.c")))]
-    headers, library = ([f"-I{libjpeg}"], str(libjpeg / "libjpeg.a")) if libjpeg else ([], "-ljpeg")
-    command = [compiler(), *FLAGS, *extra, f"-I{SOURCES}", *headers, *sources, "-o", str(program), library, "-lm"]
-    subprocess.run(command, check=True, cwd=folder)
+    headers, library = ([f"-I{libjpeg}"], [str(libjpeg / "libjpeg.a")]) if libjpeg else ([], ["-ljpeg"])
+    command = [compiler(), *FLAGS, "-DFASTLOAD_WITH_JPEG=1", *headers]
+    if kind == "memory":
+        command, library = ["clang", *FLAGS, *MEMORY], []
+    else:
+        command += ["--coverage"] if kind == "coverage" else SANITIZE
+    subprocess.run([*command, f"-I{SOURCES}", *sources, "-o", str(program), *library, "-lm"], check=True, cwd=folder)
     return program
 
 
@@ -77,10 +82,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path, help="a folder with JPEG files; 200 of them are used")
     parser.add_argument("--libjpeg", type=Path, help="a folder with an instrumented libjpeg.a and its headers")
-    parser.add_argument("--coverage", action="store_true", help="count lines in place of looking for errors")
+    kinds = parser.add_mutually_exclusive_group()
+    for kind, what in (("memory", "look for unwritten memory"), ("coverage", "count lines")):
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="address", help=what)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fastload-fuzz-"))
-    program = build(folder, coverage=options.coverage, libjpeg=options.libjpeg)
+    program = build(folder, kind=options.kind, libjpeg=options.libjpeg)
     files = made_files(folder)
     if options.real:
         real = sorted(path for path in options.real.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
@@ -93,7 +100,7 @@ def main() -> int:
         if run.returncode:
             failed = 1
             print(f"exit code {run.returncode}; the file: {program.with_name(f'last-{options.seed + job}.jpg')}")
-    if options.coverage:
+    if options.kind == "coverage":
         print(coverage_of(folder))
     return failed
 

@@ -1,33 +1,52 @@
-/* Feeds damaged JPEG files to the decoder; built with the library's sources under ASan and UBSan by fuzz.py.
+/* Feeds damaged JPEG files and records to the decoder; built with the library's sources under sanitizers by fuzz.py.
  *
  * fuzz_jpeg SECONDS SEED FILE...
  *
- * Each round damages one of the files, byte by byte and segment by segment, and decodes a box of it to a row in memory
- * of just its size: of all elements, filters, windows and layouts, on two instruction sets, which must agree. Where nothing is
- * resized the row must also be what libjpeg decodes by itself from the whole file. Some requests are none, and must be
- * refused. Prints how many rounds there were, how many ended in which status (the first: refused requests), and how
- * many rows were compared with libjpeg's. The file at which it fails, or on which it spends a minute, is written to
- * FUZZ_LAST, if the environment names it. */
-#include "fuzz_damage.h"
+ * Each round damages one of the files, byte by byte and segment by segment, or makes up a record of any coefficients, or
+ * damages one; and decodes a box of it to a row in memory of just its size: of all elements, filters, windows and
+ * layouts, on each instruction set, which must agree. Where nothing is resized the row must also be what libjpeg
+ * decodes by itself from the whole file. Some requests are none, and must be refused. Files become records, and these
+ * files again, with the same coefficients; and libjpeg must accept the files whose decoding may be put off.
+ *
+ * Prints how many rounds there were, how many decodings ended in which status (the first: refused requests), how
+ * many rows were compared with libjpeg's, and how often the rest was tried. Built without libjpeg it compares nothing
+ * with it. The bytes at which it fails, or on which it spends a minute, are written to FUZZ_LAST, if the environment
+ * names it. */
+#include "fuzz_records.h"
 #include "resample.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <jpeglib.h>
+#ifdef FASTLOAD_WITH_JPEG
+#include <setjmp.h>
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/common_interface_defs.h>
+#include <jpeglib.h>
 #endif
+
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define UNDER_MSAN
+#endif
+#endif
+/* Of the sanitizers, whose headers not every compiler brings. */
+void __sanitizer_set_death_callback(void (*)(void));
+void __msan_check_mem_is_initialized(const volatile void *, size_t);
 
 struct fastload_scratch *fastload_scratch_new(void);
 void fastload_scratch_free(struct fastload_scratch *);
 int fastload_jpeg_size(const uint8_t *, size_t, int32_t[4]);
 int fastload_jpeg_row(struct fastload_scratch *, const uint8_t *, size_t, const struct fastload_request *);
+int fastload_record_of_jpeg(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
+int fastload_jpeg_of_record(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
+struct fastload_waiting {
+    int64_t end;
+    int32_t size[3], has_header, is_marked;
+};
+int fastload_jpeg_can_wait(const uint8_t *, size_t, struct fastload_waiting *);
 
 /* Larger images only cost time. */
 #define MOST_PIXELS (1 << 22)
@@ -80,6 +99,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+#ifdef FASTLOAD_WITH_JPEG
 struct failure {
     struct jpeg_error_mgr errors;
     jmp_buf leave;
@@ -122,6 +142,7 @@ static uint8_t *whole_image(const uint8_t *data, size_t size, int32_t width, int
     jpeg_destroy_decompress(&cinfo);
     return pixels;
 }
+#endif
 
 /* Any part of something, often all of it. */
 static void draw_part(int32_t part[4], int32_t height, int32_t width)
@@ -215,7 +236,7 @@ static void fail(const char *what, int first, int second)
 }
 
 /* Whether a row that was not resized is what libjpeg decodes. */
-static void compare(const struct fastload_request *q, const uint8_t *row, const uint8_t *image, int32_t image_width)
+static inline void compare(const struct fastload_request *q, const uint8_t *row, const uint8_t *image, int32_t image_width)
 {
     const struct target *t = &q->target;
     for (int32_t y = 0; y < q->window[2]; y++)
@@ -233,45 +254,194 @@ static void compare(const struct fastload_request *q, const uint8_t *row, const 
             }
 }
 
-/* Decodes one box of a file. Returns the status; counts what was compared. */
-static int decode(struct fastload_scratch *scratch, const uint8_t *data, size_t size, const uint8_t *table, long *same)
+/* What is decoded: a JPEG file or a record. */
+struct subject {
+    struct bytes bytes;
+    const struct bytes *jpeg; /* what libjpeg is to decode to the same; NULL: nothing is known of it */
+    int must_work;
+};
+
+/* What was done. */
+static struct {
+    long rounds, counts[9], compared, records, returned, waited;
+} done;
+
+static struct fastload_scratch *scratch;
+static uint8_t *table;
+
+/* Memory must have been written. MSan does not follow vectors whose bytes trade places: under it plain C runs alone. */
+#ifdef UNDER_MSAN
+#define check_written(row, bytes) __msan_check_mem_is_initialized(row, bytes)
+#define NUM_LEVELS 1
+#else
+#define check_written(row, bytes) (void)0
+#define NUM_LEVELS 3
+#endif
+
+static int are_copied(const struct request *r)
 {
+    int copied = 1;
+    for (int i = 0; i < 2; i++) {
+        const float begin = r->q.source[i];
+        copied = copied && begin == (float)(int)begin && r->q.source[2 + i] - begin == (float)r->q.size[1 - i];
+    }
+    return copied;
+}
+
+/* Decodes one box with each instruction set. */
+static void decode(const struct subject *subject)
+{
+    const uint8_t *const data = subject->bytes.data;
+    const size_t size = subject->bytes.size;
     int32_t header[4];
     const int known = fastload_jpeg_size(data, size, header);
     if (known == FASTLOAD_DONE && (int64_t)header[0] * header[1] > MOST_PIXELS)
-        return FASTLOAD_TOO_LARGE;
+        return;
     if (known != FASTLOAD_DONE)
         header[0] = header[1] = header[2] = 8;
     struct request r = draw_request(header, table);
     const size_t bytes = lay_out(&r);
-    uint8_t *rows[2] = {calloc(bytes, 1), calloc(bytes, 1)};
-    const int levels[2] = {FASTLOAD_BEST, (int)draw(2)};
-    int status[2];
-    for (int i = 0; i < 2; i++) {
-        r.q.target.data = rows[i];
-        r.q.level = levels[i];
-        status[i] = fastload_jpeg_row(scratch, data, size, &r.q);
+    uint8_t *rows[NUM_LEVELS];
+    int status[NUM_LEVELS];
+    for (int level = 0; level < NUM_LEVELS; level++) {
+        rows[level] = calloc(bytes, 1);
+        r.q.target.data = rows[level];
+        r.q.level = level;
+        status[level] = fastload_jpeg_row(scratch, data, size, &r.q);
+        if (status[level] == FASTLOAD_DONE)
+            check_written(rows[level], bytes);
+        if (status[level] != status[0] || (status[0] == FASTLOAD_DONE && memcmp(rows[level], rows[0], bytes)))
+            fail("levels differ", status[0], status[level]);
     }
-    if (status[0] != status[1] || (status[0] == FASTLOAD_DONE && memcmp(rows[0], rows[1], bytes)))
-        fail("levels differ", status[0], status[1]);
     if (known != FASTLOAD_DONE ? status[0] != known : (status[0] == FASTLOAD_BAD_ARGUMENT) != r.invalid)
         fail("not what the header promised", status[0], known);
-    int copied = 1;
-    for (int i = 0; i < 2; i++) {
-        const float begin = r.q.source[i];
-        copied = copied && begin == (float)(int)begin && r.q.source[2 + i] - begin == (float)r.q.size[1 - i];
-    }
-    if (status[0] == FASTLOAD_DONE && copied) {
-        uint8_t *image = whole_image(data, size, header[0], header[1]);
+    if (subject->must_work && status[0] != FASTLOAD_DONE && !r.invalid)
+        fail("a good record is refused", status[0], 0);
+#ifdef FASTLOAD_WITH_JPEG
+    if (status[0] == FASTLOAD_DONE && subject->jpeg && are_copied(&r)) {
+        uint8_t *image = whole_image(subject->jpeg->data, subject->jpeg->size, header[0], header[1]);
         if (!image)
             fail("libjpeg fails where the library does not", 0, 0);
         compare(&r.q, rows[0], image, header[0]);
         free(image);
-        ++*same;
+        done.compared++;
     }
-    free(rows[0]);
-    free(rows[1]);
-    return status[0];
+#endif
+    for (int level = 0; level < NUM_LEVELS; level++)
+        free(rows[level]);
+    done.counts[1 + status[0]]++;
+}
+
+typedef int conversion(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, size_t, size_t *);
+
+/* In memory of just the size, which too small an output tells. Data are NULL unless the conversion worked. */
+static struct bytes convert(conversion *to, const struct bytes *from, int *status)
+{
+    struct bytes made = {NULL, 0};
+    const size_t less = draw(3000);
+    uint8_t *const small = malloc(less + 1);
+    *status = to(scratch, from->data, from->size, small, less, &made.size);
+    free(small);
+    if (*status != FASTLOAD_DONE)
+        return made;
+    size_t again;
+    made.data = malloc(made.size);
+    if (to(scratch, from->data, from->size, made.data, made.size, &again) != FASTLOAD_DONE || again != made.size)
+        fail("a conversion that differs the second time", (int)again, (int)made.size);
+    check_written(made.data, made.size);
+    return made;
+}
+
+/* From a file to a record and back to a file with the same pixels, and from that to the same record. */
+static void pack_and_unpack(const struct bytes *file)
+{
+    int status, unpacked, repacked;
+    const struct bytes record = convert(fastload_record_of_jpeg, file, &status);
+    if (!record.data)
+        return;
+    done.records++;
+    decode(&(struct subject){record, file, 1});
+    const struct bytes back = convert(fastload_jpeg_of_record, &record, &unpacked);
+    /* It may use codes that stand for the same, of which the table of a damaged file has but one. */
+    if (unpacked != FASTLOAD_DONE && unpacked != FASTLOAD_DAMAGED)
+        fail("a record cannot be unpacked", unpacked, 0);
+    if (back.data) {
+        const struct bytes again = convert(fastload_record_of_jpeg, &back, &repacked);
+        if (!again.data || again.size != record.size || memcmp(again.data, record.data, again.size))
+            fail("other coefficients come back", repacked, 0);
+        free(again.data);
+        done.returned++;
+    }
+    free(back.data);
+    free(record.data);
+}
+
+/* libjpeg may not fail on a file of which can_wait() says so. */
+static void check_promise(const struct bytes *file)
+{
+#ifdef FASTLOAD_WITH_JPEG
+    struct fastload_waiting waiting;
+    memset(&waiting, 0, sizeof waiting);
+    if (fastload_jpeg_can_wait(file->data, file->size, &waiting) != FASTLOAD_DONE ||
+        (int64_t)waiting.size[0] * waiting.size[1] > MOST_PIXELS >> 4)
+        return;
+    uint8_t *image = whole_image(file->data, (size_t)waiting.end, waiting.size[0], waiting.size[1]);
+    if (!image)
+        fail("libjpeg fails on a file that may wait", 0, 0);
+    free(image);
+    done.waited++;
+#endif
+    (void)file;
+}
+
+/* A record from nothing, or one that was made of a file, and damaged. */
+static void try_record(const struct bytes *file)
+{
+    int status;
+    struct bytes record = {NULL, 0};
+    const int from_file = draw(4) == 0;
+    if (from_file)
+        record = convert(fastload_record_of_jpeg, file, &status);
+    if (!record.data)
+        record = made_record();
+    at_hand = record;
+    struct bytes back = {NULL, 0};
+    if (!from_file && draw(2)) {
+        back = convert(fastload_jpeg_of_record, &record, &status);
+        /* Of levels that no file of 8 bits has the library's decoder knows nothing. */
+        decode(&(struct subject){record, back.data ? &back : NULL, 1});
+        if (back.data) {
+            decode(&(struct subject){back, &back, 0});
+            pack_and_unpack(&back);
+            const struct bytes damaged = damaged_copy(&back, file);
+            at_hand = damaged;
+            decode(&(struct subject){damaged, &damaged, 0});
+            check_promise(&damaged);
+            free(damaged.data);
+        }
+    } else {
+        const struct bytes damaged = damaged_record(&record);
+        at_hand = damaged;
+        decode(&(struct subject){damaged, NULL, 0});
+        back = convert(fastload_jpeg_of_record, &damaged, &status);
+        if (back.data)
+            decode(&(struct subject){damaged, &back, 1});
+        free(damaged.data);
+    }
+    free(back.data);
+    free(record.data);
+}
+
+static void try_file(const struct bytes *file, const struct bytes *other)
+{
+    at_hand = damaged_copy(file, other);
+    const struct bytes damaged = at_hand;
+    decode(&(struct subject){damaged, &damaged, 0});
+    if (damaged.size < 1 << 15) {
+        pack_and_unpack(&damaged);
+        check_promise(&damaged);
+    }
+    free(damaged.data);
 }
 
 int main(int argc, char **argv)
@@ -284,27 +454,29 @@ int main(int argc, char **argv)
     struct bytes *files = malloc(num * sizeof *files);
     for (uint32_t i = 0; i < num; i++)
         files[i] = read_file(argv[3 + i]);
-    struct fastload_scratch *scratch = fastload_scratch_new();
-    uint8_t *table = malloc((size_t)3 * 256 * 4);
+    scratch = fastload_scratch_new();
+    table = malloc((size_t)3 * 256 * 4);
     for (int i = 0; i < 3 * 256 * 4; i++)
         table[i] = (uint8_t)draw(256);
-    long rounds = 0, same = 0, counts[9] = {0};
     signal(SIGALRM, on_alarm);
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(UNDER_MSAN)
     __sanitizer_set_death_callback(keep);
 #endif
-    for (; now() < end; rounds++) {
-        at_hand = damaged_copy(&files[draw(num)], &files[draw(num)]);
+    for (; now() < end; done.rounds++) {
+        const struct bytes *file = &files[draw(num)], *other = &files[draw(num)];
         alarm(60);
-        counts[1 + decode(scratch, at_hand.data, at_hand.size, table, &same)]++;
-        free(at_hand.data);
+        if (draw(2))
+            try_record(file);
+        else
+            try_file(file, other);
     }
-    alarm(0);
-    printf("%ld rounds; by status:", rounds);
-    for (int i = 0; i < 9; i++)
-        printf(" %ld", counts[i]);
-    printf("; compared: %ld\n", same);
     at_hand = (struct bytes){NULL, 0};
+    alarm(0);
+    printf("%ld rounds; by status:", done.rounds);
+    for (int i = 0; i < 9; i++)
+        printf(" %ld", done.counts[i]);
+    printf("; compared: %ld; to records: %ld, and back: %ld; may wait: %ld\n", done.compared, done.records, done.returned,
+           done.waited);
     fastload_scratch_free(scratch);
     free(table);
     for (uint32_t i = 0; i < num; i++)

@@ -117,19 +117,24 @@ static void put_record(struct output *out, const struct picture *p, const uint8_
     put(out, PADDING, sizeof PADDING);
 }
 
-/* All coefficients of an image, to be freed; NULL: no memory. */
-static int16_t *keep_all(struct picture *p)
+/* Memory for all coefficients of an image, to be freed. `length`: of the file or the record, in which a block has two
+ * bits at least: a header alone shall not cost memory. Returns enum fastload_status. */
+static int keep_all(struct picture *p, size_t length, int16_t **kept)
 {
     size_t blocks = 0;
     for (int c = 0; c < p->num; c++)
         blocks += (size_t)blocks_across(p, c) * (size_t)blocks_down(p, c);
-    int16_t *kept = malloc(blocks * 64 * sizeof *kept);
-    int16_t *next = kept;
-    for (int c = 0; kept && c < p->num; c++) {
+    if (blocks / 4 > length)
+        return FASTLOAD_DAMAGED;
+    *kept = malloc(blocks * 64 * sizeof **kept);
+    if (!*kept)
+        return FASTLOAD_NO_MEMORY;
+    int16_t *next = *kept;
+    for (int c = 0; c < p->num; c++) {
         p->plane[c].kept = next;
         next += (size_t)blocks_across(p, c) * (size_t)blocks_down(p, c) * 64;
     }
-    return kept;
+    return FASTLOAD_DONE;
 }
 
 /* From a JPEG file to a record. `size` becomes its bytes; where these are more than `capacity`, `out` holds anything.
@@ -146,14 +151,14 @@ FASTLOAD_EXPORT int fastload_record_of_jpeg(struct fastload_scratch *scratch, co
     struct picture p;
     struct entropy entropy;
     const int whole[4] = {0, 0, header.height, header.width};
+    int16_t *kept = NULL;
     int status = picture_begin(&p, scratch, &header, whole, fastload_level(FASTLOAD_BEST));
     if (status == FASTLOAD_DONE)
         status = entropy_begin(&entropy, scratch, &header, bytes, length);
+    if (status == FASTLOAD_DONE)
+        status = keep_all(&p, length, &kept);
     if (status != FASTLOAD_DONE)
         return status;
-    int16_t *kept = keep_all(&p);
-    if (!kept)
-        return FASTLOAD_NO_MEMORY;
     for (int row = 0; row < p.mcu_rows && status == FASTLOAD_DONE; row++)
         status = entropy_row(&entropy, &p, row, 1);
     struct output output = {out, capacity, 0};
@@ -287,12 +292,12 @@ FASTLOAD_EXPORT int fastload_jpeg_of_record(struct fastload_scratch *scratch, co
         return FASTLOAD_DAMAGED;
     struct picture p;
     const int whole[4] = {0, 0, header.height, header.width};
+    int16_t *kept = NULL;
     int status = picture_begin(&p, scratch, &header, whole, fastload_level(FASTLOAD_BEST));
+    if (status == FASTLOAD_DONE)
+        status = keep_all(&p, length, &kept);
     if (status != FASTLOAD_DONE)
         return status;
-    int16_t *kept = keep_all(&p);
-    if (!kept)
-        return FASTLOAD_NO_MEMORY;
     for (int row = 0; row < p.mcu_rows && status == FASTLOAD_DONE; row++)
         status = record_row(&record, &p, row);
     struct output output = {out, capacity, 0};

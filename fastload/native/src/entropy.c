@@ -65,7 +65,8 @@ static int value_in(const struct code *code, uint32_t bits, int num)
 }
 
 /* The last of several codes ends the block, or has a value that may reach beyond the bits looked at. A block that is
- * passed over consists of whole entries: no entry may reach beyond its end. */
+ * passed over consists of whole entries: no entry may reach beyond its end. More places than a block has would be taken
+ * for its end. */
 static void make_skips(const struct code look[1 << AC_BITS], struct skip skip[1 << AC_BITS])
 {
     for (uint32_t bits = 0; bits < 1 << AC_BITS; bits++) {
@@ -73,7 +74,8 @@ static void make_skips(const struct code look[1 << AC_BITS], struct skip skip[1 
         int length = code->length, total = code->total;
         while (length < AC_BITS && total < END) {
             code = &look[bits << length & ((1 << AC_BITS) - 1)];
-            if (code->total == UNKNOWN || code->shift > AC_BITS - length)
+            if (code->total == UNKNOWN || code->shift > AC_BITS - length ||
+                (code->total < END && total + code->total > 63))
                 break;
             length += code->length;
             total += code->total;

@@ -191,7 +191,9 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
             header->restart_interval = size == 4 ? body[0] << 8 | body[1] : 0;
         } else if (marker >= APP0 && marker <= APP15) {
             read_application(marker, body, size - 2, &colors);
-        } else if (marker != DAC && marker != COM) {
+        } else if (marker == DAC) {
+            valid = 0; /* libjpeg checks what only arithmetic coding uses */
+        } else if (marker != COM) {
             return header->status;
         }
         at += 2 + size;

@@ -8,7 +8,7 @@
 
 void *reserve(struct block *block, size_t size)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(FASTLOAD_NEW_MEMORY)
     /* No more than was asked for, and new each time: so that no use of what is not there goes unseen. */
     size = (size + 63) / 64 * 64;
 #else
