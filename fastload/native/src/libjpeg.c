@@ -79,6 +79,9 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     if ((int32_t)cinfo->image_width != header->width || (int32_t)cinfo->image_height != header->height ||
         cinfo->num_components != header->components)
         return FASTLOAD_DAMAGED;
+    /* Of several scans all are read before the first row: no error comes behind the last. */
+    if (!jpeg_has_multiple_scans(cinfo))
+        return FASTLOAD_NOT_JPEG;
     const struct target *target = &resizer->target;
     const int direct = width == header->width && takes_rows_as_they_are(resizer);
     cinfo->out_color_space = !direct || target->channels == 3 ? JCS_RGB
@@ -87,7 +90,7 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     cinfo->dct_method = JDCT_ISLOW;
     cinfo->do_fancy_upsampling = TRUE;
     jpeg_start_decompress(cinfo);
-    if (jpeg_has_multiple_scans(cinfo) && !is_complete(cinfo))
+    if (!is_complete(cinfo))
         return FASTLOAD_DAMAGED;
 
     int begin = left - MARGIN > 0 ? left - MARGIN : 0;
