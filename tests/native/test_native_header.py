@@ -1,0 +1,161 @@
+"""Headers that no encoder writes: a file may wait for its decoding only where Pillow cannot fail on it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hand_jpeg import AC, DC, END, EOI, GREY, ONES, Codes, coded, frame, grey, outcomes, scan, segment
+from PIL import Image
+
+from fastload.native import jpeg
+from fastload.native.rows import Status
+
+pytestmark = pytest.mark.needs_libjpeg
+
+DONE = {Status.DONE}
+BLOCK = DC.value(50) + AC.value(-30) + AC.of[END]
+DATA = coded(BLOCK * 3) + EOI
+YCC = ((1, 0x11, 0), (2, 0x11, 0), (3, 0x11, 0))
+RGB = ((ord("R"), 0x11, 0), (ord("G"), 0x11, 0), (ord("B"), 0x11, 0))
+JFIF = segment(0xE0, b"JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00")
+
+
+def adobe(transform: int) -> bytes:
+    return segment(0xEE, b"Adobe\x00\x64\x00\x00\x00\x00" + bytes([transform]))
+
+
+def may_wait(data: bytes) -> bool:
+    return jpeg.Waiting().look_at(data) is Status.DONE
+
+
+def in_colour(components: tuple[tuple[int, int, int], ...], before: bytes = b"") -> bytes:
+    tables = segment(0xDB, b"\x00" + ONES) + segment(0xC4, DC.body(0) + AC.body(16))
+    blocks = "".join(DC.value(level) + AC.of[END] for level in (300, -200, 400))
+    return b"\xff\xd8" + before + tables + frame(8, 8, components) + scan(components) + coded(blocks) + EOI
+
+
+@pytest.mark.parametrize("ids", [YCC, RGB, ((0, 0x11, 0), (7, 0x11, 0), (255, 0x11, 0))])
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"",
+        JFIF,
+        *map(adobe, (0, 1, 2, 3, 255)),
+        JFIF + adobe(0),
+        segment(0xE0, JFIF[4:-1]),  # too short to count
+        segment(0xEE, adobe(0)[4:-1]),
+    ],
+)
+def test_which_colours_three_components_are(ids, before):
+    assert outcomes(in_colour(ids, before)) == DONE
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        segment(0xC4, Codes({1: 1}).body(0)) + segment(0xC4, DC.body(0)),  # the last of one place counts
+        segment(0xC4, Codes({1: 1}).body(3) + AC.body(0x13)),
+        segment(0xDB, b"\x02" + bytes(64) + b"\x13" + bytes(128)),
+        segment(0xC4, b""),
+        segment(0xDB, b""),
+        segment(0xEF, b"x" * 65533),
+        segment(0xFE, b"\xff\xd9\xff\xc0"),
+        segment(0xDD, b"\x00\x03"),
+        segment(0xC4, bytes([0x12, 200] + [0] * 15) + bytes(200)),  # too many codes, which are not used
+    ],
+)
+def test_segments_that_change_nothing(before):
+    data = grey(24, DATA, before=before)
+    assert outcomes(data) == DONE
+    assert may_wait(data)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        segment(0xCC, b"\x00\x01"),  # arithmetic coding's lower bound above its upper one
+        segment(0xCC, b"\x00"),
+        segment(0xCC, b"\x20\x00"),
+        segment(0xDD, b"\x00"),
+        segment(0xDD, b"\x00\x00\x00"),
+        segment(0xDB, b"\x04" + ONES),
+        segment(0xDB, b"\x00" + ONES[1:]),
+        segment(0xDB, b"\x10" + ONES),
+        segment(0xC4, DC.body(4)),
+        segment(0xC4, DC.body(0x20)),
+        segment(0xC4, DC.body(0)[:-1]),
+        segment(0xC4, DC.body(0) + b"\x00"),
+        segment(0xC4, bytes([0x10, 3] + [0] * 15) + bytes(3)),  # more codes than there are
+        segment(0xC4, bytes([0x10, 2] + [0] * 15) + bytes(2)),  # one of them is all ones
+        segment(0xC4, Codes({16: 2}).body(0)),  # DC values of 16 bits
+        frame(24, 8),
+        segment(0xC8, b""),
+        segment(0xDC, b"\x00\x08"),
+        b"\xff",
+        b"\xff\x00",
+        b"\xff\x01",
+        b"junk",
+    ],
+)
+def test_segments_of_which_libjpeg_may_complain_let_no_file_wait(before):
+    data = grey(24, DATA, before=before)
+    assert not may_wait(data)
+    assert outcomes(data).isdisjoint(DONE)
+
+
+def test_the_damage_that_let_a_file_wait_makes_pillow_fail():
+    data = grey(24, DATA, before=segment(0xCC, b"\x00\x01"))
+    with pytest.raises(OSError, match="broken data stream"):
+        Image.open(io.BytesIO(data)).load()
+
+
+@pytest.mark.parametrize(
+    "components",
+    [
+        ((1, 0x11, 4),),
+        ((1, 0x11, 1),),
+        ((1, 0x11, 0), (1, 0x11, 0), (1, 0x11, 0)),
+        ((1, 0x11, 0), (2, 0x11, 0)),
+        ((1, 0x10, 0),),
+        ((1, 0x51, 0),),
+    ],
+)
+def test_components_that_cannot_be_let_no_file_wait(components):
+    data = in_colour(components)
+    assert not may_wait(data)
+    assert outcomes(data).isdisjoint(DONE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b"\x00\x3f\x00" + DATA, b"\x00\x3e\x00" + DATA),
+        (b"\x00\x3f\x00" + DATA, b"\x01\x3f\x00" + DATA),
+        (b"\x00\x3f\x00" + DATA, b"\x00\x3f\x01" + DATA),
+        (scan(), scan(((2, 0x11, 0),))),
+        (scan(), scan(YCC)),
+        (segment(0xC4, DC.body(0) + AC.body(16)), segment(0xC4, DC.body(0))),
+        (segment(0xDB, b"\x00" + ONES), b""),
+        (frame(24, 8), b""),
+        (frame(24, 8), frame(0, 8)),
+        (frame(24, 8), frame(24, 0)),
+        (frame(24, 8), frame(65501, 8)),
+    ],
+)
+def test_scans_and_frames_that_cannot_be_let_no_file_wait(change):
+    data = grey(24, DATA)
+    assert change[0] in data
+    changed = data.replace(*change)
+    assert not may_wait(changed)
+    assert outcomes(changed).isdisjoint(DONE)
+
+
+@pytest.mark.parametrize("level", [0, 1, 255, 256, 32767, 32768, 65535])
+def test_quantisation_by_16_bits_and_by_nothing(level):
+    quant = b"\x10" + level.to_bytes(2, "big") * 64
+    for marker in (0xC0, 0xC1):
+        tables = segment(0xDB, quant) + segment(0xC4, DC.body(0) + AC.body(16))
+        data = b"\xff\xd8" + tables + frame(24, 8, GREY, marker) + scan() + DATA
+        assert outcomes(data) == DONE
+        assert may_wait(data)
