@@ -8,7 +8,7 @@ kept, and named. The short run of the tests uses the same program.
 
 The libjpeg of the system is not instrumented, so what it reads beyond the file's end is not seen. ``--libjpeg`` names a
 folder with the headers and the ``libjpeg.a`` of one that was built with ``-fsanitize=address``. ``--memory`` looks for
-uses of memory that was never written, with clang's MSan and without libjpeg.
+uses of memory that was never written, with clang's MSan, in the portable code alone and without libjpeg.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from pathlib import Path
 from jpeg_files import SAMPLINGS, SOURCES, Maker, compiler
 
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-MEMORY = ["-fsanitize=memory", "-fsanitize-memory-track-origins", "-fno-omit-frame-pointer", "-DFASTLOAD_NEW_MEMORY=1"]
+# MSan does not follow vectors whose bytes trade places.
+MEMORY = ["-fsanitize=memory", "-fno-omit-frame-pointer", "-DFASTLOAD_NEW_MEMORY=1", "-DFASTLOAD_PORTABLE=1"]
 FLAGS = ["-std=c11", "-g", "-O1", "-ffp-contract=off", "-D_POSIX_C_SOURCE=200809L"]
 
 

@@ -41,7 +41,8 @@ enum fastload_status {
  * them all), and gets the highest that there is on this processor. */
 enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2, FASTLOAD_BEST = 2 };
 
-#if defined(__x86_64__)
+/* FASTLOAD_PORTABLE leaves them out. */
+#if defined(__x86_64__) && !defined(FASTLOAD_PORTABLE)
 #define FASTLOAD_X86 1
 #define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,popcnt")))
 #define FASTLOAD_TARGET_AVX512 \
