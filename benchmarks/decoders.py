@@ -30,9 +30,8 @@ import torchvision
 from PIL import Image
 
 from fastload import native
-from fastload.images.base import whole
 from fastload.native import jpeg
-from fastload.native.rows import Status
+from fastload.native.rows import Status, whole
 
 
 def decoders(levels: list[str]) -> dict[str, Callable[[bytes, bytes], object]]:

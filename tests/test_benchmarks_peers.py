@@ -72,7 +72,8 @@ def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_mis
     assert "benchmarks.peers.install" in found["skipped"]["DALI"]
     assert found["versions_of_sides"]["torch"]["torch"] == torch.__version__
     rows = rows_file.read_text().splitlines()
-    assert [row.split(" | ")[6] for row in rows] == ["fastload", "fastload, coefficients", "torch", "torchvision.io", "DALI"]
+    sides = ["fastload", "fastload, coefficients", "torch", "torchvision.io", "DALI"]
+    assert [row.split(" | ")[6] for row in rows] == sides
     assert {row.count(" | ") for row in rows} == {12}
     assert all(side in result.stdout for side in ("fastload", "torchvision.io", "not measured: images-uint8: DALI"))
     links = list((packed / "images-600").glob("*/*.jpeg"))

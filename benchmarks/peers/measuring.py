@@ -24,6 +24,7 @@ from benchmarks.spec import Measurement, Side
 _NUM_WARM_BATCHES = 10  # as in cases/imagefolder.py
 _DISTRIBUTIONS = {
     "arrays": "torchvision",
+    "coefficients": "torchvision",
     "dali": "nvidia-dali-cuda130",
     "standard": "torchvision",
     "streaming": "mosaicml-streaming",
