@@ -66,14 +66,23 @@ static uint8_t clip(int x)
     return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x);
 }
 
+/* Channel by channel, so that compilers make vectors of the sums. */
 static void to_rgb_plain(const struct colors *from, uint8_t *out, int n)
 {
+    enum { AT_ONCE = 32 };
     const int half = 1 << 15;
-    for (int i = 0; i < n; i++) {
-        const int y = from->y[i], cb = from->cb[i] - 128, cr = from->cr[i] - 128;
-        out[3 * i] = clip(y + cr + ((RED_CR * cr + half) >> 16));
-        out[3 * i + 1] = clip(y - cr + ((GREEN_CB * cb + GREEN_CR * cr + half) >> 16));
-        out[3 * i + 2] = clip(y + 2 * cb + ((BLUE_CB * cb + half) >> 16));
+    uint8_t channels[3][AT_ONCE];
+    for (int begin = 0; begin < n; begin += AT_ONCE) {
+        const uint8_t *const y = from->y + begin, *const blue = from->cb + begin, *const red = from->cr + begin;
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int cb = blue[i] - 128, cr = red[i] - 128;
+            channels[0][i] = clip(y[i] + cr + ((RED_CR * cr + half) >> 16));
+            channels[1][i] = clip(y[i] - cr + ((GREEN_CB * cb + GREEN_CR * cr + half) >> 16));
+            channels[2][i] = clip(y[i] + 2 * cb + ((BLUE_CB * cb + half) >> 16));
+        }
+        for (int i = 0; i < AT_ONCE && begin + i < n; i++, out += 3)
+            for (int c = 0; c < 3; c++)
+                out[c] = channels[c][i];
     }
 }
 

@@ -44,6 +44,17 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t
     return FASTLOAD_DONE;
 }
 
+/* Whether a file is decoded here. For other processors than x86-64 it is libjpeg-turbo that has vector code. */
+static int is_decoded_here(const struct jpeg_header *header)
+{
+#if defined(FASTLOAD_X86) || !defined(FASTLOAD_WITH_JPEG)
+    return header->is_sequential;
+#else
+    (void)header;
+    return 0;
+#endif
+}
+
 /* From a JPEG file, or its record, to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the
  * result holds anything. Files in colour are not made grey: a target of one channel is for grey files. */
 FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
@@ -65,7 +76,7 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
         return status;
     const int part[4] = {request->box[0] + resizer.rows.first, request->box[1] + resizer.columns.first,
                          resizer.rows.in, resizer.columns.in};
-    if (!header.is_sequential)
+    if (!packed && !is_decoded_here(&header))
         return libjpeg_decode(scratch, bytes, length, &header, part, &resizer);
     return decode(scratch, bytes, length, packed ? &record : NULL, &header, part, &resizer);
 }
