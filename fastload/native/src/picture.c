@@ -118,6 +118,7 @@ void finish_group(const struct picture *p, int component, int row, int column, i
         break;
 #endif
     default:
+        (void)extent;
         idct_plain(group, plane->quant, out, plane->stride);
     }
 }
