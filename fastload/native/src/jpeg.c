@@ -44,14 +44,18 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t
     return FASTLOAD_DONE;
 }
 
-/* Whether a file is decoded here. For other processors than x86-64 it is libjpeg-turbo that has vector code. */
-static int is_decoded_here(const struct jpeg_header *header)
+static int decode_file(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+                       const struct jpeg_header *header, const int part[4], struct resizer *resizer)
 {
+    if (!header->is_sequential)
+        return libjpeg_decode(scratch, bytes, length, header, part, resizer);
 #if defined(FASTLOAD_X86) || !defined(FASTLOAD_WITH_JPEG)
-    return header->is_sequential;
+    return decode(scratch, bytes, length, NULL, header, part, resizer);
 #else
-    (void)header;
-    return 0;
+    /* For other processors it is libjpeg-turbo that has vector code. It does not see whether the scan is complete. */
+    struct entropy entropy;
+    const int status = entropy_begin(&entropy, scratch, header, bytes, length);
+    return status ? status : libjpeg_decode(scratch, bytes, length, header, part, resizer);
 #endif
 }
 
@@ -76,9 +80,8 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
         return status;
     const int part[4] = {request->box[0] + resizer.rows.first, request->box[1] + resizer.columns.first,
                          resizer.rows.in, resizer.columns.in};
-    if (!packed && !is_decoded_here(&header))
-        return libjpeg_decode(scratch, bytes, length, &header, part, &resizer);
-    return decode(scratch, bytes, length, packed ? &record : NULL, &header, part, &resizer);
+    return packed ? decode(scratch, bytes, length, &record, &header, part, &resizer)
+                  : decode_file(scratch, bytes, length, &header, part, &resizer);
 }
 
 /* The size and kind of a JPEG file, or of its record. out: width, height, components, progressive (0 or 1). Returns

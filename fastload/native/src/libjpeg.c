@@ -80,7 +80,7 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
         cinfo->num_components != header->components)
         return FASTLOAD_DAMAGED;
     /* Of several scans all are read before the first row: no error comes behind the last. */
-    if (!jpeg_has_multiple_scans(cinfo))
+    if (!jpeg_has_multiple_scans(cinfo) && !header->is_sequential)
         return FASTLOAD_NOT_JPEG;
     const struct target *target = &resizer->target;
     const int direct = width == header->width && takes_rows_as_they_are(resizer);
