@@ -29,8 +29,11 @@ from fastload.pack.run import pack
 
 KINDS = {
     "as they are": PackOptions(),
+    "coefficients": PackOptions(coefficients=True),
     "max-side 500, quality 90": PackOptions(max_side=500, quality=90),
+    "max-side 500, quality 90, coefficients": PackOptions(max_side=500, quality=90, coefficients=True),
     "min-side 256, quality 90": PackOptions(min_side=256, quality=90),
+    "min-side 256, quality 90, coefficients": PackOptions(min_side=256, quality=90, coefficients=True),
     "raw": PackOptions(raw=True),
     "max-side 500, raw": PackOptions(max_side=500, raw=True),
     "min-side 256, raw": PackOptions(min_side=256, raw=True),
@@ -60,6 +63,7 @@ def drop_caches() -> None:
 
 def packing(folder: datasets.ImageFolder, options: PackOptions, count: int = 60) -> float:
     """Return the milliseconds of the processor that an image takes to be packed, of some images."""
+    encode(Path(folder.samples[0][0]).read_bytes(), options)  # imports what it needs
     some = [Path(path).read_bytes() for path, _ in folder.samples[:: max(1, len(folder) // count)]]
     began = time.process_time()
     for data in some:

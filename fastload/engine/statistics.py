@@ -59,7 +59,8 @@ class Statistics:
     decoded: dict[str, int]
     """Images that were decoded from files. By ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, and ``"at once
     (...)"``: by Pillow, for this reason. By ``fuse=True``, what decoded them: ``"native"``, ``"torchvision"``,
-    ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Those of workers are counted as their chunks come
+    ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Of packed coefficients: ``"late, in part, from
+    coefficients"``, ``"native, from coefficients"`` and so on. Those of workers are counted as their chunks come
     in, those of chunks that were dropped as well."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""

@@ -33,32 +33,33 @@ def encode(data: bytes, options: PackOptions) -> bytes:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as broken EXIF data, which torchvision's loader accepts too
-        stored = _encode(data, options)
-        if options.coefficients:
-            from .records import record_of  # takes time: torch
+        image, stored = _encode(data, options)
+        if not options.coefficients:
+            return stored
+        from .records import record_of  # takes time: torch
 
-            stored = record_of(stored)
-    return stored
+        return record_of(stored, image if stored is data else None)
 
 
-def _encode(data: bytes, options: PackOptions) -> bytes:
+def _encode(data: bytes, options: PackOptions) -> tuple[PIL.Image.Image, bytes]:
+    """Return the image, and the bytes to store where these are no coefficients."""
     with PIL.Image.open(io.BytesIO(data)) as opened:
         image = opened.convert("L" if opened.mode == "L" and not options.raw else "RGB")
         plain = opened.format == "JPEG" and opened.mode in ("RGB", "L") and "progressive" not in opened.info
     size = options.size_of(*image.size)
     shrunk = size != image.size
     if not shrunk and not options.raw and options.quality is None:
-        return data
+        return image, data
     if shrunk:
         image = image.resize(size, PIL.Image.Resampling.LANCZOS)
     if options.raw:
-        return header_of(*size) + image.tobytes()
+        return image, header_of(*size) + image.tobytes()
     buffer = io.BytesIO()
     image.info = {}  # drops comments and resolutions
     image.save(buffer, "JPEG", quality=USUAL_QUALITY if options.quality is None else options.quality)
     made = buffer.getvalue()
     # Encoding a JPEG again only pays if it becomes smaller.
-    return data if plain and not shrunk and len(data) <= len(made) else made
+    return image, data if plain and not shrunk and len(data) <= len(made) else made
 
 
 def header_of(width: int, height: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_an_image_is_named(images, where):
 def test_a_loaders_error_names_it(images, where, options, workers):
     images = spoilt(images, where)
     loader = fastload.DataLoader(images, 4, num_workers=workers, **options)
-    with pytest.raises(PackError) as caught:
+    with closing(loader), pytest.raises(PackError) as caught:
         list(loader)
     check(caught.value, images)
     assert "at index 2 of the dataset: cat/2.jpg" in "".join(getattr(caught.value, "__notes__", []))

@@ -19,20 +19,25 @@ from pathlib import Path
 import pytest
 from pack_tools import contents, file, picture
 
+from fastload import native
 from fastload.pack import tasks
+from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
 pytestmark = pytest.mark.slow
+needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
 
 SCRIPT = """
 import sys
 from fastload.pack import tasks
+from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
 tasks.refuse_pipe = lambda path: None  # in its workers too: they are started by spawn
 
 if __name__ == "__main__":
-    pack(sys.argv[1], sys.argv[2], workers=int(sys.argv[3]), images_per_part=4)
+    options = PackOptions(coefficients=sys.argv[4] == "True")
+    pack(sys.argv[1], sys.argv[2], options, workers=int(sys.argv[3]), images_per_part=4)
 """
 
 
@@ -68,9 +73,16 @@ def fed(pipe: Path) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def begin(tmp_path: Path, source: Path, workers: int) -> subprocess.Popen[str]:
+def begin(tmp_path: Path, source: Path, workers: int, coefficients: bool = False) -> subprocess.Popen[str]:
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "script.py"), str(source), str(tmp_path / "pack"), str(workers)]
+    command = [
+        sys.executable,
+        str(tmp_path / "script.py"),
+        str(source),
+        str(tmp_path / "pack"),
+        str(workers),
+        str(coefficients),
+    ]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
@@ -94,19 +106,21 @@ def wait_for_its_end(pid: int) -> None:
         os.close(descriptor)
 
 
-def check_the_same(tmp_path: Path, source: Path, pipe: Path) -> int:
+def check_the_same(tmp_path: Path, source: Path, pipe: Path, coefficients: bool = False) -> int:
     """Go on with the pack, make another one at once, and return how many parts there had been."""
+    options = PackOptions(coefficients=coefficients)
     with fed(pipe):
-        before = pack(source, tmp_path / "pack", workers=1, images_per_part=4).num_parts_before
+        before = pack(source, tmp_path / "pack", options, workers=1, images_per_part=4).num_parts_before
     with fed(pipe):
-        pack(source, tmp_path / "at once", workers=1, images_per_part=4)
+        pack(source, tmp_path / "at once", options, workers=1, images_per_part=4)
     assert contents(tmp_path / "pack") == contents(tmp_path / "at once")
     return before
 
 
+@pytest.mark.parametrize("coefficients", [False, pytest.param(True, marks=needs_library)])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_was_killed_is_gone_on_with(source, tmp_path, pipe, workers):
-    with begin(tmp_path, source, workers) as process:
+def test_a_run_that_was_killed_is_gone_on_with(source, tmp_path, pipe, workers, coefficients):
+    with begin(tmp_path, source, workers, coefficients) as process:
         with open(pipe, "wb"):  # opens when the last part is read as far as this
             helpers = children(process.pid)
             assert len(helpers) == (workers if workers > 1 else 0)
@@ -120,7 +134,7 @@ def test_a_run_that_was_killed_is_gone_on_with(source, tmp_path, pipe, workers):
     assert any(name.startswith("part-00003-of-00004.arrow.") for name in found), "its beginning lies there"
     if workers == 1:
         assert complete == {f"part-0000{part}-of-00004.arrow" for part in range(3)}
-    assert check_the_same(tmp_path, source, pipe) >= len(complete) > 0
+    assert check_the_same(tmp_path, source, pipe, coefficients) >= len(complete) > 0
 
 
 def test_a_worker_that_is_killed_ends_the_run_with_its_name_and_the_next_run_goes_on(source, tmp_path, pipe):
