@@ -23,7 +23,7 @@ from fastload.doctor import finding as findings_of
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding
 from fastload.doctor.probes import PROBES, Probe
-from fastload.native import rows
+from fastload.native import jpeg, rows
 
 ROOT = Path(__file__).parents[1]
 
@@ -265,7 +265,17 @@ def test_the_native_library_makes_pillows_pixels_and_the_measurement_names_both(
         pytest.skip("the active Pillow has values of its own")
     found = list(images.native_library())
     assert [finding.state for finding in found] == ["ok", "ok", "ok"]
-    assert "by the native library" in one(images.speed()).words
+    assert found[-1].name == "packed coefficients"
+    words = one(images.speed()).words
+    assert "by the native library" in words
+    assert "ms from packed coefficients" in words
+
+
+def test_coefficients_that_cannot_be_read_are_broken(monkeypatch):
+    if rows.pillow_order() is None:
+        pytest.skip("the active Pillow has values of its own")
+    monkeypatch.setattr(jpeg, "record_of_jpeg", lambda _: rows.Status.DAMAGED)
+    assert list(images.native_library())[-1].state == "broken"
 
 
 def test_a_library_that_gives_other_pixels_is_broken(monkeypatch):
