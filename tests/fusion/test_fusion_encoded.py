@@ -15,11 +15,13 @@ from torchvision import transforms as v1
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import v2
 
-from fastload import ConfigError, DataLoader
+from fastload import ConfigError, DataLoader, native
 from fastload.engine import fusing
 from fastload.errors import DatasetError
 from fastload.fusion.encoded import packed, unpacked
-from fastload.images import Cut, nvjpeg
+from fastload.images import Cut, PackedImages, nvjpeg
+from fastload.pack.description import PackOptions
+from fastload.pack.run import pack
 
 # And how far a value may be from the other decoders': what is resized may be a level off; by "bicubic" two, for its
 # weights enlarge what the first of the two passes has rounded.
@@ -228,3 +230,19 @@ def test_a_cut_and_its_file_travel_as_one():
     cut = Cut((1, 2, 30, 40), (24, 20), "bicubic", (3, 0, 10, 20), (True, False))
     found, index, data = unpacked(packed(cut, -3, b"a file"))
     assert (found, index, bytes(data)) == (cut, -3, b"a file")
+
+
+@pytest.mark.skipif(not native.available(), reason="the native library is not built")
+def test_a_device_gets_the_files_of_coefficients(tmp_path):
+    source = tmp_path / "images"
+    source.mkdir()
+    transform = CHAINS["normalised"][0]
+    plain = folder(source, transform)
+    pack(source, tmp_path / "pack", PackOptions(coefficients=True), workers=1)
+    images = PackedImages(tmp_path / "pack", transform)
+    assert images.coefficients
+    options: dict[str, Any] = {"fuse": True, "decoder": "nvjpeg", "device": "cpu", "seed": 1}
+    found, expected = (list(DataLoader(one, 5, **options)) for one in (images, plain))
+    for (one, targets), (other, its_targets) in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(targets, its_targets)

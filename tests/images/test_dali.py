@@ -24,12 +24,13 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
-from fastload import ConfigError, DistributedSampler
+from fastload import ConfigError, DistributedSampler, native
 from fastload.errors import DatasetError, StateError
 from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
 from fastload.images.dali.inputs import Files
 from fastload.images.dali.loader import _Iteration
+from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
 needs_dali = pytest.mark.skipif(
@@ -153,6 +154,16 @@ def test_without_dali_the_error_says_how_to_get_it(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.dali.fn", None)
     with pytest.raises(ConfigError, match=r"needs NVIDIA DALI.*fastload\[dali\]"):
         DALILoader(folder)
+
+
+@pytest.mark.skipif(not native.available(), reason="the native library is not built")
+def test_the_coefficients_of_a_pack_are_given_as_files(folder, tmp_path):
+    pack(folder.root, tmp_path, PackOptions(coefficients=True), workers=1)
+    images = PackedImages(tmp_path, folder.transform)
+    assert images.coefficients
+    assert [Files(images)[index][0] for index in range(len(images))] == [
+        Files(folder)[index][0] for index in range(len(images))
+    ]
 
 
 def test_workers_read_the_files_of_folders_and_packs(root, folder, tmp_path):
