@@ -117,6 +117,34 @@ static inline void damage_frame(uint8_t *body, size_t size)
     }
 }
 
+/* A short segment of any kind, often right in what it says of itself, before another. */
+static inline void insert_segment(struct bytes *file, size_t most, size_t at)
+{
+    static const uint8_t markers[] = {DHT, DQT, DRI, 0xCC, 0xE0, 0xEE, 0xFE, 0xE2, 0xC0, 0xC1, 0xDC, 0xC8, 0xDE, 0x01};
+    uint8_t segment[4 + 150] = {0xFF, markers[draw(sizeof markers)]}, *const body = segment + 4;
+    const int marker = segment[1];
+    size_t size = draw(20);
+    for (size_t i = 0; i < sizeof segment - 4; i++)
+        body[i] = draw(4) ? 0 : (uint8_t)draw(draw(2) ? 4 : 256);
+    if (marker == DHT && draw(2)) {
+        size = 17;
+        body[0] = (uint8_t)(draw(2) << 4 | draw(5));
+        for (int length = 1; length <= 16; length++)
+            size += body[length] = (uint8_t)draw(length < 8 ? (uint32_t)length / 2 + 1 : 8);
+    } else if (marker == DQT && draw(2))
+        size = body[0] >> 4 ? 129 : 65;
+    else if (marker == DRI && draw(2))
+        size = 2;
+    else if (marker == 0xCC && draw(2))
+        size = 2 * draw(3);
+    else if (marker == 0xE0 || marker == 0xEE)
+        memcpy(body, marker == 0xE0 ? "JFIF" : "Adobe", 5);
+    const size_t said = size + 2 + (draw(8) ? 0 : draw(5) - 2u);
+    segment[2] = (uint8_t)(said >> 8);
+    segment[3] = (uint8_t)said;
+    insert(file, most, at, segment, 4 + size);
+}
+
 /* What a part means: lengths, sides, codes, the order of parts, restarts. */
 static inline void damage_part(struct bytes *file, size_t most, const struct bytes *other)
 {
@@ -130,7 +158,7 @@ static inline void damage_part(struct bytes *file, size_t most, const struct byt
     const size_t within = part->at + part->size + (coded ? draw((uint32_t)coded) : 0);
     const uint8_t mark[] = {0xFF, draw(4) ? (uint8_t)(RST + draw(8)) : draw(2) ? EOI : edge()};
     const uint8_t interval[] = {0xFF, DRI, 0, 4, 0, (uint8_t)draw(20)};
-    switch (draw(10)) {
+    switch (draw(11)) {
     case 0:
         remove_bytes(file, part->at, part->end - part->at);
         break;
@@ -168,6 +196,9 @@ static inline void damage_part(struct bytes *file, size_t most, const struct byt
         break;
     case 6:
         insert(file, most, part->at, interval, sizeof interval);
+        break;
+    case 9:
+        insert_segment(file, most, part->at);
         break;
     case 7: /* a restart marker, an end or another marker among coded data; or one byte less of them */
         if (draw(3))

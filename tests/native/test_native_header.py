@@ -44,11 +44,24 @@ def in_colour(components: tuple[tuple[int, int, int], ...], before: bytes = b"")
         *map(adobe, (0, 1, 2, 3, 255)),
         JFIF + adobe(0),
         segment(0xE0, JFIF[4:-1]),  # too short to count
+        segment(0xE0, JFIF[4:11]),
+        segment(0xE0, b"JFIX\x00" + JFIF[9:]),
         segment(0xEE, adobe(0)[4:-1]),
     ],
 )
 def test_which_colours_three_components_are(ids, before):
     assert outcomes(in_colour(ids, before)) == DONE
+
+
+@pytest.mark.parametrize(
+    "before", [segment(0xE0, b"JFIF\x00\x01"), segment(0xEE, b"Adobe\x00"), segment(0xE0, b"JFIF")]
+)
+def test_a_segment_without_its_version_keeps_pillow_from_opening_the_file(before):
+    data = in_colour(YCC, before)
+    with pytest.raises(OSError, match="cannot identify image file"):
+        Image.open(io.BytesIO(data))
+    assert outcomes(data) == {Status.NOT_JPEG}
+    assert not may_wait(data)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fuzz import build, made_files, start
+from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
 from jpeg_files import by_pillow, cut_of, mutants, picture, saved
 
 from fastload.native import jpeg
@@ -51,6 +53,22 @@ def test_damaged_files_write_nothing_to_the_standard_streams():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+def test_a_header_that_claims_a_large_image_costs_no_memory():
+    resource = pytest.importorskip("resource")
+    hundred_bytes = grey(8, coded(DC.of[0] + AC.of[END]) + EOI)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    for width, height in [(8192, 8192), (65500, 1000), (1000, 65500)]:
+        data = hundred_bytes.replace(frame(8, 8), frame(width, height))
+        resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), limits[1]))
+        try:
+            found = [jpeg.record_of_jpeg(data), jpeg.pixels_of_jpeg(data, cut_of((0, 0, 500, min(width, 5000))))]
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+        assert found == [Status.DAMAGED, Status.DAMAGED]
 
 
 def test_threads_decode_good_and_damaged_files_side_by_side():

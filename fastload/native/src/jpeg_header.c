@@ -130,14 +130,18 @@ static int read_scan(const uint8_t *body, size_t size, struct jpeg_header *heade
     return 1;
 }
 
-static void read_application(int marker, const uint8_t *body, size_t size, struct colors *colors)
+/* Returns 0 for a segment that is too short for its version, which Pillow does not open. */
+static int read_application(int marker, const uint8_t *body, size_t size, struct colors *colors)
 {
-    if (marker == APP0 && size >= 14 && !memcmp(body, "JFIF", 5))
+    const int jfif = marker == APP0 && size >= 4 && !memcmp(body, "JFIF", 4);
+    const int adobe = marker == APP14 && size >= 5 && !memcmp(body, "Adobe", 5);
+    if (jfif && size >= 14 && body[4] == 0)
         colors->jfif = 1;
-    if (marker == APP14 && size >= 12 && !memcmp(body, "Adobe", 5)) {
+    if (adobe && size >= 12) {
         colors->adobe = 1;
         colors->transform = body[11];
     }
+    return size >= 7 || !(jfif || adobe);
 }
 
 /* libjpeg's rules. */
@@ -190,7 +194,8 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
             valid = valid && size == 4;
             header->restart_interval = size == 4 ? body[0] << 8 | body[1] : 0;
         } else if (marker >= APP0 && marker <= APP15) {
-            read_application(marker, body, size - 2, &colors);
+            if (!read_application(marker, body, size - 2, &colors))
+                return header->status;
         } else if (marker == DAC) {
             valid = 0; /* libjpeg checks what only arithmetic coding uses */
         } else if (marker != COM) {
