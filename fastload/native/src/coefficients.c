@@ -138,7 +138,7 @@ static int unpack_group(struct streams *s, int num, const struct picture *p, int
     if (p->level == FASTLOAD_AVX512 && !plane->kept)
         return unpack_group_avx512(s, num, plane->quant, sample(plane, 8 * row, 8 * column), plane->stride);
 #endif
-    int16_t *const group = group_of(p, c, row % plane->v);
+    int16_t *const group = group_of(p, c, row % plane->v, 0);
     const uint64_t masks = (p->level == FASTLOAD_PLAIN ? unpack_plain : unpack_avx2)(s, num, group);
     if (masks == UNPACK_DAMAGED)
         return 0;

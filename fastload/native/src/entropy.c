@@ -283,29 +283,52 @@ static int next_interval(struct entropy *e)
     return 1;
 }
 
-/* The blocks of one MCU. `extents`: of the groups that collect them. Returns 0 for damage. */
+/* The groups of a row of MCUs. One that is full is finished when the next one is: vectors that are read from where
+ * single coefficients were just written wait until these are in the cache. So there are two for each row of blocks. */
+struct groups {
+    int extents[3][MOST_V]; /* of those that are being filled: the last place that may not be zero */
+    struct {
+        int16_t *group;     /* NULL: none is full */
+        int component, row, column;
+        enum extent extent;
+    } full;
+};
+
+static void finish_full(const struct picture *p, const struct groups *groups)
+{
+    if (groups->full.group)
+        finish_group(p, groups->full.component, groups->full.row, groups->full.column, groups->full.group,
+                     groups->full.extent);
+}
+
+/* The blocks of one MCU. Returns 0 for damage. */
 static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, const struct picture *p, int mcu_row,
-                                                            int mcu, int (*extents)[MOST_V], int wanted)
+                                                            int mcu, struct groups *groups, int wanted)
 {
     struct reader reader = e->reader;
     for (int c = 0; c < p->num; c++) {
         const struct plane *plane = &p->plane[c];
         for (int v = 0; v < plane->v; v++) {
-            int16_t *const group = group_of(p, c, v);
+            int *const extent = &groups->extents[c][v];
             for (int h = 0; h < plane->h; h++) {
                 const int column = mcu * plane->h + h, at = column % GROUP;
+                int16_t *const group = group_of(p, c, v, column / GROUP % 2);
                 const int last = decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c],
                                               wanted ? group + 8 * at : NULL, wanted);
                 if (last < 0)
                     return 0;
                 if (!wanted)
                     continue;
-                if (last > extents[c][v])
-                    extents[c][v] = last;
+                if (last > *extent)
+                    *extent = last;
                 if (at == GROUP - 1 || column == plane->last) {
-                    finish_group(p, c, mcu_row * plane->v + v, column - at, group,
-                                 extents[c][v] < NUM_LOW ? LOW : ALL);
-                    extents[c][v] = 0;
+                    finish_full(p, groups);
+                    groups->full.group = group;
+                    groups->full.component = c;
+                    groups->full.row = mcu_row * plane->v + v;
+                    groups->full.column = column - at;
+                    groups->full.extent = *extent < NUM_LOW ? LOW : ALL;
+                    *extent = 0;
                 }
             }
         }
@@ -319,7 +342,7 @@ static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, c
 static inline __attribute__((always_inline)) int decode_row(struct entropy *e, const struct picture *p, int mcu_row,
                                                             int wanted)
 {
-    int extents[3][MOST_V] = {{0}};
+    struct groups groups = {{{0}}, {NULL, 0, 0, 0, LOW}};
     for (int mcu = 0; mcu < p->mcus; mcu++) {
         if (e->interval && e->left-- == 0) {
             if (!next_interval(e))
@@ -327,10 +350,11 @@ static inline __attribute__((always_inline)) int decode_row(struct entropy *e, c
             e->left--;
         }
         if (!(wanted && mcu >= p->first_mcu && mcu <= p->last_mcu
-                  ? decode_mcu(e, p, mcu_row, mcu, extents, 1)
-                  : decode_mcu(e, p, mcu_row, mcu, extents, 0)))
+                  ? decode_mcu(e, p, mcu_row, mcu, &groups, 1)
+                  : decode_mcu(e, p, mcu_row, mcu, &groups, 0)))
             return FASTLOAD_DAMAGED;
     }
+    finish_full(p, &groups);
     return FASTLOAD_DONE;
 }
 

@@ -67,7 +67,7 @@ int picture_begin(struct picture *p, struct fastload_scratch *scratch, const str
     p->last_mcu = clamp(p->right - 1 + p->max_h, 0, p->width - 1) / wide;
     p->first_row = clamp(part[0] - p->needs_context, 0, p->height - 1) / tall;
     p->last_row = clamp(part[0] + part[2] - 1 + p->needs_context, 0, p->height - 1) / tall;
-    size_t size = 3 * MOST_V * GROUP_STRIDE * sizeof(int16_t);
+    size_t size = 3 * MOST_V * 2 * GROUP_STRIDE * sizeof(int16_t);
     const size_t line = ((size_t)wide * (p->last_mcu - p->first_mcu + 1) + 63) / 64 * 64 + 2 * SAMPLE_PADDING;
     for (int c = 0; c < p->num; c++) {
         begin_plane(p, header, c);
@@ -77,8 +77,8 @@ int picture_begin(struct picture *p, struct fastload_scratch *scratch, const str
     if (!memory)
         return FASTLOAD_NO_MEMORY;
     p->groups = (int16_t *)memory;
-    memset(memory, 0, 3 * MOST_V * GROUP_STRIDE * sizeof(int16_t));
-    memory += 3 * MOST_V * GROUP_STRIDE * sizeof(int16_t);
+    memset(memory, 0, 3 * MOST_V * 2 * GROUP_STRIDE * sizeof(int16_t));
+    memory += 3 * MOST_V * 2 * GROUP_STRIDE * sizeof(int16_t);
     p->sums = (uint16_t *)memory + SAMPLE_PADDING;
     memory += line * sizeof(uint16_t);
     for (int c = 0; c < p->num; c++) {

@@ -59,7 +59,7 @@ struct picture {
     int left, right;          /* columns of pixels that are wanted; not the right one */
     int level;
     struct plane plane[3];
-    int16_t *groups;  /* [num][MOST_V][GROUP_STRIDE]; between groups all zeros */
+    int16_t *groups;  /* [num][MOST_V][2][GROUP_STRIDE]; between groups all zeros */
     uint8_t *line[3]; /* a row of each component at full width */
     uint16_t *sums;
 };
@@ -68,10 +68,10 @@ struct picture {
 int picture_begin(struct picture *p, struct fastload_scratch *scratch, const struct jpeg_header *header,
                   const int part[4], int level);
 
-/* The group that collects the blocks of a component, in row v of the MCU. */
-static inline int16_t *group_of(const struct picture *p, int component, int v)
+/* One of the two groups that collect the blocks of a component, in row v of the MCU. */
+static inline int16_t *group_of(const struct picture *p, int component, int v, int which)
 {
-    return p->groups + (component * MOST_V + v) * GROUP_STRIDE;
+    return p->groups + ((component * MOST_V + v) * 2 + which) * GROUP_STRIDE;
 }
 
 static inline int blocks_across(const struct picture *p, int component)
