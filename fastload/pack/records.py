@@ -47,9 +47,9 @@ def check_can_pack() -> None:
 def record_of(data: bytes, image: PIL.Image.Image | None = None) -> bytes:
     """Return the record of a JPEG file; the file itself where it has none.
 
-    That are files that are no JPEG, or have several scans or images (progressive, CMYK, MPO); and those that Pillow
-    alone reads as Pillow does. Each record is verified: its pixels and ``info`` equal those that Pillow reads from the
-    file, and the file that is made of it has the same coefficients.
+    Only JPEG files with a single sequential scan and a single image have a record: not PNG, progressive, CMYK or MPO.
+    Each record is verified: its pixels and ``info`` equal those that Pillow reads from the file, and the file that is
+    made of it has the same coefficients. A file whose record fails that is returned, too.
 
     Args:
         data: the file.

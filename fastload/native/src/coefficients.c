@@ -70,7 +70,6 @@ static int open_segment(const struct record *record, size_t place, int num, stru
     s->wide = s->escapes_end = s->escapes + escapes;
     s->wide_end = last;
     s->at = 0;
-    s->num = num;
     return 1;
 }
 

@@ -64,7 +64,7 @@ struct streams {
     const uint8_t *escapes, *escapes_end;
     const uint8_t *wide, *wide_end;
     const uint8_t *sizes; /* of the masks: of the segment's first block */
-    int at, num;          /* the next block, of so many */
+    int at;               /* the next block */
 };
 
 /* The mask of the next block; UNPACK_DAMAGED where its bytes are not all there. Bit 0 of a mask is not set. */

@@ -111,9 +111,9 @@ struct fastload_waiting {
  *
  * bytes, length   the file from its beginning; once the header is read, what comes behind the bytes given before
  *
- * FASTLOAD_DONE: the header is one that libjpeg accepts, there is one scan, and between it and the end of the image there
- * are no markers but restarts. FASTLOAD_INCOMPLETE: right so far, call again with more of the
- * file. Others: decode at once. Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
+ * FASTLOAD_DONE: the header is one that libjpeg accepts, there is one scan, and between it and the end of the image
+ * there are no markers but restarts. FASTLOAD_INCOMPLETE: right so far, call again with more of the file. Others: decode
+ * at once. Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
 FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, struct fastload_waiting *waiting)
 {
     size_t at = 0;

@@ -79,7 +79,8 @@ static int decode(struct job *job, struct fastload_scratch *scratch, const uint8
     if ((int32_t)cinfo->image_width != header->width || (int32_t)cinfo->image_height != header->height ||
         cinfo->num_components != header->components)
         return FASTLOAD_DAMAGED;
-    /* Of several scans all are read before the first row: no error comes behind the last. */
+    /* Several scans are all read before the first row, so no error can come behind the last row that is wanted. Of a
+     * single scan only one that the caller has checked is decoded. */
     if (!jpeg_has_multiple_scans(cinfo) && !header->is_sequential)
         return FASTLOAD_NOT_JPEG;
     const struct target *target = &resizer->target;
