@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.catalogue import ALL
+from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
-from benchmarks.options import add_data, add_outputs
+from benchmarks.options import add_data, add_outputs, check_outputs
 from benchmarks.progress import progress
-from benchmarks.report import Outcome, append_lines, complain, look_around, markdown_rows, print_table
+from benchmarks.report import Outcome, append_lines, complain, look_around, outcome_rows, print_table
 from benchmarks.runner import MeasurementFailed, measure_in_turn, num_measurements
 from benchmarks.spec import Benchmark
 
@@ -58,6 +59,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--num-strings", type=int, metavar="N", help="strings of the strings benchmark")
     parser.add_argument("--control", action="store_true", help="torch's class on both sides: what noise alone does")
     options = parser.parse_args(arguments)
+    check_outputs(parser, options)
     if options.repetitions is not None and options.repetitions < 1:
         parser.error(f"--repetitions must be at least 1, got {options.repetitions}")
     if options.data is not None:
@@ -119,7 +121,7 @@ def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
             line = json.dumps(outcome.as_json(surroundings, arguments))
             print(line, flush=True)
             append_lines(options.json, [line])
-            append_lines(options.rows, markdown_rows(outcome, surroundings))
+            append_rows(options.rows, outcome_rows(outcome, surroundings))
     if outcomes:
         print_table(outcomes, surroundings)
     return 1 if num_failed else 0

@@ -1,5 +1,6 @@
-"""What a run prints: a JSON line for each benchmark, a table, and rows for README.md."""
+"""What a run prints and writes: a JSON line for each benchmark, a table, and rows for ``benchmarks/rows``."""
 
+import dataclasses
 import datetime
 import os
 import platform
@@ -15,6 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.figures.rows import Row
 from benchmarks.spec import Benchmark, Measurement, Metric, Side
 from benchmarks.summary import Ratio, Spread, ratio_of, spread_of
 
@@ -63,7 +65,9 @@ def _commit() -> str:
     git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+        # What an earlier command appended to the rows is no change of what is measured.
+        paths = ["--", ":/", ":(top,exclude)benchmarks/rows"]
+        changes = subprocess.run([*git, "status", "--porcelain", *paths], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return commit.stdout.strip() + ("+" if changes.stdout.strip() else "")
@@ -198,30 +202,60 @@ def _goal_text(outcome: Outcome, metric: Metric, side: Side) -> str:
     return f"{metric.goal}: {'[green]yes[/]' if reached else '[red]no[/]'}"
 
 
-def markdown_rows(outcome: Outcome, surroundings: Surroundings) -> list[str]:
-    """Return rows for the table of README.md: of each benchmark its first metric and those that have a goal."""
-    packages = f"{surroundings.versions['python']}, {surroundings.versions['torch']}"
-    rows = []
-    for metric in outcome.benchmark.metrics:
-        if not metric.goal and metric is not outcome.benchmark.metrics[0]:
-            continue
-        for side in outcome.challengers:
-            ratio = outcome.ratio(side, metric)
-            what = f"{outcome.benchmark.name}, {metric.name}"
-            cells = [
-                surroundings.date,
-                surroundings.commit,
-                what if side.name == "fastload" else f"{what} ({side.name})",
-                f"`{surroundings.command}`",
-                surroundings.machine,
-                packages,
-                str(outcome.num_pairs),
-                spread_text(outcome.spread(side.compared_with or side.name, metric)),
-                spread_text(outcome.spread(side.name, metric)),
-                "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})",
-            ]
-            rows.append("| " + " | ".join(cells) + " |")
-    return rows
+def stamp(
+    surroundings: Surroundings, others: float | None = None, versions: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return what all rows of a run have in common.
+
+    Args:
+        surroundings: When and where.
+        others: Cores that worked for something else, if that was measured.
+        versions: What to name in place of the surroundings' versions.
+    """
+    named = surroundings.versions if versions is None else versions
+    words = {"pillow": "Pillow"}
+    return {
+        "others": "" if others is None else f"{others:.1f}",
+        "date": surroundings.date,
+        "commit": surroundings.commit,
+        "machine": surroundings.machine,
+        "versions": ", ".join(f"{words.get(name, name)} {text}" for name, text in named.items() if name != "fastload"),
+        "command": surroundings.command,
+    }
+
+
+def spread_row(case: str, side: str, metric: str, values: Sequence[float], common: Mapping[str, str]) -> Row:
+    """Return the row of a side's values: their median, quartiles and number."""
+    spread = spread_of(values)
+    numbers = {"value": spread.median, "low": spread.first_quartile, "high": spread.third_quartile}
+    return Row(case=case, side=side, metric=metric, **numbers, spread="quartiles", n=len(values), **common)
+
+
+def with_ratio(row: Row, ratio: Ratio | None, of: str) -> Row:
+    """Return the row with a ratio, if there is one; ``of`` names its sides, as in "fastload / torch"."""
+    if ratio is None:
+        return row
+    numbers = {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
+    return dataclasses.replace(row, **numbers, ratio_spread="95 %", ratio_of=of)
+
+
+def outcome_rows(
+    outcome: Outcome, surroundings: Surroundings, metrics: Sequence[Metric] | None = None, case: str | None = None
+) -> list[Row]:
+    """Return the rows of a benchmark: of each metric (default: the first, and those that have a goal) all sides."""
+    if metrics is None:
+        first, *more = outcome.benchmark.metrics
+        metrics = [first, *(metric for metric in more if metric.goal)]
+    common, name = stamp(surroundings, outcome.cores_used_by_others), case or outcome.benchmark.name
+    return [
+        with_ratio(
+            spread_row(name, side.name, metric.name, outcome.values(side.name, metric), common),
+            outcome.ratio(side, metric),
+            f"{side.name} / {side.compared_with}",
+        )
+        for metric in metrics
+        for side in outcome.benchmark.sides
+    ]
 
 
 def spread_text(spread: Spread) -> str:

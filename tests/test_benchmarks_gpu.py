@@ -32,9 +32,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_all_cases_run_on_the_cpu_and_leave_json_rows_and_a_table(tmp_path):
+    from benchmarks.figures.rows import read_file
     from benchmarks.gpu.catalogue import ALL
 
-    file, rows_file = tmp_path / "results.jsonl", tmp_path / "rows.md"
+    file, rows_file = tmp_path / "results.jsonl", tmp_path / "gpu.csv"
     files = ["--json", str(file), "--rows", str(rows_file)]
     result = run("--device", "cpu", "--quick", "--repetitions", "2", "--commit", "abc", *files)
     assert result.returncode == 0, result.stderr
@@ -64,9 +65,16 @@ def test_all_cases_run_on_the_cpu_and_leave_json_rows_and_a_table(tmp_path):
     blocked = next(line for line in found if line["benchmark"] == "host-blocked")
     assert blocked["n"] == 0
     assert all("not applicable" in reason for reason in blocked["skipped"].values())
-    rows = rows_file.read_text().splitlines()
-    assert len(rows) == sum(len(case.sides) for case in ALL)
-    assert {row.count(" | ") for row in rows} == {9}
+    rows = read_file(rows_file)
+    assert len(rows) == sum(len(line["comparisons"]) + sum(map(len, line["sides"].values())) for line in found)
+    assert {(row.n, row.commit, row.date) for row in rows} == {(2, "abc", found[0]["date"])}
+    ratios = {(row.case, row.ratio_of): row.ratio for row in rows if row.ratio is not None}
+    expected = {
+        (line["benchmark"], f"{one['ours']} / {one['theirs']}"): one["value"]
+        for line in found
+        for one in line["comparisons"]
+    }
+    assert ratios == pytest.approx(expected, rel=1e-5)
 
 
 def test_ratios_are_in_fastloads_favour_above_one():

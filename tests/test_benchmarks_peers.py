@@ -49,9 +49,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_missing(data, tmp_path):
+    from benchmarks.figures.rows import read_file
     from benchmarks.peers.catalogue import ALL
 
-    file, rows_file, packed = tmp_path / "results.jsonl", tmp_path / "rows.md", tmp_path / "packed"
+    file, rows_file, packed = tmp_path / "results.jsonl", tmp_path / "peers.csv", tmp_path / "packed"
     arguments = ["--data", str(data), "--envs", str(tmp_path), "--packed", str(packed), "--num-images", "600"]
     arguments += ["--repetitions", "1", "--json", str(file), "--rows", str(rows_file)]
     result = run(*arguments, "images-uint8", "fastload, coefficients", "torch", "torchvision.io", "dali")
@@ -71,10 +72,14 @@ def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_mis
     assert list(found["skipped"]) == ["DALI"]
     assert "benchmarks.peers.install" in found["skipped"]["DALI"]
     assert found["versions_of_sides"]["torch"]["torch"] == torch.__version__
-    rows = rows_file.read_text().splitlines()
-    sides = ["fastload", "fastload, coefficients", "torch", "torchvision.io", "DALI"]
-    assert [row.split(" | ")[6] for row in rows] == sides
-    assert {row.count(" | ") for row in rows} == {12}
+    rows = read_file(rows_file)
+    metrics = ["images/s", "first batch ms", "CPU ms/image"]
+    assert [(row.side, row.metric) for row in rows] == [(side, metric) for side in found["sides"] for metric in metrics]
+    assert {row.side: row.value for row in rows if row.metric == "images/s"} == pytest.approx(rates, rel=1e-5)
+    ratios = {row.ratio_of: row.ratio for row in rows if row.ratio is not None}
+    expected = {f"fastload / {side}": ratio["value"] for side, ratio in found["ratios"].items()}
+    assert ratios == pytest.approx(expected, rel=1e-5)
+    assert {(row.n, row.date, row.machine) for row in rows} == {(1, found["date"], found["machine"])}
     assert all(side in result.stdout for side in ("fastload", "torchvision.io", "not measured: images-uint8: DALI"))
     links = list((packed / "images-600").glob("*/*.jpeg"))
     assert len(links) == 600

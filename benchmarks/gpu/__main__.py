@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from benchmarks.figures.rows import append_rows
 from benchmarks.gpu.catalogue import ALL, SUBJECTS, Case, chosen_cases
-from benchmarks.gpu.report import Outcome, markdown_rows, print_table
+from benchmarks.gpu.report import Outcome, case_rows, print_table
 from benchmarks.gpu.runner import Measured, Runner
 from benchmarks.neighbours import cores_used_by_others, read_cpu
-from benchmarks.options import add_outputs
+from benchmarks.options import add_outputs, check_outputs
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
 from benchmarks.runner import MeasurementFailed
@@ -54,6 +55,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--commit", help="commit to name, where the tree is no repository")
     add_outputs(parser)
     options = parser.parse_args(arguments)
+    check_outputs(parser, options)
     if options.repetitions is None:
         options.repetitions = 2 if options.quick else 5
     if options.repetitions < 1:
@@ -76,9 +78,9 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
 
     def write() -> None:
         for outcome in list(unwritten):
-            line, rows = json.dumps(outcome.as_json(surroundings)), markdown_rows(outcome, surroundings)
+            line, rows = json.dumps(outcome.as_json(surroundings)), case_rows(outcome, surroundings)
             append_lines(options.json, [line])
-            append_lines(options.rows, rows)
+            append_rows(options.rows, rows)
             unwritten.remove(outcome)
 
     async with Runner(options.device, advance) as runner:

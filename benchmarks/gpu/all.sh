@@ -9,7 +9,7 @@
 #
 # Environment:
 #   OUT     folder for the results; default: a new folder, whose name is printed. Gets log.txt (all output), verdict.txt,
-#           parallel.xml, serial.xml and sanitizer.xml (tests), benchmarks.jsonl, rows.md; earlier ones are deleted.
+#           parallel.xml, serial.xml and sanitizer.xml (tests), benchmarks.jsonl, rows.csv; earlier ones are deleted.
 #   LIMIT   seconds for everything; default 570. All other limits scale with it.
 #   DEVICE  "cuda", "cuda:1", ..., or "cpu": tries the script itself at tiny sizes, and judges nothing.
 #   COMMIT  what the results name as commit; default: git's answer, or "unknown".
@@ -24,7 +24,7 @@ limit=${LIMIT:-570}
 device=${DEVICE:-cuda}
 if [ -n "${OUT:-}" ]; then mkdir -p "$OUT"; else OUT=$(mktemp -d -t fastload-gpu.XXXXXX); fi
 out=$(cd "$OUT" && pwd) || exit 2
-rm -f "$out"/{log.txt,verdict.txt,parallel.xml,serial.xml,sanitizer.xml,benchmarks.jsonl,rows.md}
+rm -f "$out"/{log.txt,verdict.txt,parallel.xml,serial.xml,sanitizer.xml,benchmarks.jsonl,rows.csv}
 tests=$(cd "${TESTS:-$(dirname "$0")/../../tests/gpu}" && pwd) || exit 2
 cd "$(dirname "$0")/../.." || exit 2
 # This checkout is measured, whether fastload is installed or not.
@@ -125,7 +125,7 @@ if [ $? -ne 1 ]; then # 1: there is no device; that it took too long to say so i
     [ "$device" != cpu ] || quick=(--quick)
     # It ends itself before the part's time is over, with the tables of what it has.
     part benchmarks 570 20 "$python" -m benchmarks.gpu --device "$device" "${quick[@]}" --commit "$commit" \
-        --limit "$(room 32)" --json "$out/benchmarks.jsonl" --rows "$out/rows.md" "$@"
+        --limit "$(room 32)" --json "$out/benchmarks.jsonl" --rows "$out/rows.csv" "$@"
 fi
 say "== verdict, at $SECONDS s"
 # Not a part: it reads files for a moment, and is due even when time is up.

@@ -1,4 +1,4 @@
-"""What a run prints: a JSON line for each case, a table, and rows for README.md."""
+"""What a run prints: a JSON line for each case, a table, and rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,9 +7,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.figures.rows import Row
 from benchmarks.gpu.catalogue import Case, Comparison
 from benchmarks.gpu.runner import Measured
-from benchmarks.report import Surroundings, spread_text
+from benchmarks.report import Surroundings, spread_row, spread_text, stamp, with_ratio
 from benchmarks.spec import Measurement, Metric
 from benchmarks.summary import Ratio, Spread, ratio_of, spread_of
 
@@ -159,25 +160,20 @@ def _goal(goal: str, reached: bool | None) -> str:
     return goal if reached is None else f"{goal}: {'[green]yes[/]' if reached else '[red]no[/]'}"
 
 
-def markdown_rows(outcome: Outcome, surroundings: Surroundings) -> list[str]:
-    """Return rows for the table of README.md: the sides' first metric, and the comparisons."""
-    metric = outcome.case.metrics[0]
-    versions = f"{surroundings.versions['python']}, {outcome.hardware['torch']}"
-    start = [surroundings.date, surroundings.commit, f"`{surroundings.command}`"]
-    start += [f"{outcome.hardware['name']}; {surroundings.machine}", versions]
-    rows = []
-    for side in outcome.case.sides:
-        if side.name in outcome.measured.measurements:
-            found = f"{spread_text(outcome.spread(side.name, metric))} {metric.name}"
-            compared = [
-                f"{_ratio_text(ratio, ' (', ')')} against {one.theirs}"
-                for one, ratio in outcome.comparisons()
-                if one.ours == side.name
-            ]
-        else:
-            reason = outcome.measured.skipped.get(side.name)
-            found, compared = f"skipped: {reason}" if reason is not None else "failed", []
-        rows.append(
-            "| " + " | ".join([*start, outcome.case.name, side.name, str(outcome.n), found, "; ".join(compared)]) + " |"
+def case_rows(outcome: Outcome, surroundings: Surroundings) -> list[Row]:
+    """Return the rows of a case: of each side all metrics; of the first one a row for each comparison too."""
+    first, *_ = outcome.case.metrics
+    versions = {**surroundings.versions, "torch": str(outcome.hardware["torch"])}
+    common = stamp(surroundings, outcome.cores_used_by_others, versions)
+    common["machine"] = f"{outcome.hardware['name']}; {surroundings.machine}"
+    rows = [
+        spread_row(outcome.case.name, side, metric.name, outcome.values(side, metric), common)
+        for side in outcome.measured.measurements
+        for metric in outcome.case.metrics
+    ]
+    for one, ratio in outcome.comparisons():
+        row = Row(
+            case=outcome.case.name, side=one.ours, metric=f"{first.name}, against {one.theirs}", n=outcome.n, **common
         )
+        rows.append(with_ratio(row, ratio, f"{one.ours} / {one.theirs}"))
     return rows

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
-from benchmarks.options import add_data, add_outputs
+from benchmarks.options import add_data, add_outputs, check_outputs
 from benchmarks.peers.catalogue import ALL, OURS, Beside, Case
-from benchmarks.peers.report import Outcome, markdown_rows, print_table
+from benchmarks.peers.report import Outcome, case_rows, print_table
 from benchmarks.peers.runner import Runner
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
@@ -79,6 +80,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="begin no further round after so many seconds; packed files are made within them (default: 1500)",
     )
     options = parser.parse_args(arguments)
+    check_outputs(parser, options)
     if options.list:
         return options
     if options.data is None:
@@ -151,7 +153,7 @@ async def _run(
             for message in measured.failed.values():
                 complain(f"failed: {message}")
             append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
-            append_lines(options.rows, markdown_rows(outcome, surroundings))
+            append_rows(options.rows, case_rows(outcome, surroundings))
     return outcomes
 
 

@@ -1,4 +1,4 @@
-"""What a run prints: a JSON line for each case, a table, and rows for README.md."""
+"""What a run prints: a JSON line for each case, a table, and rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.figures.rows import Row
 from benchmarks.peers.catalogue import OURS, Beside, Case
 from benchmarks.peers.runner import Measured
-from benchmarks.report import Surroundings, spread_text
+from benchmarks.report import Surroundings, spread_row, spread_text, stamp, with_ratio
 from benchmarks.spec import Metric
 from benchmarks.summary import Ratio, Spread, ratio_of, spread_of
 
@@ -145,19 +146,20 @@ def _cells(outcome: Outcome, side: Beside) -> list[str]:
     ]
 
 
-def markdown_rows(outcome: Outcome, surroundings: Surroundings) -> list[str]:
-    """Return rows for the table of README.md, one for each side."""
-    start = [surroundings.date, surroundings.commit, f"`{surroundings.command}`", surroundings.machine]
+def case_rows(outcome: Outcome, surroundings: Surroundings) -> list[Row]:
+    """Return the rows of a case: of each side all metrics, and how many times as fast fastload is."""
     rows = []
     for side in outcome.case.sides:
+        if outcome.problem(side) is not None:
+            continue
         facts = outcome.measured.facts.get(side.name, {})
-        versions = ", ".join(str(facts[name]) for name in ("python", "torch", "version") if name in facts)
-        problem = outcome.problem(side)
-        if problem is not None:
-            numbers = ["0", f"not measured: {problem.replace('|', '/')}", "", "", "", ""]
-        else:
-            rate, first, cpu, ratio, goal = _cells(outcome, side)
-            words = goal.replace("[green]", "").replace("[red]", "").replace("[/]", "")
-            numbers = [str(outcome.n), rate, first, cpu, ratio.replace("\\[", "(").replace("]", ")"), words]
-        rows.append("| " + " | ".join([*start, versions, outcome.case.name, side.name, *numbers]) + " |")
+        library = side.environment or "torchvision"
+        names = {"python": "python", "torch": "torch", "version": library}
+        versions = {word: str(facts[name]) for name, word in names.items() if name in facts}
+        common = stamp(surroundings, outcome.cores_used_by_others, versions)
+        for metric in outcome.case.metrics:
+            if values := outcome.values(side.name, metric):
+                row = spread_row(outcome.case.name, side.name, metric.name, values, common)
+                ratio = outcome.ratio(side) if metric is outcome.case.metrics[0] else None
+                rows.append(with_ratio(row, ratio, f"{OURS} / {side.name}"))
     return rows

@@ -20,8 +20,9 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
+from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
-from benchmarks.options import add_data
+from benchmarks.options import add_data, add_outputs, check_outputs
 from benchmarks.pipelines.catalogue import PIPELINES
 from benchmarks.pipelines.report import METRICS, Result, print_table
 from benchmarks.pipelines.samples import Print, difference
@@ -69,13 +70,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="ARGS",
         help="fastload's own arguments, such as \"fuse=True, seeding='torch'\"; may be repeated, '' for none",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each pipeline to FILE")
+    add_outputs(parser)
     parser.add_argument(
         "--check",
         action="store_true",
         help="measure nothing: compare the samples with those of fuse=False, and with torch's under seeding='torch'",
     )
     options = parser.parse_args(arguments)
+    check_outputs(parser, options)
     if options.list:
         return options
     if options.data is None:
@@ -139,6 +141,7 @@ async def _measure(options: argparse.Namespace, made: str) -> int:
                         results.append(result)
                         line = json.dumps({**result.as_json(surroundings), **own})
                         append_lines(options.json, [line])
+                        append_rows(options.rows, result.rows(surroundings))
             except MeasurementFailed as error:
                 complain(f"failed: {error}")
                 failed.add(name)

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.figures.rows import Row
 from benchmarks.pipelines.catalogue import LEAST_RATIO, PIPELINES
-from benchmarks.report import Outcome, Surroundings, spread_text
+from benchmarks.report import Outcome, Surroundings, outcome_rows, spread_text, stamp
 from benchmarks.spec import Metric
 from benchmarks.summary import Ratio
 
@@ -36,6 +37,17 @@ class Result:
             "goals": {STEADY.name: PIPELINES[self.pipeline].goal},
             "peak MiB": dict(self.peaks),
         }
+
+    def rows(self, surroundings: Surroundings) -> list[Row]:
+        """Return the rows of the pipeline: of each side all metrics, and the peak memory, which was read once."""
+        case, sides = f"{self.pipeline}, {self.num_workers} workers", self.outcome.benchmark.sides
+        rows = outcome_rows(self.outcome, surroundings, METRICS, case)
+        common = stamp(surroundings, self.outcome.cores_used_by_others)
+        peaks = [
+            Row(case=case, side=side.name, metric="peak MiB", value=self.peaks[side.name], n=1, **common)
+            for side in sides
+        ]
+        return [*rows, *peaks]
 
 
 def print_table(results: Sequence[Result], surroundings: Surroundings) -> None:

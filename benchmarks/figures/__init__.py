@@ -1,0 +1,9 @@
+"""Figures that render themselves: measured rows to the tables, plots and single figures of the documents.
+
+    python -m benchmarks.figures            # renders
+    python -m benchmarks.figures --check    # changes nothing; shows what differs, and fails if something does
+
+In: ``benchmarks/rows/*.csv``, one line a result, which runners append to with ``--rows FILE``. Of lines with the same
+case, side and metric the last one counts; those before it are the history. Out: what stands between markers in the
+documents. To add a table, write a function in ``tables.py`` or ``more_tables.py`` and name it in ``catalogue.py``.
+"""

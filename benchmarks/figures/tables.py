@@ -1,0 +1,163 @@
+"""The tables that documents show: each a function of the rows that returns Markdown."""
+
+import statistics
+
+from benchmarks.figures.layout import Cell, Line, digits, line, markdown, ratio_cell, value_cell
+from benchmarks.figures.rows import Row, Rows
+
+STEADY, FIRST = "samples/s steady", "first batch ms"
+WORDS = {
+    "own_v1": 'own Dataset class, `Image.open().convert("RGB")`; v1: RandomResizedCrop, flip, ToTensor, Normalize',
+    "own_v2": "the same with v2",
+    "own_v2_tensors": "the same with v2, ToImage first",
+    "own_resize": "own Dataset class, Resize 256, CenterCrop 224",
+    "two_views": "own Dataset class, two views of each image",
+    "imagefolder": "ImageFolder: RandomResizedCrop, flip, ToTensor, Normalize",
+    "imagefolder_resize": "ImageFolder: Resize, CenterCrop",
+    "imagefolder_trivial": "ImageFolder: crop, flip, TrivialAugmentWide, RandomErasing",
+    "simclr": "ImageFolder, two views with jitter, grey, blur",
+    "mnist": "torchvision's MNIST, batches of 64",
+    "albumentations": "`cv2.imread`, albumentations",
+    "segmentation": "segmentation: PIL image and tv_tensors mask, v2",
+    "segmentation_tensors": "segmentation: tv_tensors image and mask, v2",
+    "detection": "detection: v2, boxes and masks",
+    "yolo": "YOLO: cv2 letterbox, HSV jitter, own collate_fn",
+    "timm": "timm's `create_loader`, crops and flips",
+    "timm_randaug": "timm's `create_loader`: RandAugment, jitter, erasing",
+    "hf_images": "Hugging Face datasets, an Image column, `with_transform`",
+    "webdataset_pipeline": 'webdataset, `decode("pil")`, batched in the pipeline',
+    "webdataset_loader": 'webdataset, `decode("pil")`, batched by the loader',
+    "hf_tokens": "Hugging Face tokens, DataCollatorWithPadding",
+    "tokenizer_collate": "tokenizer in `collate_fn`",
+    "tokenizer_getitem": "tokenizer in `__getitem__`",
+    "memmap": "windows of tokens of an `np.memmap`",
+    "audio": "audio: soundfile, a random second, STFT",
+    "tensordataset": "TensorDataset from pandas, batches of 256",
+    "pandas_iloc": "pandas `df.iloc[i]`",
+    "windows": "windows `data[:, a:b]` of 64 MB",
+}
+"""A pipeline of ``benchmarks/pipelines`` in words for readers."""
+
+RATIO = "Ratios to torch's loader, above 1 in fastload's favour: 2 means twice as fast."
+
+
+def pipeline(rows: Rows, name: str, metric: str = STEADY, workers: int = 2) -> Row:
+    """Return fastload's row of a pipeline."""
+    return rows.find("pipelines", f"{name}, {workers} workers", "fastload", metric)
+
+
+def all_pipelines(rows: Rows, workers: int = 2) -> Cell:
+    """Return median and worst of the pipelines' ratios."""
+    found = [
+        row
+        for name in WORDS
+        if (row := rows.get("pipelines", f"{name}, {workers} workers", "fastload", STEADY)) is not None
+    ]
+    ratios = [row.ratio for row in found if row.ratio is not None]
+    return Cell(f"{digits(statistics.median(ratios))} (worst {digits(min(ratios))})", tuple(found))
+
+
+def num_pipelines(rows: Rows) -> int:
+    """Return how many pipelines were measured with two workers."""
+    return sum(rows.get("pipelines", f"{name}, 2 workers", "fastload", STEADY) is not None for name in WORDS)
+
+
+def times_as_soon(rows: Rows, case: str, other: str) -> Cell:
+    """Return how many times as soon fastload's first batch comes as another side's, in the same run."""
+    theirs = rows.find("peers", case, other, FIRST)
+    ours = rows.beside("peers", theirs, "fastload")
+    return Cell(digits((theirs.value or 0) / (ours.value or 1)), (theirs, ours))
+
+
+def headline(rows: Rows) -> str:
+    """What matters most to somebody who has torch's loader."""
+
+    def changed(words: str, name: str) -> Line:
+        row = pipeline(rows, name)
+        return line(words, value_cell(row), "torch", ratio_cell(row), ratio_cell(pipeline(rows, name, FIRST)))
+
+    def fused(words: str, case: str, side: str, called: str, metric: str = "images/s") -> Line:
+        theirs = rows.find("peers", case, side, metric)
+        ours = rows.beside("peers", theirs, "fastload")
+        has_first = side == "torch" and case != "cifar"
+        first = times_as_soon(rows, case, side) if has_first else ""
+        return line(words, value_cell(ours), called, ratio_cell(theirs), first)
+
+    theirs = rows.find("peers", "images-float32", "FFCV, half raw", "images/s")
+    packed = rows.beside("peers", theirs, "fastload, coefficients")
+    times = Cell(digits((packed.value or 0) / (theirs.value or 1)), (packed, theirs))
+    lines = [
+        changed("your own Dataset class, JPEG files; only the import is changed", "own_v1"),
+        changed("ImageFolder, only the import", "imagefolder"),
+        changed("Hugging Face datasets, images, only the import", "hf_images"),
+        changed("timm's `create_loader`, only the class", "timm"),
+        line(
+            f"{num_pipelines(rows)} pipelines of images, text, audio and tables: median", "", "torch",
+            all_pipelines(rows), ""
+        ),
+        fused("ImageFolder, `fuse=True`", "images-float32", "torch", "torch"),
+        fused("the same", "images-float32", "DALI", "DALI on the CPU"),
+        fused("the same", "images-float32", "FFCV, half raw", "FFCV, its own file"),
+        line("`fastload pack --coefficients`", value_cell(packed), "FFCV, its own file", times, ""),
+        fused("CIFAR-10's size in memory, `fuse=True`", "cifar", "torch", "torch"),
+    ]  # fmt: skip
+    head = ("what you use", "fastload, samples/s", "beside", "times as fast", "first batch, times as soon")
+    return markdown(head, lines, about="Two workers, two cores.", short=True)
+
+
+def pipelines(rows: Rows) -> str:
+    """All pipelines with only the import changed, with two workers and none."""
+    lines = []
+    for name, words in WORDS.items():
+        case = f"{name}, 2 workers"
+        if (ours := rows.get("pipelines", case, "fastload", STEADY)) is None:
+            continue
+        cells = [words, value_cell(ours), ratio_cell(ours, with_spread=True)]
+        cells += [ratio_cell(pipeline(rows, name, metric)) for metric in ("CPU us/sample", FIRST)]
+        inline = rows.get("pipelines", f"{name}, 0 workers", "fastload", STEADY)
+        lines.append(line(*cells, "" if inline is None else ratio_cell(inline)))
+    everything = [all_pipelines(rows), "", "", all_pipelines(rows, workers=0)]
+    lines.append(line(f"all {len(lines)}: median", "", *everything))
+    head = ("pipeline", "samples/s", "steady", "processor time", "first batch", "steady, without workers")
+    return markdown(head, lines, about=RATIO)
+
+
+def peers(rows: Rows) -> str:
+    """Other loaders, on JPEG files; what was measured in one run stands together, behind fastload's own rate."""
+    newest = [row for row in rows.suite("peers") if row.case == "images-float32" and row.metric == "images/s"]
+    others = [row for row in newest if row.side != "fastload"]
+    others.sort(key=lambda row: row.value or 0, reverse=True)
+    lines: list[Line] = []
+    for run in sorted({row.run for row in others}, reverse=True):
+        of_run = [row for row in others if row.run == run]
+        for row in (rows.beside("peers", of_run[0], "fastload"), *of_run):
+            left = rows.last("peers", ("images-uint8", row.side, row.metric), run)
+            cells = [_rate_and_ratio(one) for one in (row, left)]
+            lines.append(line(PEERS.get(row.side, row.side), *cells[0], *cells[1]))
+    head = ("loader", "normalised to float32: images/s", "fastload / it", "left as bytes: images/s", "fastload / it")
+    return markdown(head, lines, about="fastload / it: how many times as fast fastload is, with its 95 % interval.")
+
+
+def _rate_and_ratio(row: Row | None) -> tuple[str | Cell, str | Cell]:
+    return ("", "") if row is None else (value_cell(row), ratio_cell(row, with_spread=True))
+
+
+def peers_cifar(rows: Rows) -> str:
+    """Other loaders, on small images in memory."""
+    newest = [row for row in rows.suite("peers") if row.case == "cifar" and row.metric == "images/s"]
+    newest.sort(key=lambda row: row.value or 0, reverse=True)
+    lines = [line(PEERS.get(row.side, row.side), *_rate_and_ratio(row)) for row in newest]
+    return markdown(("loader", "images/s", "fastload / it"), lines)
+
+
+PEERS = {
+    "fastload": "**fastload**, `fuse=True`",
+    "fastload, coefficients": "**fastload**, pack of coefficients",
+    "torch": "torch and Pillow",
+    "torchvision.io": "torch and torchvision.io",
+    "DALI": "DALI on the CPU",
+    "FFCV, half raw": "FFCV, its own file of half raw images of at most 500 pixels",
+    "FFCV, JPEG": "FFCV, its own file of JPEGs",
+    "SPDL": "SPDL, threads",
+}
+"""The sides of ``benchmarks/peers`` in words for readers."""
