@@ -1,0 +1,2 @@
+path = "checkpoint.pt"
+correct = 0

@@ -1,0 +1,1 @@
+files = [Path(path).read_bytes() for path, _ in dataset.samples]

@@ -1,0 +1,1 @@
+paths, labels = [path for path, _ in dataset.samples], dataset.targets

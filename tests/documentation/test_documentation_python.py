@@ -1,0 +1,130 @@
+"""Every block of Python in README and docs runs: those of a page one after the other, in one namespace.
+
+What a page takes for granted (a dataset, a model, a folder of images) is made by ``setups/PAGE.py``, which is executed
+before; ``setups/everywhere.py`` before all. Pages of libraries that take seconds to import are slow.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from documentation_blocks import PAGES, Block, blocks_of
+
+SETUPS = Path(__file__).parent / "setups"
+LANGUAGES = {"python", "sh", "text", "toml", "json"}
+
+# Pages whose blocks run in an interpreter of their own, since they import libraries that take seconds.
+SLOW: set[str] = set()
+
+
+def _has(module: str) -> bool:
+    return all(find_spec(module.rsplit(".", place)[0]) for place in range(module.count("."), -1, -1))
+
+
+# A page, or the first statement of a block: what it needs to run, and whether that is here. Without it, it is compiled.
+NEEDS: dict[str, tuple[bool, str]] = {
+    "dali": (_has("nvidia.dali"), "DALI: uv run --with nvidia-dali-cuda130 pytest tests/documentation"),
+    'fastload.images.decode_batch(files, "cuda")': (torch.cuda.is_available(), "nvJPEG on a GPU"),
+}
+
+# First lines of blocks that are no script, but files of pytest: a test below runs them by it.
+FILES_OF_PYTEST = (
+    'pytest_plugins = ["fastload.profiling.pytest_plugin"]',
+    "@pytest.mark.fastload(max_stall_pct=5, warmup=20)",
+)
+
+
+def python_of(path: Path) -> list[Block]:
+    return [block for block in blocks_of(path) if block.language == "python"]
+
+
+WITH_PYTHON = [path for path in PAGES if python_of(path)]
+
+
+def code_of(block: Block) -> str:
+    """Return a block's code, with its lines where they are on the page; without a GPU, for the CPU."""
+    text = block.text if torch.cuda.is_available() else block.text.replace('"cuda"', '"cpu"')
+    return "\n" * (block.line - 1) + text
+
+
+def first_of(block: Block) -> str:
+    """Return the first line of a block, without its comment."""
+    return block.text.splitlines()[0].partition("  #")[0]
+
+
+def setups_of(path: Path) -> list[Path]:
+    return [one for one in (SETUPS / "everywhere.py", SETUPS / f"{path.stem}.py") if one.exists()]
+
+
+@pytest.mark.parametrize("path", [one for one in WITH_PYTHON if one.stem not in SLOW], ids=lambda path: path.stem)
+def test_the_python_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names: dict[str, Any] = {"__name__": "page"}
+    for setup in setups_of(path):
+        exec(compile(setup.read_text(), setup, "exec"), names)
+    for block in python_of(path):
+        code = compile(code_of(block), str(path), "exec")
+        if first_of(block) not in FILES_OF_PYTEST and all(
+            NEEDS[one][0] for one in (path.stem, first_of(block)) if one in NEEDS
+        ):
+            exec(code, names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [one for one in WITH_PYTHON if one.stem in SLOW], ids=lambda path: path.stem)
+def test_the_python_of_a_page_of_libraries_runs(path: Path, tmp_path: Path) -> None:
+    parts = [setup.read_text() for setup in setups_of(path)] + [block.text for block in python_of(path)]
+    (tmp_path / "page.py").write_text("\n".join(parts))
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_blocks_that_are_files_of_pytest_run_by_it(tmp_path: Path) -> None:
+    blocks = {first_of(block): block.text for path in WITH_PYTHON for block in python_of(path)}
+    setup = """
+import time
+import pytest
+import fastload
+
+def train(steps):
+    for _ in fastload.DataLoader(range(steps)):
+        time.sleep(0.01)
+
+"""
+    (tmp_path / "conftest.py").write_text(blocks[FILES_OF_PYTEST[0]])
+    (tmp_path / "test_it.py").write_text(setup + blocks[FILES_OF_PYTEST[1]])
+    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_block_has_a_language_and_can_be_read(path: Path) -> None:
+    for block in blocks_of(path):
+        assert block.language in LANGUAGES, f"{block}: no language, or an unknown one: {block.language!r}"
+        if block.language == "toml":
+            tomllib.loads(block.text)
+        elif block.language == "json":
+            json.loads(block.text)
+        elif block.language == "text":  # output and drawings, no commands
+            assert not block.text.startswith(("fastload ", "pip ", "uv ", "python ", "torchrun ")), f"{block} is sh"
+
+
+def test_every_setup_belongs_to_a_page() -> None:
+    assert {one.stem for one in SETUPS.iterdir()} <= {path.stem for path in WITH_PYTHON} | {"everywhere"}
+
+
+def test_what_is_said_not_to_run_is_there() -> None:
+    stems = {path.stem for path in WITH_PYTHON}
+    assert stems >= SLOW
+    assert stems | {first_of(block) for path in WITH_PYTHON for block in python_of(path)} >= {*NEEDS, *FILES_OF_PYTEST}
