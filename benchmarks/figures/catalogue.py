@@ -25,6 +25,21 @@ def _value(suite: str, case: str, side: str, metric: str, text: str) -> Callable
     return lambda rows: text.format(rows.find(suite, case, side, metric).value)
 
 
+def _ratio(suite: str, case: str, side: str, metric: str) -> Callable[[Rows], str]:
+    """Return what writes a row's ratio."""
+    return lambda rows: digits(rows.find(suite, case, side, metric).ratio or 0)
+
+
+def _coefficients_beside_ffcv(case: str) -> Callable[[Rows], str]:
+    def text(rows: Rows) -> str:
+        ours, theirs = (
+            rows.find("peers", case, side, "images/s") for side in ("fastload, coefficients", "FFCV, half raw")
+        )
+        return digits((ours.value or 0) / (theirs.value or 1))
+
+    return text
+
+
 def _pipeline(name: str) -> Callable[[Rows], str]:
     return lambda rows: digits(tables.pipeline(rows, name).ratio or 0)
 
@@ -38,6 +53,25 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "fuse": lambda rows: digits(rows.find("peers", "images-float32", "torch", "images/s").ratio or 0),
     "coefficients-load": lambda rows: digits(rows.find("pack", "pack", "coefficients", LOADING).ratio or 0) + " times",
     "coefficients-bytes": _value("pack", "pack", "coefficients", "size, of the files", "{:.1f} times"),
+    "coefficients-ffcv": _coefficients_beside_ffcv("images-float32"),
+    "coefficients-ffcv-uint8": _coefficients_beside_ffcv("images-uint8"),
+    "dali": _ratio("peers", "images-float32", "DALI", "images/s"),
+    "dali-uint8": _ratio("peers", "images-uint8", "DALI", "images/s"),
+    "ffcv": _ratio("peers", "images-float32", "FFCV, half raw", "images/s"),
+    "ffcv-uint8": _ratio("peers", "images-uint8", "FFCV, half raw", "images/s"),
+    "webdataset": _pipeline("webdataset_pipeline"),
+    "first-batch": _ratio("engine", "imagefolder-first-batch", "fastload", "first batch ms"),
+    "heavy-tail": _value("engine", "heavy_tail-rare-4-workers", "fastload", "x of bound", "{:.2f}"),
+    "heavy-tail-torch": _value("engine", "heavy_tail-rare-4-workers", "torch", "x of bound", "{:.2f}"),
+    "imagefolder-before-late": _ratio("engine", "imagefolder-v1", "fastload", "samples/s steady"),
+    "tensors32": _ratio("engine", "tensors32-ready", "fastload", "samples/s steady"),
+    "tensors32-collated": _ratio("engine", "tensors32-collated", "fastload", "samples/s steady"),
+    "tensordataset": _ratio("engine", "tiny-tensors-2-workers", "fastload", "samples/s steady"),
+    "cifar": _ratio("peers", "cifar", "torch", "images/s"),
+    "integers": _ratio("engine", "tiny-integers-0-workers", "fastload", "samples/s steady"),
+    "integers-torch-seeding": _ratio(
+        "engine", "tiny-integers-0-workers", 'fastload seeding="torch"', "samples/s steady"
+    ),
     "training-accuracy": _value("training", TRAINING, "fastload", "test accuracy %", "{:.1f} %"),
 }
 """``<!-- figure: NAME -->``"""

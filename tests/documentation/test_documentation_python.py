@@ -23,7 +23,7 @@ SETUPS = Path(__file__).parent / "setups"
 LANGUAGES = {"python", "sh", "text", "toml", "json"}
 
 # Pages whose blocks run in an interpreter of their own, since they import libraries that take seconds.
-SLOW: set[str] = set()
+SLOW = {"timm"}
 
 
 def _has(module: str) -> bool:
@@ -33,6 +33,9 @@ def _has(module: str) -> bool:
 # A page, or the first statement of a block: what it needs to run, and whether that is here. Without it, it is compiled.
 NEEDS: dict[str, tuple[bool, str]] = {
     "dali": (_has("nvidia.dali"), "DALI: uv run --with nvidia-dali-cuda130 pytest tests/documentation"),
+    "from ffcv.fields import IntField, RGBImageField": (False, "FFCV's own code, for comparison"),
+    "import nvidia.dali.fn as fn": (False, "DALI's own code, for comparison"),
+    "import webdataset as wds": (_has("webdataset"), "uv run --with webdataset pytest tests/documentation"),
     'fastload.images.decode_batch(files, "cuda")': (torch.cuda.is_available(), "nvJPEG on a GPU"),
 }
 
@@ -83,7 +86,7 @@ def test_the_python_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [one for one in WITH_PYTHON if one.stem in SLOW], ids=lambda path: path.stem)
 def test_the_python_of_a_page_of_libraries_runs(path: Path, tmp_path: Path) -> None:
-    parts = [setup.read_text() for setup in setups_of(path)] + [block.text for block in python_of(path)]
+    parts = [setup.read_text() for setup in setups_of(path)] + [code_of(block).lstrip() for block in python_of(path)]
     (tmp_path / "page.py").write_text("\n".join(parts))
     done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
