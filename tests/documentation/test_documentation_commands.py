@@ -20,6 +20,9 @@ SCRIPTS = Path(__file__).parent / "scripts"
 NOT_RUN: dict[str, str] = {
     "pip install": "installs packages",
     "apt-get install": "installs packages",
+    "uv add": "installs packages",
+    'CC="cc -mavx2" uv add': "installs packages",
+    "git clone": "there is no address",
     "uv run": "the tests and checks themselves, and examples/train.py, which tests/examples runs",
     "torchrun": "tests/examples runs examples/train.py under torchrun, also as two machines",
     "srun": "there is no cluster",

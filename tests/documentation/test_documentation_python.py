@@ -23,7 +23,7 @@ SETUPS = Path(__file__).parent / "setups"
 LANGUAGES = {"python", "sh", "text", "toml", "json"}
 
 # Pages whose blocks run in an interpreter of their own, since they import libraries that take seconds.
-SLOW = {"timm"}
+SLOW = {"replace", "timm"}
 
 
 def _has(module: str) -> bool:

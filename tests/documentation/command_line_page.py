@@ -1,0 +1,112 @@
+"""Writes docs/command-line.md from the command line's parser: ``python tests/documentation/command_line_page.py``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from fastload import cli
+
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+INTRODUCTION = """\
+# Command line
+
+| command | what it does |
+| --- | --- |
+"""
+
+# Where more is said about a command.
+MORE = {
+    "run": "[Replace a loader](replace.md#without-an-edit)",
+    "verify": "[Verify](verify.md)",
+    "profile": "[Profile](profile.md)",
+    "whatif": "[What a change would bring](profile.md#what-a-change-would-bring)",
+    "report": "[Recordings again](profile.md#recordings-again)",
+    "compare": "[Recordings again](profile.md#recordings-again)",
+    "pack": "[Packs](pack.md)",
+    "unpack": "[Packs](pack.md#coefficients)",
+    "explain": "[The advice of explain](tune.md#the-advice-of-explain)",
+    "tune": "[Tune](tune.md)",
+    "doctor": "[Install](install.md#check-the-installation)",
+}
+
+ENVIRONMENT = """\
+## Variables of the environment
+
+| variable | what it does |
+| --- | --- |
+| `FASTLOAD_INSTALL=1` | set by `fastload run`: fastload's loader is put in place of torch's |
+| `FASTLOAD_LOADER=fuse=true,seed=1` | defaults of fastload's own arguments |
+| `FASTLOAD_REPORT=1` | as `fastload run --report` |
+| `FASTLOAD_NATIVE=0` | the C library is left aside |
+| `FASTLOAD_TRITON=0` | the Triton kernels are left aside |
+| `FASTLOAD_TRANSPORT=pipes` | pipes in place of shared memory, as on systems other than Linux |
+"""
+
+
+def render() -> str:
+    """Return the page."""
+    parser, verbs = cli._parsers()
+    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    summaries = {str(one.dest): one.help or "" for one in commands._choices_actions}
+    rows = [f"| [`fastload {name}`](#fastload-{name}) | {summaries[name]} |" for name in verbs]
+    rows.append("| `fastload --version` | print the version and exit |")
+    parts = [INTRODUCTION + "\n".join(rows) + "\n"]
+    parts += [_section(name, verb) for name, verb in verbs.items()]
+    return "\n".join([*parts, ENVIRONMENT])
+
+
+def _section(name: str, verb: argparse.ArgumentParser) -> str:
+    lines = [f"## fastload {name}", "", *_paragraphs(verb.description or ""), f"More: {MORE[name]}.", ""]
+    usage = verb.usage or f"fastload {name} [OPTION ...] {' '.join(map(_words, _positionals(verb)))}".rstrip()
+    lines += ["```text", f"usage: {usage}", "```", ""]
+    for group in verb._action_groups:
+        actions = [one for one in group._group_actions if one.help is not argparse.SUPPRESS and one.dest != "help"]
+        if actions:
+            if group.title not in ("options", "positional arguments"):
+                lines += [f"{_capital(group.title or '')}:", ""]
+            lines += [
+                "| option | meaning |" if actions[0].option_strings else "| argument | meaning |",
+                "| --- | --- |",
+            ]
+            lines += [f"| `{_cell(_words(one))}` | {_cell(_help(one))} |" for one in actions] + [""]
+    if verb.epilog:
+        lines += ["```text", verb.epilog.strip("\n"), "```", ""]
+    return "\n".join(lines)
+
+
+def _paragraphs(text: str) -> list[str]:
+    found = [" ".join(one.split()) for one in text.strip().split("\n\n")]
+    return [line for one in found for line in (one, "")]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _positionals(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [one for one in verb._actions if not one.option_strings]
+
+
+def _words(action: argparse.Action) -> str:
+    """Return an option with its value, or the name of an argument."""
+    value: Any = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    if not action.option_strings:
+        return str(value)
+    words = ", ".join(action.option_strings)
+    return words if action.nargs == 0 else f"{words} [{value}]" if action.nargs == "?" else f"{words} {value}"
+
+
+def _help(action: argparse.Action) -> str:
+    return re.sub(r"%\(default\)s", str(action.default), action.help or "").replace("%%", "%")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
