@@ -1,6 +1,7 @@
 """JPEG decoders on one core, beside each other; and what each step of fastload's own costs.
 
     uv run --with simplejpeg --with opencv-python-headless python -m benchmarks.decoders NAME=FOLDER ... [--files 100]
+        [--rows benchmarks/rows/decoders.csv]
 
 Claims: a whole file takes at most 1/1.25 of the time of libjpeg-turbo 3 (simplejpeg); from a coefficient record, half
 of that. Each folder is a kind of files (``imagenet=DIR photos=DIR cifar=DIR``). The decoders take turns, file by file;
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +31,16 @@ import torch
 import torchvision
 from PIL import Image
 
+from benchmarks.figures.rows import Row, append_rows
+from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_rows, check_outputs
+from benchmarks.report import look_around, stamp
 from fastload import native
 from fastload.native import jpeg
 from fastload.native.rows import Status, whole
+
+OTHERS = ("simplejpeg", "opencv-python-headless")
+"""Distributions of decoders that are no dependency."""
 
 
 def decoders(levels: list[str]) -> dict[str, Callable[[bytes, bytes], object]]:
@@ -82,8 +91,8 @@ def files_of(folder: Path, most: int) -> list[tuple[Path, bytes, bytes]]:
     return found
 
 
-def compare(files: list[tuple[Path, bytes, bytes]], repeats: int) -> None:
-    """Print a row for each decoder."""
+def compare(files: list[tuple[Path, bytes, bytes]], repeats: int) -> dict[tuple[str, str], float]:
+    """Print a line for each decoder; return what it takes, by decoder and unit."""
     levels = list(native.LEVELS[: native.LEVELS.index(native.processor_level()) + 1])
     sides = decoders(levels)
     best = dict.fromkeys(sides, 0)
@@ -102,12 +111,16 @@ def compare(files: list[tuple[Path, bytes, bytes]], repeats: int) -> None:
         print(f"\r{done} of {len(files)} files", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print("| decoder | ms a file | ns a pixel |\n| --- | --- | --- |")
+    found = {}
     for name, taken in best.items():
+        found[name, "CPU ms/file"] = taken / len(files) / 1e6
+        found[name, "CPU ns/pixel"] = taken / pixels
         print(f"| {name} | {taken / len(files) / 1e6:.3f} | {taken / pixels:.2f} |")
+    return found
 
 
-def steps(files: list[tuple[Path, bytes, bytes]], repeats: int) -> None:
-    """Print a row for each step, at the best level."""
+def steps(files: list[tuple[Path, bytes, bytes]], repeats: int) -> dict[tuple[str, str], float]:
+    """Print a line for each step, at the best level; return what it takes with those before it."""
     sources = native.LIBRARY.with_name("src")
     level = str(native.LEVELS.index(native.processor_level()))
     with tempfile.TemporaryDirectory() as folder:
@@ -122,8 +135,12 @@ def steps(files: list[tuple[Path, bytes, bytes]], repeats: int) -> None:
         kind, step, *numbers = line.split("\t")
         sums[kind, step] = [a + int(b) for a, b in zip(sums[kind, step], numbers, strict=True)]
     print("| data | step | ns a pixel | ns a byte |\n| --- | --- | --- | --- |")
+    found = {}
     for (kind, step), (taken, pixels, size) in sums.items():
+        found[f"fastload, {kind}, up to {step}", "CPU ns/pixel"] = taken / pixels
+        found[f"fastload, {kind}, up to {step}", "CPU ns/byte"] = taken / size
         print(f"| {kind} | {step} | {taken / pixels:.3f} | {taken / size:.3f} |")
+    return found
 
 
 def main() -> None:
@@ -132,7 +149,12 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument("--files", type=int, default=100, help="of each folder, at most")
     parser.add_argument("--repeats", type=int, default=9)
+    add_rows(parser)
     options = parser.parse_args()
+    check_outputs(parser, options)
+    surroundings = look_around(sys.argv[1:], module="benchmarks.decoders")
+    others = {found.name: found.version for found in distributions() if found.name in OTHERS}
+    versions = {**surroundings.versions, **others}
     torch.set_num_threads(1)
     for given in options.folders:
         name, _, folder = given.partition("=")
@@ -142,8 +164,18 @@ def main() -> None:
         plain, packed = (sum(len(file[place]) for file in files) for place in (1, 2))
         size, ratio = plain / len(files), packed / plain
         print(f"\n## {name}: {len(files)} files, {size:,.0f} bytes each, records {ratio:.2f} times")
-        compare(files, options.repeats)
-        steps(files, options.repeats)
+        before = read_cpu()
+        taken = compare(files, options.repeats) | steps(files, options.repeats)
+        taken["fastload, record", "size, of the files"] = ratio
+        common = stamp(surroundings, cores_used_by_others(before, read_cpu()), versions)
+        note = f"{len(files)} files of {size:,.0f} bytes on average; means of each file's minimum of {options.repeats}"
+        append_rows(
+            options.rows,
+            [
+                Row(case=name, side=side, metric=metric, value=value, n=len(files), **common, note=note)
+                for (side, metric), value in taken.items()
+            ],
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """From JPEG files to rows of a batch, by the native kernels, beside Pillow with torchvision.
 
     uv run python -m benchmarks.native_rows --data DIR [--repeats 5] [--files 500]
+        [--rows benchmarks/rows/native.csv]
 
 Claim: RandomResizedCrop(224) and a flip to uint8 takes a third of the processor time that Pillow takes for it, and
 resizing a mean crop at most 0.14 ms. The sides take turns in one process, with the same boxes; each number is the
@@ -22,6 +23,7 @@ import os
 import platform
 import random
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +38,10 @@ from torchvision import datasets, transforms
 from torchvision.transforms import functional
 
 import fastload
+from benchmarks.figures.rows import append_rows
+from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_rows, check_outputs
+from benchmarks.report import look_around, spread_row, stamp
 from fastload import native
 from fastload.doctor.images import active, installed
 from fastload.native import jpeg, rows
@@ -87,8 +93,8 @@ def order() -> rows.Order:
 
 
 def which_pillow() -> str:
-    found = active(PIL.__version__, installed(Path(PIL.__file__).parent.parent))
-    return f"{found.name} {found.version}{', ' if found.trouble else ''}{found.trouble}"
+    name, trouble = active(PIL.__version__, installed(Path(PIL.__file__).parent.parent))
+    return f"{name} {PIL.__version__}{', ' if trouble else ''}{trouble}"
 
 
 def sides(work: Work) -> dict[str, Callable[[int], object]]:
@@ -193,7 +199,10 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--files", type=int, default=500)
+    add_rows(parser)
     options = parser.parse_args()
+    check_outputs(parser, options)
+    surroundings, before = look_around(sys.argv[1:], module="benchmarks.native_rows"), read_cpu()
     if not options.data:
         parser.error("--data or FASTLOAD_BENCH_DATA must name an ImageFolder tree of JPEG files")
     torch.set_num_threads(1)
@@ -232,8 +241,8 @@ def main() -> None:
                 {"side": name, "ms an image": round(statistics.median(values), 4), "all": [round(v, 4) for v in values]}
             )
         )
-    for num_threads in (1, 2):
-        values = [rate(work, num_threads) for _ in range(options.repeats)]
+    rates = {num_threads: [rate(work, num_threads) for _ in range(options.repeats)] for num_threads in (1, 2)}
+    for num_threads, values in rates.items():
         print(
             json.dumps(
                 {
@@ -243,6 +252,16 @@ def main() -> None:
                 }
             )
         )
+    common = stamp(surroundings, cores_used_by_others(before, read_cpu()))
+    common["note"] = f"{len(work.files)} files; Pillow's sides are {which_pillow()}"
+    case = "native, pillow-simd" if which_pillow().startswith("pillow-simd") else "native"
+    append_rows(
+        options.rows,
+        [
+            *(spread_row(case, name, "CPU ms/image", values, common) for name, values in measured.items()),
+            *(spread_row(case, f"native, {num} threads", "images/s", found, common) for num, found in rates.items()),
+        ],
+    )
 
 
 if __name__ == "__main__":

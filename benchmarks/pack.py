@@ -1,6 +1,8 @@
 """What ``fastload pack`` gains: sizes, the processor's time to pack and to load, time to read from the disk.
 
-    python -m benchmarks.pack SRC FOLDER [ROUNDS]       SRC: an ImageFolder tree; FOLDER: where packs are written
+    python -m benchmarks.pack SRC FOLDER [--rounds 9] [--rows benchmarks/rows/pack.csv]
+
+SRC is an ImageFolder tree, FOLDER where packs are written.
 
 Packs are compared with the files by turns, so that what else the machine does meets all; printed are the medians, and
 the median of the ratios of neighbours. Packing and loading are counted in milliseconds of the processor for an image,
@@ -10,10 +12,15 @@ elsewhere the column is left out. The pipeline is RandomResizedCrop(224), flip, 
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import os
 import statistics
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +29,11 @@ from torchvision import datasets
 from torchvision import transforms as v1
 
 import fastload
+from benchmarks.figures.rows import Row, append_rows
+from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_rows, check_outputs
+from benchmarks.report import look_around, spread_row, stamp, with_ratio
+from benchmarks.summary import Ratio
 from fastload.images import PackedImages
 from fastload.pack.description import PackOptions
 from fastload.pack.encoding import encode
@@ -90,50 +102,77 @@ def read_pack(images: PackedImages, order: list[int]) -> int:
     return count
 
 
-def main(source: str, where: str, rounds: int) -> None:
-    """Measure, and print a table."""
+@dataclass
+class Found:
+    """What was measured of the files, and of each kind of pack."""
+
+    count: int
+    """How many files there are."""
+    sizes: dict[str, int]
+    """Bytes, of the files and of each pack."""
+    packing: dict[str, float]
+    """Milliseconds of the processor for an image that is packed."""
+    taken: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Milliseconds of the processor for an image of each epoch."""
+    ratios: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """The files' epoch before a pack's, divided by the pack's."""
+    first: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Milliseconds for an image that is read from the disk."""
+    read: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """The files' neighbouring read, divided by the pack's."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of packs."""
+        return list(self.packing)
+
+
+def measure(source: str, where: Path, rounds: int) -> Found:
+    """Pack the files in all ways, and read and load the packs beside them."""
     torch.set_num_threads(1)
     folder = datasets.ImageFolder(source, pipeline())
-    count = len(folder)
-    made, sizes, times = {}, {}, {}
+    made = {}
+    found = Found(len(folder), {"files": sum(os.path.getsize(path) for path, _ in folder.samples)}, {})
     for name, options in KINDS.items():
-        done = pack(source, Path(where) / name.replace(" ", "_").replace(",", ""), options)
-        sizes[name], times[name] = done.num_bytes, packing(folder, options)
-        made[name] = PackedImages(Path(where) / name.replace(" ", "_").replace(",", ""), pipeline())
-    cold = os.access(_DROP, os.W_OK)
-    size = sum(os.path.getsize(path) for path, _ in folder.samples)
-    print(f"{count} files, {size / 1e6:.1f} MB; {os.cpu_count()} cores", flush=True)
-
-    first: dict[str, list[float]] = {name: [] for name in ("files", *made)}
-    read: dict[str, list[float]] = {name: [] for name in made}
-    if cold:
-        # Before anything is mapped for longer: what is mapped stays in memory.
-        generator = torch.Generator().manual_seed(0)
-        for turn in range(rounds):
-            for name, one in made.items():
-                order = torch.randperm(count, generator=generator).tolist()
-                ways: list[Any] = [
-                    ("files", read_files, lambda: folder),
-                    (name, read_pack, lambda root=one.root: PackedImages(root)),
-                ]
-                for what, function, dataset in ways[:: -1 if turn % 2 else 1]:
-                    drop_caches()
-                    began = time.perf_counter()
-                    function(dataset(), order)
-                    first[what].append(1e3 * (time.perf_counter() - began) / count)
-                read[name].append(first["files"][-1] / first[name][-1])
+        done = pack(source, where / name.replace(" ", "_").replace(",", ""), options)
+        found.sizes[name], found.packing[name] = done.num_bytes, packing(folder, options)
+        made[name] = PackedImages(where / name.replace(" ", "_").replace(",", ""), pipeline())
+    print(f"{len(folder)} files, {found.sizes['files'] / 1e6:.1f} MB; {os.cpu_count()} cores", flush=True)
+    if os.access(_DROP, os.W_OK):
+        read_cold(folder, made, rounds, found)  # before anything is mapped for longer: what is mapped stays in memory
 
     loaders = {name: fastload.DataLoader(one, 50, shuffle=True, seed=1, fuse=True) for name, one in made.items()}
     files = fastload.DataLoader(folder, 50, shuffle=True, seed=1, fuse=True)
     for loader in (files, *loaders.values()):
         epoch(loader)
-    taken: dict[str, list[float]] = {name: [] for name in ("files", *made)}
-    ratios: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(rounds):
         for name, loader in loaders.items():
-            taken["files"].append(epoch(files))
-            taken[name].append(epoch(loader))
-            ratios[name].append(taken["files"][-1] / taken[name][-1])
+            found.taken["files"].append(epoch(files))
+            found.taken[name].append(epoch(loader))
+            found.ratios[name].append(found.taken["files"][-1] / found.taken[name][-1])
+    return found
+
+
+def read_cold(folder: datasets.ImageFolder, made: Mapping[str, PackedImages], rounds: int, found: Found) -> None:
+    """Read files and packs by turns, each with an empty page cache."""
+    generator = torch.Generator().manual_seed(0)
+    for turn in range(rounds):
+        for name, one in made.items():
+            order = torch.randperm(len(folder), generator=generator).tolist()
+            ways: list[Any] = [
+                ("files", read_files, lambda: folder),
+                (name, read_pack, lambda root=one.root: PackedImages(root)),
+            ]
+            for what, function, dataset in ways[:: -1 if turn % 2 else 1]:
+                drop_caches()
+                began = time.perf_counter()
+                function(dataset(), order)
+                found.first[what].append(1e3 * (time.perf_counter() - began) / len(folder))
+            found.read[name].append(found.first["files"][-1] / found.first[name][-1])
+
+
+def print_table(found: Found) -> None:
+    """Print all medians, and the ratios with their extremes."""
 
     def middle(values: list[float]) -> str:
         return f"{statistics.median(values):.2f} ms" if values else ""
@@ -141,15 +180,57 @@ def main(source: str, where: str, rounds: int) -> None:
     def ratio(values: list[float]) -> str:
         return f"{statistics.median(values):.2f}x ({min(values):.2f} to {max(values):.2f})" if values else ""
 
+    size = found.sizes["files"]
     print("| | size | of the files | packing | loading, fused | files / pack | reading, cold | files / pack |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    print(f"| files | {size / 1e6:.1f} MB | 1 | | {middle(taken['files'])} | 1 | {middle(first['files'])} | 1 |")
-    for name in made:
-        print(
-            f"| {name} | {sizes[name] / 1e6:.1f} MB | {sizes[name] / size:.2f} | {times[name]:.1f} ms "
-            f"| {middle(taken[name])} | {ratio(ratios[name])} | {middle(first[name])} | {ratio(read[name])} |"
-        )
+    for name in ("files", *found.kinds):
+        cells = [name, f"{found.sizes[name] / 1e6:.1f} MB", f"{found.sizes[name] / size:.2f}"]
+        cells.append(f"{found.packing[name]:.1f} ms" if name in found.packing else "")
+        cells += [middle(found.taken[name]), ratio(found.ratios[name])]
+        cells += [middle(found.first[name]), ratio(found.read[name])]
+        print(f"| {' | '.join(cells)} |")
+
+
+def rows_of(found: Found, common: Mapping[str, str]) -> list[Row]:
+    """Return the rows: of the files and of each pack sizes, times, and ratios to the files."""
+    note = f"{found.count} files; RandomResizedCrop(224), flip, ToTensor, Normalize, fused, one process"
+    common = {**common, "note": note}
+
+    def turns(side: str, metric: str, values: list[float], neighbours: list[float]) -> Row:
+        row = spread_row("pack", side, metric, values, common)
+        if not neighbours:
+            return row
+        ratio = Ratio(value=statistics.median(neighbours), low=min(neighbours), high=max(neighbours))
+        return dataclasses.replace(with_ratio(row, ratio, f"{side} / files"), ratio_spread="min, max")
+
+    rows = []
+    for side in ("files", *found.kinds):
+        once = {"size MB": found.sizes[side] / 1e6}
+        if side != "files":
+            once["size, of the files"] = found.sizes[side] / found.sizes["files"]
+            once["packing, CPU ms/image"] = found.packing[side]
+        rows += [Row(case="pack", side=side, metric=name, value=value, n=1, **common) for name, value in once.items()]
+        rows.append(turns(side, "loading, CPU ms/image", found.taken[side], found.ratios[side]))
+        if found.first[side]:
+            rows.append(turns(side, "reading cold, ms/image", found.first[side], found.read[side]))
+    return rows
+
+
+def main() -> None:
+    """Read the command line, measure, and write rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", metavar="SRC", type=Path)
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    parser.add_argument("--rounds", type=int, default=9)
+    add_rows(parser)
+    options = parser.parse_args()
+    check_outputs(parser, options)
+    surroundings = look_around(sys.argv[1:], module="benchmarks.pack")
+    before = read_cpu()
+    found = measure(str(options.source), options.folder, options.rounds)
+    print_table(found)
+    append_rows(options.rows, rows_of(found, stamp(surroundings, cores_used_by_others(before, read_cpu()))))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3], rounds=int(sys.argv[3]) if len(sys.argv) > 3 else 9)
+    main()

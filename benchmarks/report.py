@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def look_around(arguments: Sequence[str], *, control: bool = False, module: str 
         except PackageNotFoundError:
             packages[name] = "none"
     # A folder's name says nothing to a reader on another machine.
-    shown = ["DIR" if Path(argument).is_absolute() else argument for argument in arguments]
+    shown = [re.sub(r"^([\w-]*=|)/.*", r"\1DIR", argument, flags=re.DOTALL) for argument in arguments]
     return Surroundings(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         commit=_commit(),
@@ -213,7 +214,7 @@ def stamp(
         versions: What to name in place of the surroundings' versions.
     """
     named = surroundings.versions if versions is None else versions
-    words = {"pillow": "Pillow"}
+    words = {"python": "Python", "pillow": "Pillow"}
     return {
         "others": "" if others is None else f"{others:.1f}",
         "date": surroundings.date,

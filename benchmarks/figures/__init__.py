@@ -5,5 +5,5 @@
 
 In: ``benchmarks/rows/*.csv``, one line a result, which runners append to with ``--rows FILE``. Of lines with the same
 case, side and metric the last one counts; those before it are the history. Out: what stands between markers in the
-documents. To add a table, write a function in ``tables.py`` or ``more_tables.py`` and name it in ``catalogue.py``.
+documents. To add a table, write a function in ``tables.py`` or ``parts.py`` and name it in ``catalogue.py``.
 """

@@ -6,13 +6,13 @@ import functools
 import sys
 from pathlib import Path
 
-from benchmarks.figures.catalogue import FIGURES, PROSE_WITHOUT_FIGURES, REPOSITORY, TABLES, documents
+from benchmarks.figures.catalogue import FIGURES, PLOTS, PROSE_WITHOUT_FIGURES, REPOSITORY, TABLES, documents
 from benchmarks.figures.markers import BadMarker, render, typed_figures
 from benchmarks.figures.rows import ROWS, BadRow, read_rows
 
 
 def rendered(folder: Path = ROWS) -> dict[Path, str]:
-    """Return what all documents should be.
+    """Return what all documents and drawings should be.
 
     Raises:
         BadMarker: A marker is not written as it should be; names document and line.
@@ -21,7 +21,7 @@ def rendered(folder: Path = ROWS) -> dict[Path, str]:
     rows = read_rows(folder)
     blocks = {name: functools.partial(make, rows) for name, make in TABLES.items()}
     figures = {name: functools.partial(make, rows) for name, make in FIGURES.items()}
-    found = {}
+    found = {REPOSITORY / name: make(rows) for name, make in PLOTS.items()}
     for path in documents():
         try:
             found[path] = render(path.read_text(encoding="utf-8"), blocks, figures)

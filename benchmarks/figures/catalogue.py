@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.figures import tables
+from benchmarks.figures import parts, plots, tables
 from benchmarks.figures.layout import digits
 from benchmarks.figures.rows import Rows
 
@@ -16,6 +16,14 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "pipelines": tables.pipelines,
     "peers": tables.peers,
     "peers-cifar": tables.peers_cifar,
+    "work": parts.work,
+    "decoders": parts.decoders,
+    "decode-steps": parts.decode_steps,
+    "packs": parts.packs,
+    "recording": parts.recording,
+    "training": parts.training,
+    "native": parts.native,
+    "gpu": parts.gpu,
 }
 """``<!-- figures: NAME -->``"""
 
@@ -75,6 +83,12 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "training-accuracy": _value("training", TRAINING, "fastload", "test accuracy %", "{:.1f} %"),
 }
 """``<!-- figure: NAME -->``"""
+
+PLOTS: Mapping[str, Callable[[Rows], str]] = {
+    "docs/assets/pipelines.svg": plots.pipelines,
+    "docs/assets/peers.svg": plots.peers,
+}
+"""Files that are made of rows alone."""
 
 PROSE_WITHOUT_FIGURES = ("README.md", "docs/index.md", "docs/figures.md")
 """Here a measured figure stands between markers, or not at all."""

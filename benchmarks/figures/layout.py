@@ -1,7 +1,7 @@
 """Cells and tables, with the rows that they come from, to Markdown."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -48,10 +48,11 @@ def digits(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Return a number of things a second, or of milliseconds, with three digits that count or more."""
+    """Return a number of things a second, or of milliseconds, with three digits that count; zeros at the end do not."""
     if value >= 100_000:
         return _decimals(1000 * round(value / 1000), 0)
-    return _decimals(value, 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3)
+    text = _decimals(value, 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def value_cell(row: Row, *, unit: str = "", with_spread: bool = False) -> Cell:
@@ -74,27 +75,22 @@ def ratio_cell(row: Row, *, with_spread: bool = False) -> Cell:
     return Cell(text, (row,))
 
 
-def source(rows: Iterable[Row], *, short: bool = False) -> str:
-    """Return when, where and with what rows of one run were measured."""
-    rows = list(rows)
+def source(rows: Sequence[Row], *, short: bool = False) -> list[str]:
+    """Return when, on what, beside what and with what rows of one run were measured; n at the end."""
     first = rows[0]
-    counts = sorted({row.n for row in rows if row.n is not None})
     others = [float(row.others) for row in rows if row.others not in ("", "quiet", "busy")]
-    busy = "busy" if any(row.others == "busy" for row in rows) else ""
     if max(others, default=0) >= 0.1:
-        busy = f"other work took {max(others):.1f} cores"
-    if not busy and (others or any(row.others == "quiet" for row in rows)):
-        busy = "otherwise idle"
-    n = f"n={counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "") if counts else "n was not noted"
-    common = [
-        version
-        for version in first.versions.split(", ")
-        if all(version in row.versions.split(", ") for row in rows) and not version.startswith("numpy")
-    ]
-    versions = ", ".join(common[:4] if short else common)
+        load = f"other work took {max(others):.1f} cores"
+    elif any(row.others == "busy" for row in rows):
+        load = "busy with other work"
+    else:
+        load = "otherwise idle" if others or first.others == "quiet" else ""
+    of_all = [text for text in first.versions.split(", ") if all(text in row.versions.split(", ") for row in rows)]
+    versions = ", ".join(text for text in of_all if not text.startswith("numpy"))
+    counts = sorted({row.n for row in rows if row.n is not None})
+    n = f"n={counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "") if counts else ""
     commit = "" if short or not first.commit else f"commit {first.commit}"
-    parts = [first.date, first.machine, busy, versions, commit, n]
-    return "; ".join(part for part in parts if part)
+    return [part for part in (first.date, commit, first.machine, load, versions, n) if part]
 
 
 def markdown(head: Sequence[str], lines: Sequence[Line], *, about: str = "", short: bool = False) -> str:
@@ -113,10 +109,17 @@ def markdown(head: Sequence[str], lines: Sequence[Line], *, about: str = "", sho
         own = ", ".join(dict.fromkeys(numbers[row.run] for row in one.rows))
         cells = [cell.text.replace("|", "\\|") for cell in one.cells]
         texts.append([*cells, own] if several else cells)
-    table = "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in texts)
-    notes = [
-        f"{f'Run {numbers[run]}' if several else 'Measured'}: {source(rows, short=short)}."
-        for run, rows in runs.items()
-    ]
-    below = textwrap.fill(" ".join([*([about] if about else []), *notes]), _WIDTH, break_on_hyphens=False)
+    table = "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) for cells in texts)
+    below = textwrap.fill(" ".join([about, *_sources(runs, short)]).strip(), _WIDTH, break_on_hyphens=False)
     return f"{table}\n\n{below}" if below else table
+
+
+def _sources(runs: Mapping[tuple[str, str, str], Sequence[Row]], short: bool) -> list[str]:
+    """Return a sentence for each run; what is the same in all of several runs comes first, and once."""
+    parts = [source(rows, short=short) for rows in runs.values()]
+    if len(parts) < 2:
+        return [f"Measured: {'; '.join(part)}." for part in parts]
+    common = [text for text in parts[0] if all(text in part for part in parts)]
+    own = [[text for text in part if text not in common] for part in parts]
+    sentences = [f"Run {number}: {'; '.join(part)}." for number, part in enumerate(own, 1)]
+    return [f"All: {'; '.join(common)}.", *sentences] if common else sentences

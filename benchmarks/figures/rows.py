@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 
 ROWS = Path(__file__).parents[1] / "rows"
@@ -74,9 +75,9 @@ _NUMBERS = {"value", "low", "high", "ratio", "ratio_low", "ratio_high"}
 
 
 def _number_text(value: float) -> str:
-    """Return at most six digits that count, never with an exponent."""
-    text = f"{float(f'{value:.6g}'):f}"
-    return text.rstrip("0").rstrip(".")
+    """Return six digits that count at most, never with an exponent."""
+    text = f"{Decimal(f'{value:.6g}'):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _text(value: object) -> str:
@@ -165,16 +166,25 @@ class Rows:
         """Return the last row of a key that is from a run, or None if there is none."""
         return next((one for one in reversed(self._all.get(suite, [])) if (one.key, one.run) == (key, run)), None)
 
-    def beside(self, suite: str, row: Row, side: str) -> Row:
-        """Return the row of another side that was measured in the same run.
+    def fullest_run(self, suite: str, case: str, metric: str) -> list[Row]:
+        """Return the rows of the run that measured most sides of a case; of several such, of the last one."""
+        runs: dict[tuple[str, str, str], dict[str, Row]] = {}
+        for row in self._all.get(suite, []):
+            if (row.case, row.metric) == (case, metric):
+                runs.setdefault(row.run, {})[row.side] = row
+        return list(max(reversed(runs.values()), key=len, default={}).values())
+
+    def beside(self, suite: str, row: Row, side: str = "", metric: str = "") -> Row:
+        """Return the row of another side or metric that was measured in the same run.
 
         Raises:
             BadRow: There is none; names what is missing.
         """
-        found = self.last(suite, (row.case, side, row.metric), row.run)
+        side, metric = side or row.side, metric or row.metric
+        found = self.last(suite, (row.case, side, metric), row.run)
         if found is None:
             raise BadRow(
-                f"rows/{suite}.csv has no row of case {row.case!r}, side {side!r}, metric {row.metric!r} "
+                f"rows/{suite}.csv has no row of case {row.case!r}, side {side!r}, metric {metric!r} "
                 f"in the run of {row.date}, commit {row.commit}"
             )
         return found

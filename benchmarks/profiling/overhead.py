@@ -1,6 +1,6 @@
 """What recording costs: the same batches with it and without it, by turns in one process.
 
-    python -m benchmarks.profiling.overhead --processes 8
+    python -m benchmarks.profiling.overhead --processes 8 [--rows benchmarks/rows/overhead.csv]
 
 For samples of 1 ms and of CIFAR's size, in torch's loader and in fastload's, at the default level. A machine's pace
 changes by several percent within seconds, so neither runs that follow each other nor workers that run beside each other
@@ -38,7 +38,10 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 import fastload
+from benchmarks.figures.rows import Row, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_rows, check_outputs
+from benchmarks.report import look_around, spread_row, stamp
 
 LOADERS = {"torch": torch.utils.data.DataLoader, "fastload": fastload.DataLoader}
 TASKS = 8
@@ -122,11 +125,24 @@ def measure(name: str, size: str, seed: int) -> tuple[float, float, float]:
     return statistics.median(one[0] for one in found) / TASKS, recorded, another
 
 
-def interval(found: Sequence[float]) -> str:
+def interval(found: Sequence[float]) -> tuple[float, float, float]:
     """Return the median and its 95 % interval, from processes drawn anew."""
     draw = random.Random(0)
     medians = sorted(statistics.median(draw.choices(found, k=len(found))) for _ in range(2000))
-    return f"{statistics.median(found):+.2%} | {medians[50]:+.2%} to {medians[-51]:+.2%}"
+    return statistics.median(found), medians[50], medians[-51]
+
+
+def rows_of(name: str, size: str, found: Sequence[tuple[float, float, float]], common: Mapping[str, str]) -> list[Row]:
+    """Return the rows of a loader and a kind of samples."""
+    batches, recorded, another = zip(*found, strict=True)
+    rows = [spread_row(f"{size} samples", name, "CPU ms/batch", [batch * 1e3 for batch in batches], common)]
+    for metric, shares in (("recorded, % more", recorded), ("another loader, % more", another)):
+        value, low, high = (share * 100 for share in interval(shares))
+        numbers = {"value": value, "low": low, "high": high}
+        rows.append(
+            Row(case=f"{size} samples", side=name, metric=metric, **numbers, spread="95 %", n=len(shares), **common)
+        )
+    return rows
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -134,20 +150,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--sizes", nargs="+", choices=SAMPLES, default=list(SAMPLES))
     parser.add_argument("--loaders", nargs="+", choices=LOADERS, default=list(LOADERS))
+    add_rows(parser)
     options = parser.parse_args(arguments)
-    used = read_cpu()
+    check_outputs(parser, options)
+    typed = sys.argv[1:] if arguments is None else arguments
+    surroundings = look_around(typed, module="benchmarks.profiling.overhead")
+    start = read_cpu()
     print("| loader | sample | a batch | recorded | 95 % interval | another one | 95 % interval | n | goal |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in options.loaders:
         for size in options.sizes:
-            found = []
+            found, used = [], read_cpu()
             for seed in track(range(options.processes), f"{name}, {size}", console=Console(stderr=True)):
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
                     found.append(process.submit(measure, name, size, seed).result())
             batches, recorded, another = zip(*found, strict=True)
-            row = f"{statistics.median(batches) * 1e3:.2f} ms | {interval(recorded)} | {interval(another)}"
+            shares = " | ".join("{:+.2%} | {:+.2%} to {:+.2%}".format(*interval(part)) for part in (recorded, another))
+            row = f"{statistics.median(batches) * 1e3:.2f} ms | {shares}"
             print(f"| {name} | {size} | {row} | {options.processes} | {SAMPLES[size][3]:.0%} |", flush=True)
-    print(f"\ncores used by others meanwhile: {cores_used_by_others(used, read_cpu()):.1f}")
+            common = stamp(surroundings, cores_used_by_others(used, read_cpu()))
+            append_rows(options.rows, rows_of(name, size, found, common))
+    print(f"\ncores used by others meanwhile: {cores_used_by_others(start, read_cpu()):.1f}")
     return 0
 
 

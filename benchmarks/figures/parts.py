@@ -1,0 +1,242 @@
+"""Tables of what a loader is made of, and of other work: each a function of the rows that returns Markdown."""
+
+from collections.abc import Sequence
+
+from benchmarks.figures.layout import Cell, Line, digits, line, markdown, rate, ratio_cell, value_cell
+from benchmarks.figures.rows import Row, Rows
+
+STEADY, ALL, FIRST = "samples/s steady", "samples/s", "first batch ms"
+OURS, TORCH_SEEDING, FUSED = "fastload", 'fastload seeding="torch"', "fastload fuse=True"
+THREADS = "fastload fuse=True, threads"
+
+# What is measured, in words; case; fastload's side; metric.
+WORK: Sequence[tuple[str, str, str, str]] = (
+    ("batches of 32 small ready tensors", "tensors32-ready", OURS, STEADY),
+    ("32 samples of 32 small tensors, collated", "tensors32-collated", OURS, STEADY),
+    ("`TensorDataset`, batches of 256", "tiny-tensors-2-workers", OURS, STEADY),
+    ("the same, no workers", "tiny-tensors-0-workers", OURS, STEADY),
+    ("padded token sequences, a `collate_fn` of one's own", "custom_collate", OURS, STEADY),
+    ('the same, `seeding="torch"`', "custom_collate", TORCH_SEEDING, STEADY),
+    ("ImageFolder, `fuse=True`, float32", "fuse-imagefolder-float32", FUSED, STEADY),
+    ("the same, worker threads", "fuse-imagefolder-float32", THREADS, STEADY),
+    ("ImageFolder, `fuse=True`, left as bytes", "fuse-imagefolder-uint8", FUSED, STEADY),
+    ("ImageFolder, `fuse=True`: first batch, ms", "fuse-imagefolder-first-batch", FUSED, FIRST),
+    ("CIFAR-10's size in memory, `fuse=True`, batches of 512", "fuse-cifar", FUSED, STEADY),
+    ("the same, no workers", "fuse-cifar-inline", FUSED, STEADY),
+    ("`fastload.transforms` on such an array, beside torchvision's, one thread", "arrays-torch-1-threads", OURS, ALL),
+    ("beside a loader that transforms the whole set at once", "arrays-whole-epochs-1-threads", OURS, ALL),
+    ("images of CIFAR's size, one at a time: pad-crop, flip", "cifar", OURS, STEADY),
+    ('the same, `seeding="torch"`', "cifar", TORCH_SEEDING, STEADY),
+    ("the same, no workers", "inline", OURS, STEADY),
+    ('no workers, `seeding="torch"`', "inline", TORCH_SEEDING, STEADY),
+    ("windows of tokens, no workers", "tokens-0-workers", OURS, STEADY),
+    ('the same, `seeding="torch"`', "tokens-0-workers", TORCH_SEEDING, STEADY),
+    ("integers, no workers: nothing but the loader", "tiny-integers-0-workers", OURS, STEADY),
+    ('the same, `seeding="torch"`', "tiny-integers-0-workers", TORCH_SEEDING, STEADY),
+    ("integers, 2 workers", "tiny-integers-2-workers", OURS, STEADY),
+    ("rows of a column-major table", "strided-table-2-workers", OURS, ALL),
+    ("the same: first batch, ms", "strided-table-2-workers", OURS, FIRST),
+    ("windows `data[:, a:b]`", "strided-windows-2-workers", OURS, ALL),
+    ("100 MB of strings, workers forked: first batch, ms", "startup-fork-objects", OURS, FIRST),
+    ("the same, spawned", "startup-spawn-objects", OURS, FIRST),
+    ("gap between epochs, persistent workers, ms", "startup-epoch-gap-persistent-workers", OURS, "gap ms"),
+    ("the same, samples of 1 ms, `seed=1`", "determinism-epoch-gap", "fastload seed=1", "gap ms"),
+    ("samples of lognormal cost, 4 workers: time over a perfect schedule", "heavy_tail-lognormal-4-workers", OURS,
+     "x of bound as slept"),
+    ("one sample in a hundred slow: time over a perfect schedule", "heavy_tail-rare-4-workers", OURS,
+     "x of bound as slept"),
+    ("seeding samples of 1 ms (beside not seeding)", "determinism-1000us-samples", OURS, STEADY),
+    ("seeding samples of 50 µs", "determinism-50us-samples", OURS, STEADY),
+    ("resuming at step 1,000,000 (beside step 0), ms", "determinism-resume", OURS, "resume ms"),
+    ("ten million strings, an epoch: memory, MiB", "strings", OURS, "MiB at peak"),
+    ("growth from batch 100 to batch 1,000, MiB", "memory-images", OURS, "growth MiB"),
+    ("no loader at all: two processes that load JPEG files and drop them", "imagefolder-bound", "no loader", STEADY),
+)  # fmt: skip
+
+DECODERS = (
+    ("fastload, file: AVX-512", "fastload, file, avx512"),
+    ("fastload, file: AVX2", "fastload, file, avx2"),
+    ("fastload, file: plain C", "fastload, file, plain"),
+    ("fastload, record of a coefficient pack: AVX-512", "fastload, record, avx512"),
+    ("fastload, record: AVX2", "fastload, record, avx2"),
+    ("fastload, record: plain C", "fastload, record, plain"),
+    ("simplejpeg (libjpeg-turbo 3)", "simplejpeg (libjpeg-turbo 3)"),
+    ("OpenCV", "OpenCV"),
+    ("torchvision.io", "torchvision.io"),
+    ("Pillow", "Pillow"),
+)
+KINDS = ("imagenet", "photos", "cifar")
+STEPS = (
+    ("Huffman codes, passed over", "codes alone"),
+    ("coefficients, stored", "coefficients"),
+    ("samples", "samples"),
+    ("pixels", "pixels"),
+)
+
+
+def work(rows: Rows) -> str:
+    """Other work than images from files: many samples a second, start, memory; where fastload loses, too."""
+    lines = []
+    for words, case, side, metric in WORK:
+        ours = rows.get("engine", case, side, metric)
+        if ours is None:
+            continue
+        others = [row for row in rows.suite("engine") if row.case == case and row.metric == metric]
+        baseline = ours.ratio_of.partition(" / ")[2]
+        theirs = next(row for row in others if row.side == (baseline or "torch") or row.side == "step 0")
+        theirs = rows.beside("engine", ours, theirs.side)
+        lines.append(line(words, value_cell(theirs), value_cell(ours), ratio_cell(ours, with_spread=True)))
+    return markdown(
+        ("work", "torch", "fastload", "times as good (95 %)"), lines,
+        about="Samples a second unless stated otherwise; two workers unless stated otherwise.",
+    )  # fmt: skip
+
+
+def _two(first: Row | None, second: Row | None) -> str | Cell:
+    """Return a value, and another one in parentheses."""
+    if first is None or first.value is None:
+        return ""
+    if second is None or second.value is None:
+        return value_cell(first)
+    return Cell(f"{rate(first.value)} ({rate(second.value)})", (first, second))
+
+
+def decoders(rows: Rows) -> str:
+    """JPEG decoders on one core."""
+    lines = []
+    for words, side in DECODERS:
+        found = [
+            [rows.get("decoders", kind, side, f"CPU {unit}") for unit in ("ms/file", "ns/pixel")] for kind in KINDS
+        ]
+        if any(one[0] is not None for one in found):
+            lines.append(line(words, *(_two(*one) for one in found)))
+    sizes = [rows.find("decoders", kind, "fastload, record", "size, of the files") for kind in KINDS]
+    lines.append(line("bytes of a record, of the file's", *(Cell(rate(row.value or 0), (row,)) for row in sizes)))
+    return markdown(("processor time, ms a file (ns a pixel)", "ImageNet", "photos", "CIFAR"), lines)
+
+
+def decode_steps(rows: Rows) -> str:
+    """What the steps of decoding take."""
+    lines = []
+    for words, step in STEPS:
+        cells = []
+        for of in ("file", "record"):
+            for kind in KINDS:
+                side = f"fastload, {of}, up to {step}"
+                cells.append(_two(*(rows.get("decoders", kind, side, f"CPU ns/{unit}") for unit in ("pixel", "byte"))))
+        lines.append(line(words, *cells))
+    head = ("up to", "file: ImageNet", "photos", "CIFAR", "record: ImageNet", "photos", "CIFAR")
+    about = "Each step with those before it, AVX-512: ns a pixel (ns a byte of the file or record)."
+    return markdown(head, lines, about=about)
+
+
+PACKS = (
+    ("(files)", "files"),
+    ("as they are", "as they are"),
+    ("`--coefficients`", "coefficients"),
+    ("`--max-side 500 --quality 90`", "max-side 500, quality 90"),
+    ("the same, `--coefficients`", "max-side 500, quality 90, coefficients"),
+    ("`--min-side 256 --quality 90`", "min-side 256, quality 90"),
+    ("the same, `--coefficients`", "min-side 256, quality 90, coefficients"),
+    ("`--raw`", "raw"),
+    ("`--max-side 500 --raw`", "max-side 500, raw"),
+    ("`--min-side 256 --raw`", "min-side 256, raw"),
+)
+
+
+def packs(rows: Rows) -> str:
+    """What ``fastload pack`` gains."""
+
+    def cell(side: str, metric: str, unit: str, decimals: int) -> str | Cell:
+        row = rows.get("pack", "pack", side, metric)
+        return "" if row is None or row.value is None else Cell(f"{row.value:,.{decimals}f}{unit}", (row,))
+
+    lines = []
+    for words, side in PACKS:
+        loading = rows.get("pack", "pack", side, "loading, CPU ms/image")
+        cold = rows.get("pack", "pack", side, "reading cold, ms/image")
+        lines.append(
+            line(
+                words,
+                cell(side, "size MB", " MB", 1),
+                cell(side, "size, of the files", "", 2),
+                cell(side, "packing, CPU ms/image", " ms", 1),
+                cell(side, "loading, CPU ms/image", " ms", 2),
+                "" if loading is None else ratio_cell(loading, with_spread=True),
+                "" if cold is None else ratio_cell(cold, with_spread=True),
+            )
+        )
+    head = ("packed", "size", "of the files", "to pack", "to load", "loading: files / pack", "reading: files / pack")
+    about = (
+        "Milliseconds of one core for an image. Ratios are medians of neighbouring passes, with their extremes. "
+        "Reading: all images once, in random order, after the page cache was emptied, from a virtual disk."
+    )
+    return markdown(head, lines, about=about)
+
+
+def recording(rows: Rows) -> str:
+    """What ``fastload profile`` costs."""
+
+    def share(row: Row) -> Cell:
+        interval = f" ({row.low:+.1f} to {row.high:+.1f} %)" if row.low is not None and row.high is not None else ""
+        return Cell(f"{row.value:+.1f} %{interval}", (row,))
+
+    lines: list[Line] = []
+    for batch in rows.suite("overhead"):
+        if batch.metric == "CPU ms/batch":
+            parts = [
+                rows.beside("overhead", batch, metric=name) for name in ("recorded, % more", "another loader, % more")
+            ]
+            lines.append(line(batch.side, batch.case, value_cell(batch, unit=" ms"), *(share(part) for part in parts)))
+    head = ("loader", "samples", "processor time of a batch", "recorded (95 %)", "what this can tell (95 %)")
+    about = "What this can tell: a second loader that is not recorded."
+    return markdown(head, lines, about=about)
+
+
+def training(rows: Rows) -> str:
+    """A run of ``examples/train.py``."""
+    lines = []
+    for row in rows.suite("training"):
+        low, high = (rate(end) if end is not None else "" for end in (row.low, row.high))
+        lines.append(line(row.metric, Cell(f"{rate(row.value or 0)} ({low} to {high})", (row,)), row.note))
+    return markdown(("cifar10-proxy, 5 epochs", "median (range)", ""), lines)
+
+
+NATIVE = (
+    ("Pillow and torchvision, uint8", "Pillow + torchvision, uint8"),
+    ("Pillow and torchvision, float32 normalised", "Pillow + torchvision, float32"),
+    ("Pillow, decoding alone", "Pillow, decoding alone"),
+    ("Pillow, resizing crops of decoded files alone", "Pillow, resizing crops of decoded files alone"),
+    ("native, uint8: AVX-512", "native, uint8 NHWC, avx512"),
+    ("native, uint8: AVX2", "native, uint8 NHWC, avx2"),
+    ("native, uint8: plain C", "native, uint8 NHWC, plain"),
+    ("native, float32 normalised", "native, float32 NCHW"),
+    ("native, resizing alone: AVX-512", "native, resize alone, avx512"),
+    ("native, resizing alone: AVX2", "native, resize alone, avx2"),
+    ("native, resizing alone: plain C", "native, resize alone, plain"),
+    ("loader without workers, float32", "loader without workers, float32, fuse=False"),
+    ("loader without workers, float32, `fuse=True`", "loader without workers, float32, fuse=True"),
+)
+
+
+def native(rows: Rows) -> str:
+    """The native kernels, beside Pillow and pillow-simd."""
+    lines = []
+    for words, side in NATIVE:
+        found = [rows.get("native", case, side, "CPU ms/image") for case in ("native", "native, pillow-simd")]
+        lines.append(line(words, *("" if row is None else value_cell(row, with_spread=True) for row in found)))
+    head = ("processor time, ms an image", "with Pillow", "with pillow-simd in its place")
+    about = "RandomResizedCrop(224) and a flip of ImageNet files; medians, with quartiles where they were noted."
+    return markdown(head, lines, about=about)
+
+
+def gpu(rows: Rows) -> str:
+    """What a GPU gets of the data."""
+    lines = []
+    for row in rows.suite("gpu"):
+        ratio: str | Cell = "" if row.ratio is None else Cell(f"{digits(row.ratio)}: {row.ratio_of}", (row,))
+        value = value_cell(row, with_spread=True) if row.value is not None else ""
+        lines.append(line(row.case, row.side, row.metric, value, ratio))
+    if not lines:
+        lines.append(line("all cases", "all sides", "", "not verified: no GPU", ""))
+    return markdown(("case", "side", "what", "median (quartiles)", "ratio"), lines)

@@ -1,0 +1,123 @@
+"""Drawings of rows: bars in SVG, in light and dark, written by hand so that nothing has to be installed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from benchmarks.figures.layout import digits, rate
+from benchmarks.figures.rows import Row, Rows
+from benchmarks.figures.tables import PEERS, STEADY, WORDS
+
+_WIDTH, _LABELS, _BAR, _STEP, _TOP = 760, 330, 15, 23, 62
+_STYLE = """
+  .card { fill: #ffffff; stroke: #d0d7de; }
+  text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
+  .title { font-size: 15px; font-weight: 600; }
+  .small { font-size: 12px; fill: #57606a; }
+  .label { text-anchor: end; }
+  .ours { fill: #3b78c9; } .theirs { fill: #b6bec8; } .rule { stroke: #57606a; stroke-dasharray: 3 3; }
+  @media (prefers-color-scheme: dark) {
+    .card { fill: #161b22; stroke: #3d444d; }
+    text { fill: #e6edf3; }
+    .small { fill: #9da7b3; }
+    .ours { fill: #6ea8f5; } .theirs { fill: #57606a; } .rule { stroke: #9da7b3; }
+  }
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A bar, with what stands before and behind it."""
+
+    label: str
+    value: float
+    text: str
+    ours: bool = True
+
+
+def bars(title: str, below: str, found: Sequence[Bar], *, rule: float | None = None) -> str:
+    """Return a drawing of horizontal bars; ``rule`` is a value at which a line is drawn through all of them."""
+    height = _TOP + _STEP * len(found) + 14
+    scale = (_WIDTH - _LABELS - 80) / max(bar.value for bar in found)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
+        'role="img" aria-labelledby="title">',
+        f'<title id="title">{escape(title)}</title>',
+        f"<style>{_STYLE}</style>",
+        f'<rect class="card" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="6"/>',
+        f'<text class="title" x="20" y="27">{escape(title)}</text>',
+        f'<text class="small" x="20" y="46">{escape(below)}</text>',
+    ]
+    for number, bar in enumerate(found):
+        top = _TOP + _STEP * number
+        width = max(1.0, bar.value * scale)
+        kind = "ours" if bar.ours else "theirs"
+        parts += [
+            f'<text class="label" x="{_LABELS - 10}" y="{top + 12}">{escape(bar.label)}</text>',
+            f'<rect class="{kind}" x="{_LABELS}" y="{top}" width="{width:.1f}" height="{_BAR}" rx="2"/>',
+            f'<text class="small" x="{_LABELS + width + 7:.1f}" y="{top + 12}">{escape(bar.text)}</text>',
+        ]
+    if rule is not None:
+        x, bottom = _LABELS + rule * scale, _TOP + _STEP * len(found) - 4
+        parts.append(f'<line class="rule" x1="{x:.1f}" y1="{_TOP - 5}" x2="{x:.1f}" y2="{bottom}"/>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+SHORT = {
+    "own_v1": "own Dataset class, transforms v1",
+    "own_v2": "own Dataset class, v2",
+    "own_v2_tensors": "own Dataset class, v2, ToImage first",
+    "own_resize": "own Dataset class, Resize, CenterCrop",
+    "two_views": "own Dataset class, two views",
+    "imagefolder": "ImageFolder: RandomResizedCrop, flip",
+    "imagefolder_trivial": "ImageFolder: TrivialAugmentWide, RandomErasing",
+    "simclr": "ImageFolder, two views: jitter, grey, blur",
+    "segmentation": "segmentation: PIL image, mask",
+    "segmentation_tensors": "segmentation: tv_tensors",
+    "hf_images": "Hugging Face datasets, images",
+    "webdataset_pipeline": "webdataset, batched in the pipeline",
+    "webdataset_loader": "webdataset, batched by the loader",
+    "hf_tokens": "Hugging Face datasets, tokens",
+    "tensordataset": "TensorDataset, batches of 256",
+}
+"""Pipelines whose words are too long for a drawing, or make sense in the table's order only."""
+
+
+def _plain(words: str) -> str:
+    return words.replace("`", "").replace("**", "")
+
+
+def _where(rows: Sequence[Row]) -> str:
+    runs = list(dict.fromkeys((row.date, row.machine) for row in rows))
+    return "; ".join(f"{date}, {machine}" for date, machine in runs)
+
+
+def pipelines(rows: Rows) -> str:
+    """How many times as fast each pipeline is with only the import changed."""
+    found = [
+        row for name in WORDS if (row := rows.get("pipelines", f"{name}, 2 workers", "fastload", STEADY)) is not None
+    ]
+    found.sort(key=lambda row: row.ratio or 0, reverse=True)
+    every = []
+    for row in found:
+        name, ratio = row.case.partition(",")[0], row.ratio or 0
+        every.append(Bar(label=SHORT.get(name, _plain(WORDS[name])), value=ratio, text=digits(ratio)))
+    below = f"torch's loader is 1; two workers. {_where(found)}"
+    return bars("Samples a second with only the import changed, as multiples of torch's loader", below, every, rule=1)
+
+
+def peers(rows: Rows) -> str:
+    """Images a second of fastload and other loaders, of the run that had most of them: others are of other machines."""
+    found = rows.fullest_run("peers", "images-float32", "images/s")
+    found.sort(key=lambda row: row.value or 0, reverse=True)
+    every = [
+        Bar(
+            label=_plain(PEERS.get(row.side, row.side)).partition(" of half")[0],
+            value=row.value or 0,
+            text=rate(row.value or 0),
+            ours=row.side.startswith("fastload"),
+        )
+        for row in found
+    ]
+    below = f"RandomResizedCrop(224), flip, float32; two workers. {_where(found)}"
+    return bars("ImageNet files, images a second", below, every)
