@@ -6,7 +6,7 @@ from html import escape
 
 from benchmarks.figures.layout import digits, rate
 from benchmarks.figures.rows import Row, Rows
-from benchmarks.figures.tables import PEERS, STEADY, WORDS
+from benchmarks.figures.tables import HALF_RAW, PEERS, STEADY, WORDS
 
 _WIDTH, _LABELS, _BAR, _STEP, _TOP = 760, 330, 15, 23, 62
 _STYLE = """
@@ -70,7 +70,7 @@ SHORT = {
     "own_resize": "own Dataset class, Resize, CenterCrop",
     "two_views": "own Dataset class, two views",
     "imagefolder": "ImageFolder: RandomResizedCrop, flip",
-    "imagefolder_trivial": "ImageFolder: TrivialAugmentWide, RandomErasing",
+    "imagefolder_trivial": "ImageFolder: TrivialAugmentWide",
     "simclr": "ImageFolder, two views: jitter, grey, blur",
     "segmentation": "segmentation: PIL image, mask",
     "segmentation_tensors": "segmentation: tv_tensors",
@@ -112,7 +112,7 @@ def peers(rows: Rows) -> str:
     found.sort(key=lambda row: row.value or 0, reverse=True)
     every = [
         Bar(
-            label=_plain(PEERS.get(row.side, row.side)).partition(" of half")[0],
+            label=_plain(PEERS.get(row.side, row.side)).replace(HALF_RAW, "FFCV, its own file, half raw"),
             value=row.value or 0,
             text=rate(row.value or 0),
             ours=row.side.startswith("fastload"),

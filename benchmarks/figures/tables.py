@@ -150,13 +150,14 @@ def peers_cifar(rows: Rows) -> str:
     return markdown(("loader", "images/s", "fastload / it"), lines)
 
 
+HALF_RAW = "FFCV, its own file of half raw images of at most 500 pixels"
 PEERS = {
     "fastload": "**fastload**, `fuse=True`",
     "fastload, coefficients": "**fastload**, pack of coefficients",
     "torch": "torch and Pillow",
     "torchvision.io": "torch and torchvision.io",
     "DALI": "DALI on the CPU",
-    "FFCV, half raw": "FFCV, its own file of half raw images of at most 500 pixels",
+    "FFCV, half raw": HALF_RAW,
     "FFCV, JPEG": "FFCV, its own file of JPEGs",
     "SPDL": "SPDL, threads",
 }
