@@ -1,12 +1,11 @@
 """Builds the C library of :mod:`fastload.native`; all else stands in pyproject.toml.
 
 Out: ``fastload/native/_fastload.so``, a plain shared library without Python's ABI in it or in its name. Without a
-compiler the package is built without it, and without libjpeg-turbo's headers it leaves progressive JPEG files to
-another decoder; both are said.
+compiler the package is built without it, which is said.
 
 For work on the sources: ``python setup.py build_ext --inplace``. In the environment:
 
-* ``FASTLOAD_REQUIRE_NATIVE=1``: a missing compiler or header is an error.
+* ``FASTLOAD_REQUIRE_NATIVE=1``: a missing compiler is an error.
 * ``FASTLOAD_NATIVE_WERROR=1``: so are the compiler's warnings.
 """
 
@@ -26,15 +25,6 @@ NAME = "fastload.native._fastload"
 SOURCES = Path("fastload/native/src")
 # Contraction would make of a product and a sum what no other build computes.
 FLAGS = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
-# libjpeg-turbo from 2.0 on: what it took from libjpeg cannot decode parts of rows, and 1.5 decodes them wrongly.
-PROBE = """
-#include <stdio.h>
-#include <jpeglib.h>
-#if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2000000
-#error this is not libjpeg-turbo 2.0 or later
-#endif
-int main(void) { return jpeg_skip_scanlines(NULL, 0) == 0; }
-"""
 
 
 def asked(name: str) -> bool:
@@ -59,25 +49,19 @@ class BuildLibrary(build_ext):
         return super().get_ext_filename(fullname)
 
     def build_extension(self, ext: Any) -> None:
-        """Build it, with libjpeg where its headers are."""
-        if not self._builds("int main(void) { return 0; }", []):
+        """Build it, and say where there is no compiler."""
+        if not self._builds("int main(void) { return 0; }"):
             lack("no C compiler that works; on Debian: apt-get install gcc libc6-dev", "the native library")
-        elif self._builds(PROBE, ["jpeg"]):
-            ext.define_macros.append(("FASTLOAD_WITH_JPEG", "1"))
-            ext.libraries.append("jpeg")
-        else:
-            what = "no libjpeg-turbo, or not its headers; on Debian: apt-get install libjpeg-dev"
-            lack(what, "progressive JPEG files")
         # Without a compiler this fails, too; setuptools then says so and goes on, as the library is optional.
         super().build_extension(ext)
 
-    def _builds(self, program: str, libraries: list[str]) -> bool:
+    def _builds(self, program: str) -> bool:
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "probe.c")
             source.write_text(program)
             try:
                 objects = self.compiler.compile([str(source)], output_dir=folder)
-                self.compiler.link_executable(objects, str(Path(folder, "probe")), libraries=libraries)
+                self.compiler.link_executable(objects, str(Path(folder, "probe")))
             except Exception as error:  # whatever this platform's compiler raises
                 print(f"fastload: {error}", file=sys.stderr)
                 return False

@@ -49,14 +49,14 @@ def _has_pip() -> bool:
 
 
 _BUILD_TOOLS = {
-    "apt-get": "apt-get install -y gcc libc6-dev libjpeg-dev",
-    "dnf": "dnf install -y gcc glibc-devel libjpeg-turbo-devel",
-    "pacman": "pacman -S --noconfirm gcc libjpeg-turbo",
-    "brew": "brew install gcc jpeg-turbo",
+    "apt-get": "apt-get install -y gcc libc6-dev",
+    "dnf": "dnf install -y gcc glibc-devel",
+    "pacman": "pacman -S --noconfirm gcc",
+    "brew": "brew install gcc",
 }
 
 
 def build_tools() -> str:
     """Return the command that installs what building the native library needs; words, where it is not known."""
-    words = "install a C compiler and the headers of libjpeg-turbo 2.0 or later"
+    words = "install a C compiler"
     return next((command for name, command in _BUILD_TOOLS.items() if shutil.which(name) is not None), words)

@@ -115,9 +115,6 @@ def native_library() -> Iterator[Finding]:
         yield Finding("native library", "costs", reason, cost, remedy)
         return
     yield Finding("native library", "ok", f"loaded; instruction set: {native.processor_level()}")
-    if not native.has_libjpeg():
-        words = "built without libjpeg-turbo's headers, or another libjpeg was loaded than then"
-        yield Finding("its libjpeg-turbo", "costs", words, "progressive JPEG files are decoded by Pillow", rebuild())
     name = "its JPEG decoder"
     from ..native.jpeg import pillow_agrees
     from ..native.rows import pillow_order

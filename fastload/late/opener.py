@@ -49,9 +49,7 @@ def _opener_around(factory: Any) -> Any:
         scope = thread.scope
         if scope is None or type(image) is not JpegImagePlugin.JpegImageFile or ORIGINALS.replaced() is not None:
             return image
-        if "progressive" in image.info or "progression" in image.info:
-            scope.count("at once (progressive)")
-        elif image.mode not in ("RGB", "L"):
+        if image.mode not in ("RGB", "L"):
             scope.count(f"at once ({image.mode})")
         else:
             image.__class__ = LateJpeg

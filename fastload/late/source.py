@@ -19,6 +19,10 @@ from ..native import jpeg
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import Scope
 
+EOI = b"\xff\xd9"
+# At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
+_MOST_LOOKS = 16
+
 
 def read(image: Any) -> Source | str:
     """Read and close the file of an opened image as Pillow's ``load`` does.
@@ -52,12 +56,21 @@ def _read(file: Any, block_bytes: int) -> Source | str:
     file.seek(0)
     waiting = jpeg.Waiting()
     blocks: list[bytes] = []
+    last, looks = b"", 0
     while True:
         block = file.read(block_bytes)
         if type(block) is not bytes or not block:
             return "truncated"
         if not waiting.has_header:
-            block = b"".join((*blocks, block))
+            blocks.append(block)
+            # From its beginning a file is only looked at again where its end may have come; and not for ever.
+            last, before = block[-1:], last
+            if looks and EOI not in before + block:
+                continue
+            looks += 1
+            if looks > _MOST_LOOKS:
+                return "uncommon"
+            block = b"".join(blocks)
             blocks = []
         status = waiting.look_at(block)
         if status is Status.DONE:

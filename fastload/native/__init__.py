@@ -16,33 +16,30 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ABI = 4
+ABI = 5
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
-
-_HAS_LIBJPEG = 1
 
 
 class _Loaded(NamedTuple):
     library: ctypes.CDLL | None
-    features: int
     reason: str | None
 
 
 @functools.cache
 def _load() -> _Loaded:
     if os.environ.get("FASTLOAD_NATIVE") == "0":
-        return _Loaded(None, 0, "FASTLOAD_NATIVE=0 switches it off")
+        return _Loaded(None, "FASTLOAD_NATIVE=0 switches it off")
     if not LIBRARY.exists():
-        return _Loaded(None, 0, f"it was not built: there is no {LIBRARY}; a C compiler is needed at installation")
+        return _Loaded(None, f"it was not built: there is no {LIBRARY}; a C compiler is needed at installation")
     try:
         library = ctypes.CDLL(str(LIBRARY))
         found = library.fastload_abi()
     except (OSError, AttributeError) as error:
-        return _Loaded(None, 0, f"it cannot be loaded: {error}")
+        return _Loaded(None, f"it cannot be loaded: {error}")
     if found != ABI:
-        return _Loaded(None, 0, f"{LIBRARY} is of another version ({found}, not {ABI}); install fastload again")
-    return _Loaded(library, library.fastload_features(), None)
+        return _Loaded(None, f"{LIBRARY} is of another version ({found}, not {ABI}); install fastload again")
+    return _Loaded(library, None)
 
 
 def why_not() -> str | None:
@@ -53,11 +50,6 @@ def why_not() -> str | None:
 def available() -> bool:
     """Return whether the library can be used."""
     return why_not() is None
-
-
-def has_libjpeg() -> bool:
-    """Return whether the library was built with libjpeg-turbo, which decodes progressive files for it."""
-    return bool(_load().features & _HAS_LIBJPEG)
 
 
 def processor_level() -> str:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PackError
-from . import LEVELS, function, has_libjpeg, why_not
+from . import LEVELS, function, why_not
 from .rows import Cut, Order, Pixels, Status, new_pixels, new_row, pillow_order, refusal, request, scratch_of_thread
 
 if TYPE_CHECKING:
@@ -261,8 +261,8 @@ def _can_wait() -> Any:
 class Waiting(ctypes.Structure):
     """Whether the decoding of a file may be put off, found while the file is read.
 
-    It may where libjpeg cannot fail on it any more: the header is one that it accepts, the image is a single scan, and
-    up to its end there are no markers but restarts.
+    It may where libjpeg cannot fail on it any more: the headers of all scans are such as it accepts, and up to the end
+    of the image nothing else stands between coded data.
     """
 
     _fields_ = (
@@ -283,7 +283,7 @@ class Waiting(ctypes.Structure):
     components: int
     """1 or 3."""
     has_header: int
-    """Whether all before the coded data was read."""
+    """Whether all before the coded data was read; not set for files of several scans, of which all is read."""
 
     def look_at(self, data: bytes) -> Status:
         """Look at what was read.
@@ -337,7 +337,7 @@ def why_not_as_pillow() -> str | None:
 
 def _trial_files(image: Image.Image) -> Iterator[bytes]:
     """Give an image as files of all kinds of decoding: 4:4:4, 4:2:2, 4:2:0, 4:4:0 and grey, in one scan and in many."""
-    for progressive in (False, True) if has_libjpeg() else (False,):
+    for progressive in (False, True):
         for subsampling in (0, 1, 2):
             file = io.BytesIO()
             image.save(file, "JPEG", quality=80, subsampling=subsampling, progressive=progressive)

@@ -62,6 +62,11 @@ def kinds() -> dict[str, bytes]:
         "ycck": _ycck(),
         "progressive": jpeg(progressive=True),
         "grey, progressive": jpeg(mode="L", progressive=True),
+        "progressive, several blocks": jpeg(600, 500, progressive=True, quality=98) + b"trailer" * 60_000,
+        "progressive, restarts": jpeg(restart_marker_blocks=1, progressive=True),
+        "progressive, no end": jpeg(progressive=True)[:-2],
+        "progressive, junk in the last scan": jpeg(progressive=True)[:-30] + b"junk" * 20 + EOI,
+        "progressive, a scan less": _without_last_scan(),
         "restarts": jpeg(restart_marker_blocks=1),
         "restarts by rows": jpeg(90, 70, restart_marker_rows=1, subsampling=2),
         "4:4:4": jpeg(subsampling=0),
@@ -143,6 +148,11 @@ def _interleaved_by_component() -> bytes:
     return jpeg(progressive=True).replace(b"\xff\xc2", b"\xff\xc0", 1)
 
 
+def _without_last_scan() -> bytes:
+    data = jpeg(progressive=True)
+    return data[: data.rindex(b"\xff\xc4")] + EOI
+
+
 def _mpo() -> bytes:
     file = io.BytesIO()
     picture(64, 48).save(file, "MPO", save_all=True, append_images=[picture(64, 48, seed=2)])
@@ -162,14 +172,16 @@ def test_truncated_files_are_loaded_where_pillow_was_told_to(kind, monkeypatch):
     assert_equal(lambda: used(data[: len(data) // 2]))
 
 
-def test_most_kinds_of_baseline_files_are_late():
+def test_most_kinds_of_files_are_late():
     late = LateSamples()
+    names = ["plain", "grey", "restarts", "4:4:4", "row", "trailer", "orientation 6", "profile", "kept RGB"]
+    names += ["progressive", "grey, progressive", "progressive, several blocks", "progressive, restarts"]
     with late:
-        for kind in ("plain", "grey", "restarts", "4:4:4", "row", "trailer", "orientation 6", "profile", "kept RGB"):
+        for kind in names:
             assert is_late(opened(kinds()[kind]).copy()), kind
 
 
-@pytest.mark.parametrize("kind", ["plain", "grey", "restarts", "orientation 3"])
+@pytest.mark.parametrize("kind", ["plain", "grey", "restarts", "orientation 3", "progressive"])
 def test_files_truncated_anywhere_raise_as_with_pillow(kind):
     data = kinds()[kind]
     for length in [*range(0, len(data), 29), *range(len(data) - 6, len(data))]:

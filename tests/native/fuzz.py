@@ -34,7 +34,7 @@ def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None) -
     program = folder / "fuzz_jpeg"
     sources = [str(Path(__file__).with_name("fuzz_jpeg.c")), *map(str, sorted(SOURCES.glob("*.c")))]
     headers, library = ([f"-I{libjpeg}"], [str(libjpeg / "libjpeg.a")]) if libjpeg else ([], ["-ljpeg"])
-    command = [compiler(), *FLAGS, "-DFASTLOAD_WITH_JPEG=1", *headers]
+    command = [compiler(), *FLAGS, "-DFUZZ_WITH_LIBJPEG=1", *headers]
     if kind == "memory":
         command, library = ["clang", *FLAGS, *MEMORY], []
     else:

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef FASTLOAD_WITH_JPEG
+#ifdef FUZZ_WITH_LIBJPEG
 #include <setjmp.h>
 
 #include <jpeglib.h>
@@ -99,7 +99,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-#ifdef FASTLOAD_WITH_JPEG
+#ifdef FUZZ_WITH_LIBJPEG
 struct failure {
     struct jpeg_error_mgr errors;
     jmp_buf leave;
@@ -315,7 +315,7 @@ static void decode(const struct subject *subject)
         fail("not what the header promised", status[0], known);
     if (subject->must_work && status[0] != FASTLOAD_DONE && !r.invalid)
         fail("a good record is refused", status[0], 0);
-#ifdef FASTLOAD_WITH_JPEG
+#ifdef FUZZ_WITH_LIBJPEG
     if (status[0] == FASTLOAD_DONE && subject->jpeg && are_copied(&r)) {
         uint8_t *image = whole_image(subject->jpeg->data, subject->jpeg->size, header[0], header[1]);
         if (!image)
@@ -377,7 +377,7 @@ static void pack_and_unpack(const struct bytes *file)
 /* libjpeg may not fail on a file of which can_wait() says so. */
 static void check_promise(const struct bytes *file)
 {
-#ifdef FASTLOAD_WITH_JPEG
+#ifdef FUZZ_WITH_LIBJPEG
     struct fastload_waiting waiting;
     memset(&waiting, 0, sizeof waiting);
     if (fastload_jpeg_can_wait(file->data, file->size, &waiting) != FASTLOAD_DONE ||

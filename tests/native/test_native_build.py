@@ -1,4 +1,4 @@
-"""The build succeeds without a compiler or libjpeg, and says what is missing; asked to insist, it fails."""
+"""The build succeeds without a compiler, and says what is missing; asked to insist, it fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.without_library, pytest.mark.slow]
 
 ROOT = native.LIBRARY.parents[2]
 NO_COMPILER = "no C compiler that works"
-NO_LIBJPEG = "no libjpeg-turbo, or not its headers"
 
 
 @pytest.fixture
@@ -61,7 +60,6 @@ def test_without_a_compiler_nothing_is_built_and_that_is_said(checkout):
     code, said, library = build(checkout, CC="/nowhere/cc")
     assert code == 0, said
     assert f"fastload: building without the native library: {NO_COMPILER}" in said
-    assert NO_LIBJPEG not in said
     assert not library.exists()
 
 
@@ -69,25 +67,6 @@ def test_without_a_compiler_the_build_fails_where_it_must_not(checkout):
     code, said, _ = build(checkout, CC="/nowhere/cc", FASTLOAD_REQUIRE_NATIVE="1")
     assert code == 1
     assert said.splitlines()[-1].startswith(f"fastload: {NO_COMPILER}")
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["#error there is none\n", "#include_next <jpeglib.h>\n#undef LIBJPEG_TURBO_VERSION_NUMBER\n"],
-    ids=["no header", "another libjpeg"],
-)
-def test_without_libjpeg_turbo_the_rest_is_built(checkout, quick_compiler, tmp_path, monkeypatch, header):
-    (tmp_path / "jpeglib.h").write_text(header)
-    code, said, library = build(checkout, CC=quick_compiler, CPATH=str(tmp_path))
-    assert code == 0, said
-    assert f"fastload: building without progressive JPEG files: {NO_LIBJPEG}" in said
-    monkeypatch.delenv("FASTLOAD_NATIVE", raising=False)
-    monkeypatch.setattr(native, "LIBRARY", library)
-    loaded = native._load.__wrapped__()
-    assert (loaded.reason, loaded.features) == (None, 0)
-    code, said, _ = build(checkout, CC=quick_compiler, CPATH=str(tmp_path), FASTLOAD_REQUIRE_NATIVE="1")
-    assert code == 1
-    assert said.splitlines()[-1].startswith(f"fastload: {NO_LIBJPEG}")
 
 
 def test_a_changed_header_builds_the_library_anew(checkout, quick_compiler):

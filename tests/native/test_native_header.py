@@ -11,8 +11,6 @@ from PIL import Image
 from fastload.native import jpeg
 from fastload.native.rows import Status
 
-pytestmark = pytest.mark.needs_libjpeg
-
 DONE = {Status.DONE}
 BLOCK = DC.value(50) + AC.value(-30) + AC.of[END]
 DATA = coded(BLOCK * 3) + EOI

@@ -18,8 +18,6 @@ from jpeg_files import by_pillow, cut_of, mutants, picture, saved
 from fastload.native import jpeg
 from fastload.native.rows import Status
 
-pytestmark = pytest.mark.needs_libjpeg
-
 
 @pytest.mark.slow
 def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):

@@ -12,8 +12,6 @@ from PIL import Image
 from fastload import native
 from fastload.native import jpeg
 
-pytestmark = pytest.mark.needs_libjpeg
-
 
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory):

@@ -62,19 +62,6 @@ FASTLOAD_TARGET_AVX512 static __attribute__((noinline)) int fill_wide(struct str
     return 1;
 }
 
-/* The rows of four blocks: the 128-bit lanes of four vectors, transposed. */
-FASTLOAD_TARGET_AVX512 INLINE void gather_rows(__m512i blocks[4][2], int half, __m512i *rows)
-{
-    const __m512i a = _mm512_shuffle_i64x2(blocks[0][half], blocks[1][half], 0x44);
-    const __m512i b = _mm512_shuffle_i64x2(blocks[2][half], blocks[3][half], 0x44);
-    const __m512i c = _mm512_shuffle_i64x2(blocks[0][half], blocks[1][half], 0xEE);
-    const __m512i d = _mm512_shuffle_i64x2(blocks[2][half], blocks[3][half], 0xEE);
-    rows[0] = _mm512_shuffle_i64x2(a, b, 0x88);
-    rows[1] = _mm512_shuffle_i64x2(a, b, 0xDD);
-    rows[2] = _mm512_shuffle_i64x2(c, d, 0x88);
-    rows[3] = _mm512_shuffle_i64x2(c, d, 0xDD);
-}
-
 FASTLOAD_TARGET_AVX512 int unpack_group_avx512(struct streams *s, int num, const int16_t quant[64], uint8_t *out,
                                                size_t stride)
 {
@@ -99,24 +86,7 @@ FASTLOAD_TARGET_AVX512 int unpack_group_avx512(struct streams *s, int num, const
         blocks[i][0] = _mm512_mask_set1_epi16(blocks[i][0], 1, (short)dc);
         masks |= next.mask;
     }
-    __m512i x[8];
-    gather_rows(blocks, 0, x);
-    gather_rows(blocks, 1, x + 4);
-    const __m512i first = MUL(x[0], ROW(quant));
-    if (__builtin_expect(IS_LARGE(first), 0)) {
-        int16_t group[GROUP_SIZE];
-        memcpy(group, x, sizeof group);
-        idct_plain(group, quant, out, stride);
-        return 1;
-    }
-    const int low = masks < 1u << NUM_LOW;
-    x[0] = first;
-    for (int k = 1; k < (low ? 4 : 8); k++)
-        x[k] = MUL(x[k], ROW(quant + 8 * k));
-    if (low)
-        transform(x, out, stride, 1);
-    else
-        transform(x, out, stride, 0);
+    transform_separate(blocks, masks < 1u << NUM_LOW, quant, out, stride);
     return 1;
 }
 

@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* Zeros behind the data: an MCU of ten blocks cannot read further than this before the end is looked at. */
-#define PADDING 4096
-
 /* struct code.run, .second and .total: the end of the block, which leaves the place at 128 and more; and what the table
  * has no code for: one that is longer, or none. So decode_block() asks for all of it by a single comparison. */
 #define END 128
@@ -27,14 +24,6 @@ static const uint16_t PLACE_BEFORE[1 + 5 * 64] = {
     196, 165, 134, 103, 135, 166, 197, 228, 229, 198, 167, 199, 230, 231,
     NOWHERE_64, NOWHERE_64, NOWHERE_64, NOWHERE_64};
 #define PLACE (PLACE_BEFORE + 1)
-
-/* The value in the first `size` bits. Those that begin with 0 are negative. Without branches: which way they go is a
- * matter of chance. */
-static inline __attribute__((always_inline)) int32_t value_of(uint64_t bits, int size)
-{
-    const uint64_t negative = (bits >> 63) - 1;
-    return (int32_t)(bits >> 1 >> (63 - size)) - (int32_t)(negative & ((1u << size) - 1));
-}
 
 static const struct code UNKNOWN_CODE = {.down = 1, .run = END, .total = UNKNOWN};
 
@@ -110,34 +99,27 @@ static void make_codes(struct codes *codes, const uint8_t *from, int is_dc)
     size_t size = 16;
     for (int length = 0; length < 16; length++)
         size += from[length];
-    if (codes->made && codes->is_dc == is_dc && !memcmp(codes->table, from, size))
+    if (codes->made && codes->is_dc == is_dc && !memcmp(codes->symbols.table, from, size))
         return;
     memset(codes, 0, sizeof *codes);
-    memcpy(codes->table, from, size);
-    const uint8_t *const counts = codes->table - 1, *const symbols = codes->table + 16;
+    make_symbols(&codes->symbols, from);
     const int look_bits = is_dc ? DC_BITS : AC_BITS;
     for (int i = 0; i < 1 << look_bits; i++)
         codes->look[i] = UNKNOWN_CODE;
     uint32_t code = 0;
     int next = 0;
-    for (int length = 1; length <= 16; length++, code <<= 1) {
-        codes->offset[length] = next - (int32_t)code;
-        for (int i = 0; i < counts[length]; i++, code++, next++) {
+    for (int length = 1; length <= look_bits; length++, code <<= 1)
+        for (int i = 0; i < from[length - 1]; i++, code++, next++) {
             const int spare = look_bits - length;
-            if (spare < 0)
-                continue;
             /* The first bit of the value is its sign. */
             const int halves = spare ? 2 : 1, size = (1 << spare) / halves;
             for (int half = 0; half < halves; half++) {
-                const struct code made = describe(symbols[next], length, is_dc, half, spare);
+                const struct code made = describe(from[16 + next], length, is_dc, half, spare);
                 struct code *const to = codes->look + (code << spare) + half * size;
                 for (int k = 0; k < size; k++)
                     to[k] = made;
             }
         }
-        codes->limit[length] = code << (16 - length);
-    }
-    codes->limit[17] = UINT32_MAX;
     if (!is_dc) {
         make_skips(codes->look, codes->skip);
         pair_up(codes->look);
@@ -146,43 +128,12 @@ static void make_codes(struct codes *codes, const uint8_t *from, int is_dc)
     codes->made = 1;
 }
 
-/* At least 56 bits. Reads up to 8 bytes ahead. */
-static inline __attribute__((always_inline)) void refill(struct reader *e)
-{
-    uint64_t next;
-    memcpy(&next, e->at, 8);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    next = __builtin_bswap64(next);
-#endif
-    e->bits |= next >> e->num_bits;
-    e->at += (63 - e->num_bits) >> 3;
-    e->num_bits |= 56;
-}
-
-/* The symbol of a code of any length, or -1 where it is none. */
-static int symbol_of(const struct codes *codes, uint64_t bits, int *length)
-{
-    const uint32_t ahead = (uint32_t)(bits >> 48);
-    int at = 1;
-    while (ahead >= codes->limit[at])
-        at++;
-    const int32_t place = at > 16 ? -1 : (int32_t)(ahead >> (16 - at)) + codes->offset[at];
-    *length = at;
-    return place < 0 || place > 255 ? -1 : codes->table[16 + place];
-}
-
-static inline __attribute__((always_inline)) void drop(struct reader *e, int num)
-{
-    e->bits <<= num;
-    e->num_bits -= num;
-}
-
 /* Decodes one code of any length at place k of a block; NULL: it is not wanted. Returns the next place, or -1 for
  * damage. */
 static __attribute__((noinline)) int decode_step(struct reader *e, const struct codes *ac, int16_t *block, int k)
 {
     int length;
-    const int symbol = symbol_of(ac, e->bits, &length), run = symbol >> 4, size = symbol & 15;
+    const int symbol = symbol_of(&ac->symbols, e->bits, &length), run = symbol >> 4, size = symbol & 15;
     if (symbol < 0 || size > MOST_AC_BITS)
         return -1;
     drop(e, length);
@@ -206,7 +157,7 @@ static inline __attribute__((always_inline)) int decode_dc(struct reader *e, con
         return 1;
     }
     int length;
-    const int size = symbol_of(dc, e->bits, &length);
+    const int size = symbol_of(&dc->symbols, e->bits, &length);
     if (size < 0)
         return 0;
     drop(e, length);
@@ -257,32 +208,6 @@ static inline __attribute__((always_inline)) int decode_block(struct reader *e, 
     }
 }
 
-/* Behind the bytes of which at least one bit was used. */
-static const uint8_t *used(const struct reader *e)
-{
-    return e->at - e->num_bits / 8;
-}
-
-static void start_interval(struct entropy *e, uint32_t restart)
-{
-    e->reader.at = e->data + (restart ? e->restarts[restart - 1] : 0);
-    e->reader.bits = 0;
-    e->reader.num_bits = 0;
-    e->end = e->data + e->restarts[restart];
-    e->restart = restart;
-    memset(e->previous, 0, sizeof e->previous);
-}
-
-/* Each interval has just the bytes that its MCUs need. Returns 0 if not. */
-static int next_interval(struct entropy *e)
-{
-    if (used(&e->reader) != e->end || e->restart + 1 >= e->num_restarts)
-        return 0;
-    start_interval(e, e->restart + 1);
-    e->left = e->interval;
-    return 1;
-}
-
 /* The groups of a row of MCUs. One that is full is finished when the next one is: vectors that are read from where
  * single coefficients were just written wait until these are in the cache. So there are two for each row of blocks. */
 struct groups {
@@ -305,7 +230,7 @@ static void finish_full(const struct picture *p, const struct groups *groups)
 static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, const struct picture *p, int mcu_row,
                                                             int mcu, struct groups *groups, int wanted)
 {
-    struct reader reader = e->reader;
+    struct reader reader = e->coded.reader;
     for (int c = 0; c < p->num; c++) {
         const struct plane *plane = &p->plane[c];
         for (int v = 0; v < plane->v; v++) {
@@ -333,9 +258,9 @@ static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, c
             }
         }
     }
-    if (used(&reader) > e->end)
+    if (used(&reader) > e->coded.end)
         return 0;
-    e->reader = reader;
+    e->coded.reader = reader;
     return 1;
 }
 
@@ -344,10 +269,11 @@ static inline __attribute__((always_inline)) int decode_row(struct entropy *e, c
 {
     struct groups groups = {{{0}}, {NULL, 0, 0, 0, LOW}};
     for (int mcu = 0; mcu < p->mcus; mcu++) {
-        if (e->interval && e->left-- == 0) {
-            if (!next_interval(e))
+        if (e->coded.left-- == 0) {
+            if (!next_interval(&e->coded))
                 return FASTLOAD_DAMAGED;
-            e->left--;
+            e->coded.left--;
+            memset(e->previous, 0, sizeof e->previous);
         }
         if (!(wanted && mcu >= p->first_mcu && mcu <= p->last_mcu
                   ? decode_mcu(e, p, mcu_row, mcu, &groups, 1)
@@ -377,51 +303,15 @@ int entropy_row(struct entropy *e, const struct picture *p, int mcu_row, int wan
     return (p->level == FASTLOAD_PLAIN ? decode_row_plain : decode_row_avx2)(e, p, mcu_row, wanted);
 }
 
-/* Copies coded data without the zeros stuffed behind 0xFF, and notes where restart markers stood. */
-static int unstuff(struct entropy *e, const uint8_t *from, size_t length, struct fastload_scratch *scratch)
-{
-    uint8_t *data = reserve(&scratch->entropy, length + PADDING);
-    uint32_t *restarts = reserve(&scratch->restarts, (length / 2 + 1) * sizeof *restarts);
-    if (!data || !restarts)
-        return FASTLOAD_NO_MEMORY;
-    const uint8_t *const end = from + length;
-    uint8_t *to = data;
-    uint32_t num = 0;
-    for (;;) {
-        const uint8_t *mark = memchr(from, 0xFF, (size_t)(end - from));
-        if (!mark || end - mark < 2)
-            return FASTLOAD_DAMAGED;
-        memcpy(to, from, (size_t)(mark - from));
-        to += mark - from;
-        from = mark + 2;
-        if (mark[1] == 0) {
-            *to++ = 0xFF;
-            continue;
-        }
-        restarts[num] = (uint32_t)(to - data);
-        if (mark[1] == JPEG_EOI)
-            break;
-        if (mark[1] != (JPEG_RST0 | (num & 7)))
-            return FASTLOAD_DAMAGED;
-        num++;
-    }
-    memset(to, 0, PADDING);
-    e->data = data;
-    e->restarts = restarts;
-    e->num_restarts = num + 1;
-    return FASTLOAD_DONE;
-}
-
 int entropy_begin(struct entropy *e, struct fastload_scratch *scratch, const struct jpeg_header *header,
                   const uint8_t *bytes, size_t length)
 {
     memset(e, 0, sizeof *e);
-    if (length > UINT32_MAX / 2)
-        return FASTLOAD_TOO_LARGE;
-    const int status = unstuff(e, bytes + header->scan, length - header->scan, scratch);
+    const int status = coded_begin(&e->coded, scratch, bytes + header->scan, length - header->scan,
+                                   (unsigned)header->restart_interval);
     if (status != FASTLOAD_DONE)
         return status;
-    if (!header->restart_interval && e->num_restarts > 1)
+    if (e->coded.marker != JPEG_EOI)
         return FASTLOAD_DAMAGED;
     struct codes *codes = scratch->codes.data;
     if (!codes) {
@@ -437,7 +327,5 @@ int entropy_begin(struct entropy *e, struct fastload_scratch *scratch, const str
         e->dc[c] = &codes[dc];
         e->ac[c] = &codes[JPEG_TABLES + ac];
     }
-    start_interval(e, 0);
-    e->interval = e->left = (unsigned)header->restart_interval;
     return FASTLOAD_DONE;
 }

@@ -6,6 +6,7 @@
 #ifndef FASTLOAD_ENTROPY_H
 #define FASTLOAD_ENTROPY_H
 
+#include "coded.h"
 #include "picture.h"
 
 #define AC_BITS 10
@@ -28,29 +29,16 @@ struct skip {
 
 /* One Huffman table. */
 struct codes {
-    uint8_t table[16 + 256]; /* what it was made from: counts and symbols; zeros behind */
+    struct symbols symbols;
     int is_dc, made;
     struct code look[1 << AC_BITS];
     struct skip skip[1 << AC_BITS];
-    uint32_t limit[18]; /* behind the last code of each length, left-aligned to 16 bits; of length 17: all */
-    int32_t offset[17]; /* of the symbol of a code of each length */
-};
-
-struct reader {
-    const uint8_t *at; /* what comes after the bits */
-    uint64_t bits;     /* the next bits, from the top */
-    int num_bits;      /* how many of them are there */
 };
 
 struct entropy {
-    struct reader reader;
-    const uint8_t *end; /* of the restart interval */
+    struct coded coded;
     int32_t previous[3]; /* DC values */
     const struct codes *dc[3], *ac[3];
-    const uint8_t *data;       /* coded data without stuffing */
-    const uint32_t *restarts;  /* where each restart interval ends */
-    uint32_t num_restarts, restart;
-    unsigned interval, left; /* MCUs from restart to restart, 0: there are none; until the next */
 };
 
 /* Prepares for the data behind the header, which is_sequential. `bytes`: of all of the file. Returns enum

@@ -10,12 +10,9 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 4
+#define FASTLOAD_ABI 5
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
-
-/* fastload_features() */
-#define FASTLOAD_HAS_LIBJPEG 1
 
 /* What an exported function that can fail returns. Positive: this library leaves the image to another decoder. The
  * numbers are those of fastload/native/jpeg.py. */

@@ -1,5 +1,6 @@
 /* The inverse transform of four blocks at once with AVX-512. See idct_vector.h. */
 #include <immintrin.h>
+#include <string.h>
 
 #define V __m512i
 #define TARGET FASTLOAD_TARGET_AVX512
@@ -41,3 +42,39 @@ FASTLOAD_TARGET_AVX512 static inline void store_rows(__m512i x, uint8_t *first, 
 }
 
 #include "idct_vector.h"
+
+/* The rows of four blocks: the 128-bit lanes of four vectors, transposed. */
+FASTLOAD_TARGET_AVX512 INLINE void gather_rows(__m512i blocks[4][2], int half, __m512i *rows)
+{
+    const __m512i a = _mm512_shuffle_i64x2(blocks[0][half], blocks[1][half], 0x44);
+    const __m512i b = _mm512_shuffle_i64x2(blocks[2][half], blocks[3][half], 0x44);
+    const __m512i c = _mm512_shuffle_i64x2(blocks[0][half], blocks[1][half], 0xEE);
+    const __m512i d = _mm512_shuffle_i64x2(blocks[2][half], blocks[3][half], 0xEE);
+    rows[0] = _mm512_shuffle_i64x2(a, b, 0x88);
+    rows[1] = _mm512_shuffle_i64x2(a, b, 0xDD);
+    rows[2] = _mm512_shuffle_i64x2(c, d, 0x88);
+    rows[3] = _mm512_shuffle_i64x2(c, d, 0xDD);
+}
+
+/* Transforms four blocks that were not interleaved: of each the rows from 0 on, and from 4 on. */
+FASTLOAD_TARGET_AVX512 INLINE void transform_separate(__m512i blocks[4][2], int low, const int16_t quant[64],
+                                                      uint8_t *out, size_t stride)
+{
+    __m512i x[8];
+    gather_rows(blocks, 0, x);
+    gather_rows(blocks, 1, x + 4);
+    const __m512i first = MUL(x[0], ROW(quant));
+    if (__builtin_expect(IS_LARGE(first), 0)) {
+        int16_t group[GROUP_SIZE];
+        memcpy(group, x, sizeof group);
+        idct_plain(group, quant, out, stride);
+        return;
+    }
+    x[0] = first;
+    for (int k = 1; k < (low ? 4 : 8); k++)
+        x[k] = MUL(x[k], ROW(quant + 8 * k));
+    if (low)
+        transform(x, out, stride, 1);
+    else
+        transform(x, out, stride, 0);
+}

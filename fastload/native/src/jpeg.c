@@ -6,19 +6,50 @@
  */
 #include "coefficients.h"
 #include "entropy.h"
-#include "libjpeg.h"
+#include "progressive.h"
+#include "resample.h"
 
 #include <string.h>
 
-/* record: NULL for a file. */
-static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length, const struct record *record,
-                  const struct jpeg_header *header, const int part[4], struct resizer *resizer)
+/* Where coefficients come from: a record, a file's only scan, or all of its scans. */
+struct source {
+    const uint8_t *bytes;
+    size_t length;
+    const struct record *record; /* NULL: none */
+    const struct scans *scans;   /* NULL: none */
+    struct entropy entropy;
+    struct progressive progressive;
+};
+
+static int source_begin(struct source *s, struct fastload_scratch *scratch, const struct jpeg_header *header,
+                        const struct picture *p)
+{
+    if (s->record)
+        return FASTLOAD_DONE;
+    return s->scans ? progressive_begin(&s->progressive, scratch, s->scans, s->bytes, p)
+                    : entropy_begin(&s->entropy, scratch, header, s->bytes, s->length);
+}
+
+/* A row of MCUs. Only a single scan has to be read from its beginning. */
+static int source_row(struct source *s, const struct picture *p, int mcu_row, int wanted)
+{
+    if (!s->record && !s->scans)
+        return entropy_row(&s->entropy, p, mcu_row, wanted);
+    if (!wanted)
+        return FASTLOAD_DONE;
+    if (s->record)
+        return record_row(s->record, p, mcu_row);
+    progressive_row(&s->progressive, p, mcu_row);
+    return FASTLOAD_DONE;
+}
+
+static int decode(struct fastload_scratch *scratch, struct source *source, const struct jpeg_header *header,
+                  const int part[4], struct resizer *resizer)
 {
     struct picture picture;
-    struct entropy entropy;
     int status = picture_begin(&picture, scratch, header, part, resizer->level);
-    if (status == FASTLOAD_DONE && !record)
-        status = entropy_begin(&entropy, scratch, header, bytes, length);
+    if (status == FASTLOAD_DONE)
+        status = source_begin(source, scratch, header, &picture);
     if (status != FASTLOAD_DONE)
         return status;
     const size_t stride = padded(part[3]);
@@ -27,9 +58,9 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t
         return FASTLOAD_NO_MEMORY;
     const int bottom = part[0] + part[2];
     int held = 0;
-    for (int mcu_row = record ? picture.first_row : 0, y = part[0]; mcu_row <= picture.last_row; mcu_row++) {
+    for (int mcu_row = 0, y = part[0]; mcu_row <= picture.last_row; mcu_row++) {
         const int wanted = mcu_row >= picture.first_row;
-        status = record ? record_row(record, &picture, mcu_row) : entropy_row(&entropy, &picture, mcu_row, wanted);
+        status = source_row(source, &picture, mcu_row, wanted);
         if (status != FASTLOAD_DONE)
             return status;
         const int ready = wanted ? finish_mcu_row(&picture, mcu_row) : 0;
@@ -42,21 +73,6 @@ static int decode(struct fastload_scratch *scratch, const uint8_t *bytes, size_t
         }
     }
     return FASTLOAD_DONE;
-}
-
-static int decode_file(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
-                       const struct jpeg_header *header, const int part[4], struct resizer *resizer)
-{
-    if (!header->is_sequential)
-        return libjpeg_decode(scratch, bytes, length, header, part, resizer);
-#if defined(FASTLOAD_X86) || !defined(FASTLOAD_WITH_JPEG)
-    return decode(scratch, bytes, length, NULL, header, part, resizer);
-#else
-    /* For other processors it is libjpeg-turbo that has vector code. It does not see whether the scan is complete. */
-    struct entropy entropy;
-    const int status = entropy_begin(&entropy, scratch, header, bytes, length);
-    return status ? status : libjpeg_decode(scratch, bytes, length, header, part, resizer);
-#endif
 }
 
 /* From a JPEG file, or its record, to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the
@@ -74,14 +90,21 @@ FASTLOAD_EXPORT int fastload_jpeg_row(struct fastload_scratch *scratch, const ui
         return FASTLOAD_BAD_ARGUMENT;
     if (request->target.channels == 1 && header.components != 1)
         return FASTLOAD_COLORS;
+    struct scans scans;
+    struct source source = {.bytes = bytes, .length = length, .record = packed ? &record : NULL};
+    if (!packed && !header.is_sequential) {
+        const int found = read_scans(bytes, length, &header, &scans);
+        if (found != FASTLOAD_DONE)
+            return found == FASTLOAD_INCOMPLETE ? FASTLOAD_DAMAGED : found;
+        source.scans = &scans;
+    }
     struct resizer resizer;
     const int status = resizer_begin(&resizer, scratch, request);
     if (status != FASTLOAD_DONE)
         return status;
     const int part[4] = {request->box[0] + resizer.rows.first, request->box[1] + resizer.columns.first,
                          resizer.rows.in, resizer.columns.in};
-    return packed ? decode(scratch, bytes, length, &record, &header, part, &resizer)
-                  : decode_file(scratch, bytes, length, &header, part, &resizer);
+    return decode(scratch, &source, &header, part, &resizer);
 }
 
 /* The size and kind of a JPEG file, or of its record. out: width, height, components, progressive (0 or 1). Returns
@@ -109,10 +132,10 @@ struct fastload_waiting {
 
 /* Whether decoding may be put off: Pillow's libjpeg will not fail on this file, whatever its coded data are.
  *
- * bytes, length   the file from its beginning; once the header is read, what comes behind the bytes given before
+ * bytes, length   the file from its beginning; once has_header is set, what comes behind the bytes given before. Of
+ *                 files of several scans, it is not set before the end.
  *
- * FASTLOAD_DONE: the header is one that libjpeg accepts, there is one scan, and between it and the end of the image
- * there are no markers but restarts. FASTLOAD_INCOMPLETE: right so far, call again with more of the file. Others: decode
+ * FASTLOAD_DONE: all before, between and behind the coded data is as libjpeg accepts it, up to the end of the image. FASTLOAD_INCOMPLETE: right so far, call again with more of the file. Others: decode
  * at once. Tried with 123,000 damaged scans that pass: libjpeg warns of them, and does not fail. */
 FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, struct fastload_waiting *waiting)
 {
@@ -125,8 +148,12 @@ FASTLOAD_EXPORT int fastload_jpeg_can_wait(const uint8_t *bytes, size_t length, 
         waiting->size[2] = header.components;
         if (status != FASTLOAD_DONE)
             return header.incomplete ? FASTLOAD_INCOMPLETE : status;
-        if (!header.is_sequential)
-            return FASTLOAD_CODING;
+        if (!header.is_sequential) {
+            struct scans scans;
+            const int found = read_scans(bytes, length, &header, &scans);
+            waiting->end = found == FASTLOAD_DONE ? (int64_t)scans.end : 0;
+            return found;
+        }
         waiting->has_header = 1;
         at = header.scan;
     }

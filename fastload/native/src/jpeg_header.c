@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum marker { SOF0 = 0xC0, SOF2 = 0xC2, SOF15 = 0xCF, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOI = 0xD8, SOS = 0xDA,
+enum marker { SOF0 = 0xC0, SOF2 = 0xC2, SOF15 = 0xCF, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOI = 0xD8,
               DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
 
 /* libjpeg's. */
@@ -58,7 +58,7 @@ static int read_frame(const uint8_t *body, size_t size, int marker, struct jpeg_
     return FASTLOAD_DONE;
 }
 
-/* These four return 0 where the segment is not as it must be. */
+/* These return 0 where the segment is not as it must be. */
 static int read_quant(const uint8_t *body, size_t size, struct jpeg_header *header)
 {
     while (size) {
@@ -91,8 +91,7 @@ static int read_huffman(const uint8_t *body, size_t size, struct jpeg_header *he
     return 1;
 }
 
-/* As libjpeg checks them: codes fit into their lengths, none is all ones, and sizes of DC values are below 16. */
-static int is_valid_huffman(const uint8_t *table, int is_dc)
+int is_valid_huffman(const uint8_t *table, int is_dc)
 {
     uint32_t code = 0, num = 0;
     for (int length = 1; length <= 16; length++, code <<= 1) {
@@ -153,6 +152,41 @@ static int is_rgb(const struct jpeg_header *header, const struct colors *colors)
     return colors->adobe ? colors->transform == 0 : c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B';
 }
 
+/* A segment that may stand before any scan. */
+static int read_table(int marker, const uint8_t *body, size_t size, struct jpeg_header *header)
+{
+    if (marker == DQT)
+        return read_quant(body, size, header);
+    if (marker == DHT)
+        return read_huffman(body, size, header);
+    if (marker != DRI)
+        return marker == COM || (marker >= APP0 && marker <= APP15);
+    header->restart_interval = size == 2 ? body[0] << 8 | body[1] : 0;
+    return size == 2;
+}
+
+int read_tables(const uint8_t *bytes, size_t length, size_t *at, struct jpeg_header *header)
+{
+    for (size_t left; left = length - *at, left >= 2;) {
+        const uint8_t *const from = bytes + *at;
+        if (from[0] != 0xFF)
+            return 0;
+        if (from[1] == JPEG_EOI || from[1] == JPEG_SOS)
+            return from[1];
+        if (left < 4)
+            break;
+        const size_t size = (size_t)from[2] << 8 | from[3];
+        if (size < 2)
+            return 0;
+        if (size > left - 2)
+            break;
+        if (!read_table(from[1], from + 4, size - 2, header))
+            return 0;
+        *at += 2 + size;
+    }
+    return -1;
+}
+
 int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *header)
 {
     memset(header, 0, sizeof *header);
@@ -177,27 +211,22 @@ int read_jpeg_header(const uint8_t *bytes, size_t length, struct jpeg_header *he
             found = read_frame(body, size - 2, marker, header);
             if (found == FASTLOAD_NOT_JPEG)
                 return header->status;
-        } else if (marker == SOS) {
+        } else if (marker == JPEG_SOS) {
             if (found >= 0)
                 header->status = found;
+            header->scan_header = at;
             header->scan = at + 2 + size;
-            header->is_sequential = found == FASTLOAD_DONE && valid && !header->progressive &&
-                                    header->width <= MAX_SIDE && header->height <= MAX_SIDE &&
-                                    read_scan(body, size - 2, header);
+            header->is_valid = found == FASTLOAD_DONE && valid && header->width <= MAX_SIDE &&
+                               header->height <= MAX_SIDE;
+            header->is_sequential = header->is_valid && !header->progressive && read_scan(body, size - 2, header);
             header->is_rgb = is_rgb(header, &colors);
             return header->status;
-        } else if (marker == DQT) {
-            valid = valid && read_quant(body, size - 2, header);
-        } else if (marker == DHT) {
-            valid = valid && read_huffman(body, size - 2, header);
-        } else if (marker == DRI) {
-            valid = valid && size == 4;
-            header->restart_interval = size == 4 ? body[0] << 8 | body[1] : 0;
+        } else if (marker == DQT || marker == DHT || marker == DRI || marker == DAC) {
+            /* Of DAC libjpeg checks what only arithmetic coding uses. */
+            valid = read_table(marker, body, size - 2, header) && valid;
         } else if (marker >= APP0 && marker <= APP15) {
             if (!read_application(marker, body, size - 2, &colors))
                 return header->status;
-        } else if (marker == DAC) {
-            valid = 0; /* libjpeg checks what only arithmetic coding uses */
         } else if (marker != COM) {
             return header->status;
         }

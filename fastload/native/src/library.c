@@ -1,16 +1,9 @@
 /* What this build of the library is. */
 #include "fastload.h"
-#include "libjpeg.h"
 
 FASTLOAD_EXPORT int fastload_abi(void)
 {
     return FASTLOAD_ABI;
-}
-
-/* Which parts there are: a sum of FASTLOAD_HAS_... */
-FASTLOAD_EXPORT int fastload_features(void)
-{
-    return libjpeg_works() ? FASTLOAD_HAS_LIBJPEG : 0;
 }
 
 /* The level (enum fastload_level) that kernels use on this processor where they are not asked for a lower one. */

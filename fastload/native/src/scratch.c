@@ -35,7 +35,7 @@ FASTLOAD_EXPORT void fastload_scratch_free(struct fastload_scratch *scratch)
         return;
     struct block *all[] = {&scratch->axes[0], &scratch->axes[1], &scratch->tables,  &scratch->rows, &scratch->result,
                            &scratch->pixels,  &scratch->planes,  &scratch->entropy,
-                           &scratch->restarts, &scratch->codes};
+                           &scratch->restarts, &scratch->kept,    &scratch->codes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]->data);
     free(scratch);

@@ -19,6 +19,7 @@ struct fastload_scratch {
     struct block planes;   /* picture.c: samples of each component, and coefficients */
     struct block entropy;  /* entropy.c: coded data without its stuffing */
     struct block restarts; /* entropy.c: where restart intervals begin */
+    struct block kept;     /* progressive.c: all coefficients of the part of an image */
     struct block codes;    /* entropy.c: Huffman tables, kept for files that use the same */
 };
 
