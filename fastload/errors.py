@@ -1,16 +1,16 @@
-"""The exceptions that fastload raises of its own accord.
+"""The exceptions that fastload raises itself.
 
 ::
 
     FastloadError
     ├── ConfigError (ValueError)    arguments that cannot work together
     ├── WorkerDied (RuntimeError)   a worker ended before its work was done
-    ├── StateError (ValueError)     a state dict that is not this loader's
+    ├── StateError (ValueError)     a state that does not fit the loader
     ├── RankMismatch (RuntimeError) ranks that would train on different orders
     ├── LoadTimeout (RuntimeError)  no batch within ``timeout`` seconds
     ├── PackError (ValueError)      a folder that cannot be packed, or a pack that cannot be read
-    ├── TraceError (ValueError)     a recording that is none, damaged, or of another version
-    └── DatasetError (RuntimeError) the dataset broke a rule that torch lets pass in silence
+    ├── TraceError (ValueError)     a recording that cannot be read
+    └── DatasetError (RuntimeError) a fault of the dataset by which torch hangs or silently loses data
 
 Errors of the user's own code keep their class and are raised as torch raises them. Where torch already has an
 error for a case, its class and the beginning of its message are kept, so that ``except RuntimeError`` and
@@ -25,29 +25,31 @@ from typing import Any
 
 
 class FastloadError(Exception):
-    """The root of the tree above."""
+    """The base class of all exceptions of fastload."""
 
 
 class ConfigError(FastloadError, ValueError):
-    """Arguments that cannot work together, or a value outside its range."""
+    """An argument is out of its range, or cannot be combined with another."""
 
 
 class StateError(FastloadError, ValueError):
-    """A state dict that is none, or not of this loader. The loader is as it was."""
+    """A state is damaged, or belongs to another loader. The loader was not changed."""
 
 
 class RankMismatch(FastloadError, RuntimeError):
-    """The ranks of a process group do not agree on what they are about to load."""
+    """The ranks of a process group are about to load epochs that do not belong together."""
 
 
 class WorkerDied(FastloadError, RuntimeError):
-    """A worker process ended by itself.
+    """A worker process died: it was killed, or exited.
 
     Args:
-        message: what happened, in full.
-        worker_id: 0 to ``num_workers - 1``; -1 where only the message was passed on.
-        exitcode: as in :class:`multiprocessing.Process`: negative for a signal.
-        samples: what the worker was asked to load when it died; empty if it held no task.
+        message: the whole text.
+        worker_id: 0 to ``num_workers - 1``; -1: not known.
+        exitcode: as in ``multiprocessing.Process``: the number of a signal, negated, or the exit code; None: not known.
+        samples: indices of the samples that it was loading; empty if there were none.
+
+    The arguments are attributes.
     """
 
     def __init__(
@@ -67,15 +69,15 @@ def _worker_died(message: str, worker_id: int, exitcode: int | None, samples: tu
 
 
 class LoadTimeout(FastloadError, RuntimeError):
-    """No batch was completed within ``timeout`` seconds; ``next()`` may be called again."""
+    """No batch was completed within ``timeout`` seconds. No batch is lost: call ``next()`` again."""
 
 
 class PackError(FastloadError, ValueError):
-    """A folder that cannot be packed, or a pack that cannot be read."""
+    """A folder cannot be packed, or a pack cannot be read."""
 
 
 class TraceError(FastloadError, ValueError):
-    """A recording of ``fastload profile`` that is none, damaged, or of another version."""
+    """A recording of ``fastload profile`` is missing or damaged, or comes from another version."""
 
 
 class NotReady(Exception):
@@ -87,7 +89,7 @@ class NothingLeft(Exception):
 
 
 class DatasetError(FastloadError, RuntimeError):
-    """A dataset broke a rule whose breach loses data without a word elsewhere."""
+    """A fault of the dataset by which torch would hang or silently lose data, or too many failed samples."""
 
 
 class SampleNote(str):

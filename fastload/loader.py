@@ -49,85 +49,79 @@ Decoder = Literal["auto", "native", "torchvision", "pillow", "nvjpeg"]
 class DataLoader(compat.TorchDataLoader[T]):
     """torch's ``DataLoader``, faster: the same arguments, batches, order, errors and attributes.
 
-    ::
-
-        sampling -> plan -WorkItem-> workers -rows in a slot-> delivery -> training loop
-
     Args:
-        dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout,
-        worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device,
-        in_order: torch's, with torch's meaning.
-        worker_method: ``"multiprocessing"``, or ``"thread"``: the workers are threads of this process, for datasets
-            whose time goes into code that releases the GIL.
-        seed: None: the sampling order is torch's for the same generator, and the samples' randomness comes from
-            torch's base seed, or from the seed of a sampler of fastload's. An integer (up to 128 bits): order and
-            randomness depend on it and on the epoch alone, and the epoch advances by itself.
-        seeding: ``"sample"``: the global generators are seeded anew before each sample, from a key of its own, so
-            that augmentation does not depend on the number of workers. ``"torch"``: torch's streams for each worker,
-            and torch's assignment of batch ``i`` to worker ``i % num_workers``.
-        chunk_size: samples a task. None: chosen from the measured cost of a sample. ``"batch"``: whole batches, for
-            datasets that profit from neighbours.
-        overlap_epochs: with persistent workers, an integer ``seed`` (or a sampler of fastload's) and a known order: the
-            first batches of the next epoch are loaded while this one ends. If another epoch is set, they are dropped.
-        device: where batches are to be, ``"cuda"`` or any other of torch's: they are copied there over a stream of
-            their own while the steps before them run. ``pin_memory`` has no part in it then. The host waits for the
-            device only where the loop is more than ``prefetch_to_device + 1`` steps ahead of it, which bounds memory.
-            ``"cpu"``: the same stages without a copy. None: batches stay where they are.
-        prefetch_to_device: batches on the device beyond the one given out; at least 1.
-        keep_on_host, channels_last, fixed_buffers: see :func:`fastload.prefetch`.
-        batch_transform: what is done with whole batches, on the device, ahead of time: any callable that takes a batch
-            and returns one. Those of :mod:`fastload.transforms` draw parameters for each sample from its own key, so
-            that they do not depend on the batch, the workers or the ranks. A function of yours runs inside of
-            ``next()``, and so under your ``torch.autocast`` if that is on there, as any function that you call.
-        resident: read the dataset once, at the first iteration, keep it in memory and gather batches from there:
-            ``"device"`` (the memory of ``device``), ``"host"``, or ``"auto"``: the first of the two with twice the
-            room, or neither. Order and parameters are those that there would be without it; the workers only read.
-            For datasets of tensors, numbers and strings of one shape that draw no random numbers, with torch's
-            default collation; each rank keeps all of it. :meth:`close` gives the memory back.
-        on_error: what is done with a sample that the dataset raises an exception for. ``"raise"``: torch's way; a note
-            on the exception names the index, and the file where it is known. ``"skip"``: it is left out; its batch is
-            shorter, and not given out if nothing is left of it. ``"replace"``: another sample of those that the sampler
-            gives stands in for it, chosen by the sample's key, so that batches keep their sizes, and are the same for
-            any number of workers and ranks. See :meth:`failed_samples`.
-        max_errors: samples that may fail in one epoch on one rank; above that :class:`~fastload.DatasetError`.
-        fuse: ``"auto"``: JPEG files that a sample opens through Pillow are decoded late, and only as far as their
-            pixels are used. The samples are those of ``False``, bit for bit. Within ``__getitem__`` such an image is
-            of a subclass of ``PIL.Image.Image``. ``True``: make the samples of a torchvision dataset with torchvision
-            transforms in fewer steps, the same as ever given the same parameters; these come from each sample's key.
-            With a ``device`` the last steps are done there, before the ``batch_transform``. What is not known stays as
-            it is, with images decoded late; :meth:`explain` says what is done, and why not more. ``False``: neither.
-        decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"`` (fastload's own library),
-            ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else Pillow. What a decoder
-            cannot do is left to Pillow; :meth:`statistics` counts it. Or ``"nvjpeg"``, with ``device="cuda"``: workers
-            read files and draw crops, and the device decodes whole batches. Its pixels are close to Pillow's, and not
-            the same. Not verified: no GPU.
+        dataset: as in torch, like all arguments up to ``in_order``: a map-style or iterable dataset.
+        batch_size: samples in a batch; None: the dataset's own batches, without collation.
+        shuffle: whether each epoch has another random order.
+        sampler: gives the indices of an epoch; excludes ``shuffle``.
+        batch_sampler: gives lists of indices; excludes ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``.
+        num_workers: worker processes or threads; 0: samples are loaded in ``next()``.
+        collate_fn: makes a batch of a list of samples; None: torch's collation.
+        pin_memory: whether batches are copied to page-locked memory; not needed with ``device``.
+        drop_last: whether the last batch is left out if it is not full.
+        timeout: seconds without a completed batch after which ``next()`` raises ``LoadTimeout``; 0: no limit.
+        worker_init_fn: called in each worker with its number, before it loads.
+        multiprocessing_context: how processes are started: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context.
+        generator: what torch's samplers draw from; None: torch's global generator.
+        prefetch_factor: batches that are loaded ahead for each worker; None: 2 with workers.
+        persistent_workers: whether workers are kept for the next epoch.
+        pin_memory_device: as in torch.
+        in_order: False: batches are given as they are completed.
+        worker_method: ``"multiprocessing"``, or ``"thread"``: workers are threads of this process. Threads pay off if
+            the dataset spends its time in code that releases the GIL.
+        seed: None: order and random numbers follow torch's generators. An integer of up to 128 bits: they depend only
+            on it and on the epoch, which advances by itself.
+        seeding: ``"sample"``: ``random``, NumPy and torch are seeded before each sample, from its own key, so
+            augmentation does not depend on the workers. ``"torch"``: torch's random streams for each worker, and batch
+            ``i`` from worker ``i % num_workers``.
+        chunk_size: samples in a task. None: chosen by the measured cost of a sample. ``"batch"``: whole batches, for
+            datasets that load neighbours together.
+        overlap_epochs: whether the first batches of the next epoch are loaded while this one ends. Needs persistent
+            workers, and an integer ``seed`` or one of fastload's samplers.
+        device: ``"cuda"`` or another device: batches are copied there ahead of time, on a separate stream.
+            ``"cpu"``: the same stages without a copy. None: batches stay on the host.
+        prefetch_to_device: batches on the device in addition to the current one; at least 1.
+        keep_on_host: parts that are not copied, by their path: ``("lengths",)``, ``(1,)``, ``("meta.lengths",)``.
+        channels_last: whether four-dimensional tensors get torch's channels-last format on the device.
+        fixed_buffers: whether batches use ``prefetch_to_device + 2`` fixed buffers in turn, for CUDA graphs. A batch is
+            then valid until the next one is requested, and all must have the same shapes.
+        batch_transform: a function of the whole batch, called ahead of time on the device (in ``next()`` without one).
+            Those of ``fastload.transforms`` draw the parameters of each sample from its key.
+        resident: ``"device"`` or ``"host"``: the dataset is read once, kept in that memory, and batches are gathered
+            there. ``"auto"``: the device, else the host, if half of its memory stays free, else neither. For datasets
+            without random numbers, whose samples are tensors, numbers and strings of constant shape.
+        fuse: ``"auto"``: JPEG files that a sample opens with Pillow are decoded late, and only as far as their pixels
+            are used; the samples are bit-identical. ``True``: torchvision's datasets and transforms are loaded in fewer
+            steps, with the same result for the same parameters. ``False``: neither.
+        on_error: a sample that raises an exception is an error (``"raise"``), left out of its batch (``"skip"``), or
+            replaced by another one, chosen by its key (``"replace"``).
+        max_errors: samples that may fail in one epoch on one rank; above that ``DatasetError``.
+        decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
+            ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow. ``"nvjpeg"`` with ``device="cuda"``:
+            whole batches on the device, to nearly the same pixels (not verified: no GPU).
 
-    Where it differs from torch, on purpose:
+    Arguments that torch does not have are attributes of the same name. Batches stay valid as long as you hold any
+    tensor, view or array of them. Differences from torch:
 
-    * A batch is not bound to one worker, so a dataset that looks at ``worker_info.id``, or keeps generators of its
-      own seeded from ``worker_info.seed`` or ``torch.initial_seed()``, sees another pattern. ``seeding="torch"``
-      gives torch's. Nor is a batch loaded before its first sample is copied: a dataset that returns the same buffer
-      for every sample gives its samples here, where torch repeats the last.
-    * The randomness of augmentation belongs to the sample, so it differs from torch's streams. It is seeded with
-      ``num_workers=0`` too, where the global generators get their state back after each batch. Worker threads draw
-      from generators of their own, and leave the global ones alone.
-    * Tensors that differ in dtype within a batch are collated to the dtype that torch promotes them to, as it does with
-      ``num_workers=0``, for any number of workers. torch's workers take the first tensor's dtype: there a float32
-      before a float64 cuts off the other's digits, uint8 before int64 wraps around, and int64 before float32 is an
-      error.
-    * An exception of the sampler is raised at its own place, after the batches before it.
-    * What hangs or is lost in silence in torch is an error here: a result that cannot be pickled, an exception of a
-      class that cannot be pickled, ``StopIteration`` from a map-style ``__getitem__`` or from ``collate_fn``.
-
-    Batches are yours: they stay valid as long as you hold any tensor, view or array of them.
+    * A batch is not bound to one worker. A dataset that uses ``worker_info.id``, or has generators seeded from
+      ``worker_info.seed`` or ``torch.initial_seed()``, sees other values; ``seeding="torch"`` gives torch's. A dataset
+      that returns the same buffer for every sample gives its samples, where torch repeats the last.
+    * Augmentation differs from torch's, since each sample is seeded; without workers too, where the global generators
+      are restored after each batch. Worker threads have generators of their own.
+    * Tensors of different dtypes are promoted to a common dtype, with and without workers. torch's workers use the
+      first tensor's dtype, which can lose digits.
+    * An exception of the sampler is raised after the batches before it.
+    * What hangs or is silently lost in torch is an error: a result or an exception that cannot be pickled,
+      ``StopIteration`` from a map-style ``__getitem__`` or from ``collate_fn``.
 
     Raises:
-        ConfigError: an argument of ours is out of its range, or cannot be combined with another.
-        ValueError, TypeError: as torch.
+        ConfigError: an argument that torch does not have is out of its range, or cannot be combined with another.
+        ValueError: as torch, for torch's arguments.
+        TypeError: as torch, for torch's arguments.
     """
 
     _this_rank_only = False
-    """See :attr:`fastload.spec.Spec.this_rank_only`."""
+    """See ``fastload.spec.Spec.this_rank_only``."""
 
     def __init__(
         self,
@@ -260,9 +254,12 @@ class DataLoader(compat.TorchDataLoader[T]):
         return Iteration(self, spec_of(self), self._epochs, self._runtime)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, for loaders with an integer ``seed``. Without it they count: 0, 1, ...
+        """Set the epoch of the next iteration, and of samplers that have ``set_epoch``.
 
-        The sampler's own ``set_epoch`` is called too, where it has one.
+        With an integer ``seed`` or one of fastload's samplers it is not needed: epochs count 0, 1, ... by themselves.
+
+        Args:
+            epoch: 0 to 2**63 - 1.
         """
         epoch = check_epoch(epoch)
         self._epochs.next = epoch
@@ -275,42 +272,42 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     @property
     def batch_params(self) -> Any:
-        """The parameters that the ``batch_transform`` drew for the batch given out last.
+        """The parameters that ``batch_transform`` drew for the last batch that the loop received.
 
-        As ``batch_transform(images, return_params=True)`` gives them and ``params=`` takes them: tensors [N, ...] of
-        the CPU, in a dict with the name of each member for a ``Compose``.
+        Tensors [N, ...] on the CPU, as ``batch_transform(images, params=...)`` takes them; in a dict with the name of
+        each member for a ``Compose``.
 
         Raises:
-            ConfigError: the ``batch_transform`` is none of :mod:`fastload.transforms`, or no batch was given out yet.
+            ConfigError: ``batch_transform`` is not one of ``fastload.transforms``, or there was no batch yet.
         """
         from .transforms.batches import params_of
 
         return params_of(self.batch_transform, None if self._epochs.last is None else self._epochs.last.draws)
 
     def statistics(self) -> Statistics:
-        """Return what the loader decided and did so far."""
+        """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
         from .engine.statistics import statistics_of
 
         return statistics_of(with_arguments_of(self), self._runtime)
 
     def failed_samples(self) -> list[FailedSample]:
-        """Return the samples that could not be loaded and were left out or replaced: the last ``max_errors`` of them.
+        """Return the last ``max_errors`` samples that could not be loaded, and were left out or replaced.
 
-        Those of batches that were given out; with ``device`` or ``batch_transform`` also of those that wait there.
+        They belong to batches that the loop received; with ``device`` or ``batch_transform`` also to those ahead.
         """
         failures = self._runtime.counts.failures
         return [] if failures is None else list(failures.recent)
 
     def explain(self) -> str:
-        """Return, in words, how this loader works with its dataset and arguments, and why."""
+        """Return a text that says how this loader works with its dataset and arguments, and why."""
         from .engine.facts import explain
 
         return explain(spec_of(self), self.statistics(), self._runtime)
 
     def close(self) -> None:
-        """End all workers of this loader now, and let go of resident data and page-locked memory.
+        """Stop all workers of this loader now, and free resident data and page-locked memory.
 
-        Iterations that are under way end; the loader can be used again.
+        Iterations in progress end. The loader can be iterated again.
         """
         for iterator in list(self._runtime.iterators):
             iterator._shutdown_workers()
@@ -318,14 +315,11 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._runtime.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this loader is: what its user was given, not what was loaded ahead.
+        """Return the position of the iteration begun last: after the batches that the loop received.
 
-        With an integer ``seed``, or a sampler of fastload's, around the dataset's own order or fastload's: about 200
-        bytes, the same on all ranks; :meth:`load_state_dict` takes it on any number of ranks and workers. With another
-        sampler: also the states of the generators that its order comes from (5 kB for torch's, 25 kB for one that may
-        draw from ``random`` or NumPy). With an IterableDataset: what the replicas' own ``state_dict`` say.
-
-        The state is that of the iteration begun last. The global generators themselves are not part of it.
+        With fastload's orders it takes 150 bytes, is the same on all ranks, and can be loaded on any number of ranks
+        and workers. With other samplers it contains the states of their generators (5 to 30 kB), with an
+        IterableDataset the states of its replicas. The global generators are not part of it.
         """
         spec, loaded, last = spec_of(self), self._epochs.resume, self._epochs.last
         following = self._epochs.upcoming(spec)
@@ -343,14 +337,17 @@ class DataLoader(compat.TorchDataLoader[T]):
         return state_of(spec, loaded or place_of(spec, last, following))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on where a state was taken; later ones follow it.
+        """Continue with the next iteration where a state was taken.
 
-        Costs nothing for known orders, at any step. For other samplers the index batches before are drawn again, and
-        nothing is loaded. An IterableDataset that has no ``state_dict`` is read again from its beginning, with a
-        warning. If another epoch is set before the next iteration, that epoch is begun from its start.
+        With fastload's orders this is immediate, at any step. For other samplers the index batches before it are drawn
+        again, without loading samples. An IterableDataset without ``state_dict`` is read again from its beginning,
+        with a warning. If another epoch is set before the next iteration, that epoch begins at its start.
+
+        Args:
+            state: what ``state_dict`` returned.
 
         Raises:
-            StateError: it is no such state, or belongs to another loader; this loader is as it was.
+            StateError: it is no such state, or belongs to another loader. This loader is not changed.
         """
         from .engine.state import resume_from
 
@@ -427,7 +424,7 @@ def _check(
 
 @functools.cache
 def argument_defaults() -> Defaults:
-    """Return what :func:`fastload.install` and the environment change: defaults of fastload's own arguments."""
+    """Return what ``fastload.install`` and the environment change: defaults of fastload's own arguments."""
     from .run.defaults import Defaults
 
     return Defaults(DataLoader)

@@ -19,23 +19,30 @@ def assert_deterministic(
     methods: Sequence[Method] = METHODS,
     timeout: float = 60.0,
 ) -> VerifyReport:
-    """Fail a test unless a loader gives the same bits however it is run.
-
-    ::
-
-        def test_our_pipeline_is_deterministic():
-            fastload.testing.assert_deterministic(make_loader())
+    """Fail a test if a loader does not give the same bits however it is run: see ``fastload.verify``.
 
     Args:
-        loader_or_dataset, batches, seed, batch_size, methods, timeout: see :func:`fastload.verify`. ``methods`` without
-            ``"spawn"`` saves the seconds that another process needs to import torch.
+        loader_or_dataset: a DataLoader of fastload or torch, a dataset, or a function without arguments that returns
+            one of them.
+        batches: batches of an epoch that each run loads; at least 1.
+        seed: for loaders without an integer seed; None: 0.
+        batch_size: samples in a batch, for a dataset.
+        methods: kinds of workers: ``"inline"``, ``"thread"``, ``"fork"``, ``"spawn"``. Without ``"spawn"`` it is some
+            seconds faster.
+        timeout: seconds without a batch after which a run fails, for loaders without a timeout.
 
     Returns:
         The report.
 
     Raises:
-        AssertionError: something differs; the message is the report's table, and names the stage.
-        ConfigError: the argument cannot be verified.
+        AssertionError: something differs. The message is the report's table, and names the stage.
+        ConfigError: ``loader_or_dataset`` cannot be verified, or another argument is out of its range.
+
+    Examples:
+        ```python
+        def test_our_pipeline_is_deterministic():
+            fastload.testing.assert_deterministic(make_loader())
+        ```
     """
     report = verify(
         loader_or_dataset,

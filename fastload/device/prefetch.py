@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 class DeviceAhead:
-    """Has the next batches of another stage on the device before they are asked for: see :class:`.work.Stage`.
+    """Has the next batches of another stage on the device before they are asked for: see ``work.Stage``.
 
     Args:
         source: gives host batches.
-        mover: see :class:`Mover`.
+        mover: see ``Mover``.
         depth: batches on the device beyond the one handed out.
         draws_of: returns the randomness of a batch's transform; None: the source sets it.
 
@@ -75,7 +75,7 @@ class DeviceAhead:
         """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
         Raises:
-            Exception: see :class:`.work.Stage`. Errors of copies and transforms are in their batches.
+            Exception: see ``work.Stage``. Errors of copies and transforms are in their batches.
         """
         if self._backlog is None:
             raise StopIteration
@@ -200,7 +200,7 @@ class DeviceAhead:
 
 
 class Prefetched:
-    """An iterable whose batches are on a device, ahead of time. See :func:`prefetch`."""
+    """An iterable of batches on a device, copied ahead of time: see ``fastload.prefetch``."""
 
     def __init__(self, iterable: Iterable[Any], mover: Mover, depth: int) -> None:
         self.iterable = iterable
@@ -345,27 +345,38 @@ def prefetch(
     channels_last: bool = False,
     fixed_buffers: bool = False,
 ) -> Prefetched:
-    """Return an iterable that gives the batches of another one on a device, copied while the steps before them run.
+    """Copy the batches of any iterable to a device ahead of time, while the steps before them run.
 
-    Copies and the transform have streams of their own. A call waits for the device only where the loop is more than
-    ``depth + 1`` steps ahead of it, so that at most ``depth + 3`` batches lie there; and for sparse and nested tensors
-    and objects with a ``to`` of their own, which are copied on your stream. What is not page-locked is copied through
-    page-locked memory of torch's allocator, so ``pin_memory=True`` saves that. For a :class:`fastload.DataLoader`
-    its own argument ``device`` is better: it copies from its slots, and its state says what the loop was given.
+    Copies and the transform run on separate streams. At most ``depth + 3`` batches are on the device: the host waits
+    for it only if the loop is more than ``depth + 1`` steps ahead. Sparse and nested tensors, and objects with their
+    own ``to``, are copied on your stream. Memory that is not page-locked is first copied to page-locked memory of
+    torch, which ``pin_memory=True`` avoids. With a ``fastload.DataLoader`` use its argument ``device``: it copies
+    from its own buffers, and its state stays exact.
 
     Args:
-        iterable: of batches: tensors, nested in dicts, lists, tuples and named tuples as they may be; other objects
-            that have ``to``, as ``PackedSequence``; what has not stays as it is.
-        device: ``"cuda"``, ``"cuda:1"``, ..., or ``"cpu"``: the same, without a copy.
-        depth: batches on the device beyond the one given out; at least 1. Also how far ``iterable`` is asked ahead.
-        transform: what is done with each batch on the device, on a stream of its own.
-        keep_on_host: parts that stay on the host, by their path: ``("lengths",)``, ``(1,)``, ``("meta.lengths",)``.
-        channels_last: four-dimensional tensors get torch's channels-last format on the device.
-        fixed_buffers: all batches are in the same ``depth + 2`` places in turn, for CUDA graphs. Such a batch is valid
-            until the next one is asked for, and all must have the same shapes.
+        iterable: gives batches: tensors in any nesting of dicts, lists, tuples and named tuples. Other objects are
+            copied by their ``to`` if they have one, otherwise they stay as they are.
+        device: ``"cuda"``, ``"cuda:1"``, or another device; ``"cpu"``: the same without a copy.
+        depth: batches on the device in addition to the current one; at least 1.
+        transform: a function of a batch, called for each on the device, on a separate stream.
+        keep_on_host: parts that are not copied, by their path: ``("lengths",)``, ``(1,)``, ``("meta.lengths",)``.
+        channels_last: whether four-dimensional tensors get torch's channels-last format on the device.
+        fixed_buffers: whether batches use ``depth + 2`` fixed buffers in turn, for CUDA graphs. A batch is then valid
+            until the next one is requested, and all must have the same shapes.
+
+    Returns:
+        An iterable of the batches on the device. It can be iterated again if ``iterable`` can.
 
     Raises:
-        ConfigError: an argument is out of its range, or the device is not there.
+        ConfigError: an argument is out of its range, or there is no such device.
+
+    Examples:
+        >>> import fastload, torch
+        >>> batches = [torch.zeros(4, 3), torch.ones(4, 3)]
+        >>> for batch in fastload.prefetch(batches, "cpu"):
+        ...     print(batch.mean().item())
+        0.0
+        1.0
     """
     where = device_of(device)
     depth = check_count("depth", depth)

@@ -1,6 +1,6 @@
 """What a loader decided and did, as plain data.
 
-In: a loader's counters. Out: :class:`Statistics`.
+In: a loader's counters. Out: ``Statistics``.
 """
 
 from __future__ import annotations
@@ -14,60 +14,58 @@ from .sources import Runtime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What a loader did in its life so far, over all its iterations. See :meth:`DataLoader.statistics`."""
+    """What a loader has done so far, over all its iterations: see ``DataLoader.statistics``."""
 
     batches: int
-    """Batches handed to the user; with ``device`` or ``batch_transform`` those too that wait for him there."""
+    """Batches given to the loop; with ``device`` or ``batch_transform`` also those that are ready for it there."""
     samples: int
-    """Samples in them (batches, without auto-collation or for an IterableDataset)."""
+    """Samples in them; with ``batch_size=None`` or an IterableDataset: batches."""
     num_workers: int
+    """The argument."""
     worker_method: str
-    """``inline``, ``multiprocessing`` or ``thread``."""
+    """``multiprocessing`` or ``thread``; ``inline`` without workers."""
     start_method: str | None
     """How workers were started: ``fork``, ``spawn``, ``forkserver``, or ``thread``; None before the first iteration."""
     transport: str | None
-    """``packets``, ``pipes``, or ``memory`` for threads; None before the first iteration."""
+    """How results come back: ``packets``, ``pipes``, or ``memory`` for threads; None before the first iteration."""
     dataset_pickled: str | None
-    """``inherited``, ``once for all workers``, ``for each worker``, or ``shared`` with threads."""
+    """How workers got the dataset: ``inherited``, ``shared``, pickled ``once for all workers``, ``for each worker``."""
     chunk_size: int
-    """Samples of the task made last: all of its batch, where the whole batch is the unit. 0 where tasks are not made of
-    counted samples: an IterableDataset, ``batch_size=None``, a custom ``collate_fn``, no workers."""
+    """Samples in the last task. 0 if tasks are whole batches (an IterableDataset, ``batch_size=None``, a custom
+    ``collate_fn``), or without workers."""
     slots_in_flight: int
-    """The bound on batches under way."""
+    """The most batches that may be in flight: ``num_workers * prefetch_factor``."""
     max_in_flight: int
-    """The most that there were."""
+    """The most batches that were."""
     slots: int
-    """Buffers that the current (or last) iteration made, those the user holds included."""
+    """Buffers for batches of the current or last iteration, including those that the loop holds."""
     slot_bytes: int
-    """Size of the largest of them, in bytes."""
+    """Size of the largest buffer, in bytes."""
     page_locked: bool | None
-    """Whether the device copies from the slots themselves. False: through page-locked memory of torch's, one copy more
-    on the host; :meth:`DataLoader.explain` says why. None before the first batch, and where nothing is copied from
-    slots to a device."""
+    """Whether the device copies directly from the slots. False: the host copies batches to torch's page-locked memory
+    first; ``explain()`` says why. None before the first batch, and if nothing is copied from slots to a device."""
     batches_without_layout: int
-    """Batches that were pickled or collated in the user's process, since their samples have no fixed layout."""
+    """Batches that were pickled, or collated in your process, since their samples have no fixed layout."""
     without_layout_reason: dict[str, int]
-    """Why, with the number of batches."""
+    """The reasons, with the number of batches of each."""
     sample_ms: float | None
     """Measured cost of a sample in a worker, in milliseconds."""
     resident: str | None
-    """The device that resident data are on, ``cpu`` on the host; None: there are none, or not yet."""
+    """The device that has the resident data, ``cpu`` for the host; None: there are none, or not yet."""
     resident_bytes: int
-    """Their size."""
+    """Size of the resident data, in bytes."""
     failed_samples: int
-    """Samples that could not be loaded, and were left out or replaced."""
+    """Samples that could not be loaded, and were left out or replaced (``on_error``)."""
     decoded: dict[str, int]
-    """Images that were decoded from files. By ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, and ``"at once
-    (...)"``: by Pillow, for this reason. By ``fuse=True``, what decoded them: ``"native"``, ``"torchvision"``,
-    ``"pillow"``; ``"pillow (...)"``: left to Pillow, for this reason. Of packed coefficients: ``"late, in part, from
-    coefficients"``, ``"native, from coefficients"`` and so on. Those of workers are counted as their chunks come
-    in, those of chunks that were dropped as well."""
+    """Numbers of decoded images. With ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, ``"at once (REASON)"``
+    (by Pillow). With ``fuse=True``: ``"native"``, ``"torchvision"``, ``"pillow"``, ``"pillow (REASON)"`` (left to
+    Pillow). ``", from coefficients"`` is added for packs of coefficients. Images of dropped tasks are included."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
 
 
 def statistics_of(spec: Spec, runtime: Runtime) -> Statistics:
-    """Return the statistics of a :class:`fastload.DataLoader`, given its arguments and what it keeps."""
+    """Return the statistics of a ``fastload.DataLoader``, given its arguments and what it keeps."""
     for iterator in list(runtime.iterators):
         iterator._note(runtime)
     counts = runtime.counts

@@ -35,26 +35,30 @@ _SEARCHED = 1 << 16
 def replay(
     loader: DataLoader[Any], epoch: int, index: Any = None, *, position: int | None = None, transformed: bool = False
 ) -> Any:
-    """Return a sample as it was in an epoch, before collation.
+    """Make one sample of an epoch again, with its augmentation, as it was before collation.
+
+    It is loaded in your process. The global random generators are restored afterwards.
 
     Args:
-        loader: a :class:`fastload.DataLoader` whose samples are seeded from an integer: its ``seed``, or that of a
-            sampler of fastload's.
-        epoch: 0, 1, ...
-        index: the sample's index in the dataset. Enough where the order gives every index once.
-        position: its place in the epoch's global order, over all ranks: ``step * global_batch_size + place`` for a
-            ``DistributedBatchSampler``, ``rank + num_replicas * row`` for a ``DistributedSampler``, the number of
-            samples before it for a loader that is not shared out. Needed for weighted samplers, and together with the
-            index for samplers that are not fastload's.
-        transformed: return it as a batch of one, collated and changed by the loader's ``batch_transform``, on the CPU.
+        loader: a ``fastload.DataLoader`` with an integer ``seed``, or with one of fastload's samplers.
+        epoch: the epoch, from 0.
+        index: the sample's index in the dataset. It is enough if each index occurs once in an epoch.
+        position: the sample's position in the epoch's order of all ranks: ``step * global_batch_size + place`` for a
+            ``DistributedBatchSampler``, ``rank + num_replicas * row`` for a ``DistributedSampler``, otherwise the
+            number of samples before it. Needed for weighted samplers, and in addition to the index for samplers that
+            are not fastload's.
+        transformed: whether to return it as a batch of one, after the loader's ``batch_transform``, on the CPU.
+
+    Returns:
+        What ``dataset[index]`` returned then; with ``transformed`` a batch.
 
     Raises:
-        ConfigError: the loader has no such seed; what was given does not name a sample; or it is to be transformed, and
-            the ``batch_transform`` is none of :mod:`fastload.transforms`, or mixes it with another sample.
-        DatasetError: the sample was left out of its batch.
+        ConfigError: the loader has no such seed; index and position do not name a sample; or, with ``transformed``,
+            ``batch_transform`` is not one of ``fastload.transforms``, or mixes samples.
+        DatasetError: the sample was left out of its batch (``on_error="skip"``).
         Exception: what the dataset raises.
 
-    Example:
+    Examples:
         >>> import random, fastload
         >>> class Noisy:
         ...     def __len__(self): return 100

@@ -1,8 +1,8 @@
 """What a decoder is: it makes pixels, a PIL image, or a row of a batch from the bytes of a file.
 
-In: a file, or the record of one in a pack, and a :class:`Cut`. Out: the pixels that Pillow and torchvision make.
-:mod:`fastload.images.choice` chooses a decoder by name. A file that a decoder does not support is decoded by Pillow,
-and counted. Decoders that know files alone are given a record's file, which :mod:`fastload.pack.records` makes of it.
+In: a file, or the record of one in a pack, and a ``Cut``. Out: the pixels that Pillow and torchvision make.
+``fastload.images.choice`` chooses a decoder by name. A file that a decoder does not support is decoded by Pillow,
+and counted. Decoders that know files alone are given a record's file, which ``fastload.pack.records`` makes of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESAMPLING["nearest-exact"] = PIL.Image.Resampling.NEAREST
 
 
 class Levels(Protocol):
-    """A function of the levels of uint8 pixels: see :class:`fastload.fusion.Values`."""
+    """A function of the 256 levels of each channel, such as conversion and normalisation."""
 
     table: Tensor
     """[3, 256]: the value of each level of each channel."""
@@ -54,9 +54,9 @@ class FileData(io.BytesIO):
 
 
 class Decoder:
-    """Decodes files with Pillow; subclasses override what they do faster. Threads may share one.
+    """Decodes files with Pillow. Subclasses override what they do faster; threads may share an object.
 
-    To add a decoder, see :mod:`fastload.images.choice`.
+    ``fastload.images.choice`` says how to add a decoder.
     """
 
     name = pillow_name()
@@ -76,11 +76,11 @@ class Decoder:
 
     @staticmethod
     def why_not() -> str | None:
-        """Return why it cannot be used here; None where it can."""
+        """Return why it cannot be used here; None: it can."""
         return None
 
     def size(self, data: Data) -> tuple[int, int]:
-        """Return an image's (height, width), from its header.
+        """Return the height and width of an image, in pixels, from its header.
 
         Raises:
             Exception: Pillow's, for a file that is no image.
@@ -90,7 +90,7 @@ class Decoder:
             return image.height, image.width
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB, with the ``info`` of its file.
+        """Return an image in RGB, with the ``info`` of its file, as torchvision's ``pil_loader`` does.
 
         Raises:
             Exception: Pillow's, for a file that it cannot decode.
@@ -101,10 +101,10 @@ class Decoder:
         return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
-        """Return what a cut makes of an image in RGB: [height, width, 3] of the window, a new contiguous array.
+        """Return the pixels that a cut makes of an image: a new contiguous array [height, width, 3], uint8.
 
         Raises:
-            Exception: as :meth:`image`.
+            Exception: as ``image``.
         """
         return cut_out(self.image(data), cut)
 
@@ -112,7 +112,7 @@ class Decoder:
         """Write the values of an image's pixels to ``out``: [3, height, width] of the cut's window, contiguous.
 
         Raises:
-            Exception: as :meth:`image`.
+            Exception: as ``image``.
         """
         values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
 
@@ -160,7 +160,7 @@ def _cropped(image: PIL.Image.Image, box: Box) -> PIL.Image.Image:
 
 
 class Tally:
-    """Counts by name, from any thread. A copy, pickled or not, starts empty."""
+    """Counts by name, in any thread. A copy, also a pickled one, starts empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -175,7 +175,7 @@ class Tally:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def take(self) -> dict[str, int]:
-        """Return the counts since they were taken last."""
+        """Return the counts since the last call."""
         with self._lock:
             counts, self._counts = self._counts, {}
         return counts

@@ -1,7 +1,7 @@
 """Which decoder: by name, or the fastest that can be used here.
 
-To add a decoder, write a module with a subclass of :class:`Decoder`, like :mod:`fastload.images.torchvision_io`;
-import the class here, and name it in :data:`DECODERS`.
+To add a decoder, write a module with a subclass of ``Decoder``, like ``fastload.images.torchvision_io``;
+import the class here, and name it in ``DECODERS``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class DecoderInfo(NamedTuple):
     """A decoder, and whether it can be used here."""
 
     name: str
+    """What ``decoder=`` calls it."""
     library: str
     """The library that decodes, with its version."""
     device: str
@@ -38,14 +39,14 @@ class DecoderInfo(NamedTuple):
 
     @property
     def available(self) -> bool:
-        """Whether it can be used here."""
+        """True if it can be used here."""
         return self.why_not is None
 
 
 def decoders() -> tuple[DecoderInfo, ...]:
-    """Return all decoders, the fastest of the CPU first, and why some are not available.
+    """Return all decoders, those of the CPU first and the fastest of them first, and why some are not available.
 
-    Asks for a CUDA device: a process that forks later should not call it.
+    It looks for a CUDA device, so do not call it in a process that forks workers later.
     """
     reason = nvjpeg.why_not()
     remedy = None if reason is None else "it needs a CUDA device, and torchvision's wheel for CUDA"
@@ -63,7 +64,11 @@ def chosen(decoder: str) -> tuple[str, str]:
     """Return the name of the decoder that is used, and why.
 
     Args:
-        decoder: one of :data:`DECODERS`, or ``"auto"``: native where it is available, else Pillow.
+        decoder: ``"native"``, ``"torchvision"``, ``"pillow"``, or ``"auto"``: native if it is available, otherwise
+            Pillow.
+
+    Returns:
+        The name, and the library or the reason.
 
     Raises:
         ConfigError: the decoder is unknown or not available.
@@ -89,6 +94,9 @@ def chosen(decoder: str) -> tuple[str, str]:
 def make_decoder(decoder: str = "auto") -> Decoder:
     """Return a new decoder.
 
+    Args:
+        decoder: see ``decode``.
+
     Raises:
         ConfigError: the decoder is unknown or not available.
     """
@@ -96,41 +104,42 @@ def make_decoder(decoder: str = "auto") -> Decoder:
 
 
 def decode(data: Data, decoder: str = "auto") -> Pixels:
-    """Return the pixels of an image: uint8 [H, W, 3], the caller's to change.
+    """Decode an image file to pixels.
 
-    They are those of ``PIL.Image.open(file).convert("RGB")``, whichever decoder it is. EXIF's orientation is not
-    applied.
+    All decoders give the pixels of ``PIL.Image.open(file).convert("RGB")``. The EXIF orientation is not applied.
 
     Args:
-        data: a file: JPEG, PNG, or what else Pillow knows.
-        decoder: ``"native"``, ``"torchvision"``, ``"pillow"``, or ``"auto"``: native where it is available, else
+        data: the bytes of a file (JPEG, PNG, or another format that Pillow knows), or ``PackedImages.encoded(i)``.
+        decoder: ``"native"``, ``"torchvision"``, ``"pillow"``, or ``"auto"``: native if it is available, otherwise
             Pillow.
+
+    Returns:
+        [H, W, 3], uint8: a new array.
 
     Raises:
         ConfigError: the decoder is unknown or not available.
-        PIL.UnidentifiedImageError: it is no image that Pillow knows.
-        OSError: it is damaged.
-        Exception: what else Pillow says of it.
+        PIL.UnidentifiedImageError: Pillow does not know the format.
+        OSError: the file is damaged.
+        Exception: what else Pillow raises.
     """
     made = make_decoder(decoder)
     return made.pixels(data, whole(*made.size(data)))
 
 
 class Loader:
-    """What ``torchvision.datasets.ImageFolder(root, loader=...)`` opens its files with: torchvision's, and faster.
+    """Opens the files of an ImageFolder with a decoder of fastload: ``ImageFolder(root, loader=Loader())``.
 
-    Gives what torchvision's ``pil_loader`` gives: a PIL image in RGB, with the ``info`` of its file.
+    It returns what torchvision's ``pil_loader`` does: a PIL image in RGB, with the ``info`` of its file. It can be
+    pickled, and threads may share it. With ``fuse=True`` the ``decoder`` of the ``DataLoader`` is used instead.
 
     Args:
-        decoder: see :func:`decode`.
+        decoder: ``"native"``, ``"torchvision"``, ``"pillow"``, or ``"auto"``: native if it is available, otherwise
+            Pillow.
 
     Raises:
         ConfigError: the decoder is unknown or not available.
 
-    Can be pickled; threads may share it. A fused :class:`fastload.DataLoader` knows it, and decodes by its own
-    ``decoder``.
-
-    Example:
+    Examples:
         >>> from fastload.images import Loader
         >>> Loader("pillow")
         Loader('pillow')

@@ -45,21 +45,22 @@ def decode_batch(
     counts: dict[str, int] | None = None,
     name: Callable[[Exception, int], None] = _name_place,
 ) -> list[Tensor]:
-    """Decode files on a CUDA device.
+    """Decode files on a CUDA device with nvJPEG; Pillow decodes those that nvJPEG cannot.
+
+    The work is queued on the current stream. The EXIF orientation is not applied.
 
     Args:
-        files: JPEG, PNG, or what else Pillow knows.
+        files: the bytes of each file: JPEG, PNG, or another format that Pillow knows.
         device: a CUDA device.
-        counts: is added to: how many were decoded by ``"nvjpeg"``, and by ``"pillow (...)"`` with the reason.
-        name: adds a note to an error that says which file it is about, given its index in ``files``.
+        counts: a dict to which the numbers of decoded files are added: ``"nvjpeg"``, ``"pillow (REASON)"``.
+        name: called with an exception and the index of its file in ``files``, to add a note to the exception.
 
     Returns:
-        Of each file [3, H, W] of uint8 on the device, RGB. EXIF's orientation is not applied. The work is queued on the
-        current stream.
+        For each file [3, H, W], uint8, RGB, on the device.
 
     Raises:
-        ConfigError: the device is no CUDA device, or nvJPEG is not available.
-        Exception: what Pillow raises for a file that neither can decode, with a note from ``name``.
+        ConfigError: the device is not a CUDA device, or nvJPEG is not available.
+        Exception: what Pillow raises for a file that neither can decode.
     """
     device = torch.device(device)
     if device.type != "cuda":

@@ -1,8 +1,8 @@
 """Crop, resize, crop again and flip images in memory by the native kernels: to pixels, or to a tensor by a table.
 
-In: images of 8 bits a channel, and a :class:`Cut`. Out: an array of pixels, or a tensor [3, h, w] with a table's entry
+In: images of 8 bits a channel, and a ``Cut``. Out: an array of pixels, or a tensor [3, h, w] with a table's entry
 for each value. Equal bit for bit to Pillow's ``crop``, ``resize``, ``crop`` and ``transpose``, one after the other.
-Only what the window needs is computed. JPEG files: :mod:`fastload.native.jpeg`, which shares all of this.
+Only what the window needs is computed. JPEG files: ``fastload.native.jpeg``, which shares all of this.
 
 Calls release the GIL.
 """
@@ -82,7 +82,7 @@ class Order(enum.IntEnum):
 
 
 class Cut(NamedTuple):
-    """Steps on an image, in this order."""
+    """What is made of an image: take a box, resize it, keep a window of that, flip. In this order."""
 
     box: Box
     """The part of the image that is taken."""
@@ -100,7 +100,7 @@ class Cut(NamedTuple):
 
 
 def whole(height: int, width: int) -> Cut:
-    """Return the cut that is all of an image of this size, as it is."""
+    """Return the cut that keeps a whole image of this size unchanged."""
     box = (0, 0, height, width)
     return Cut(box, box[2:], "nearest", box, (False, False))
 
@@ -308,13 +308,13 @@ def row_of_image(
     """Return what a table says of each level that a cut makes of an image.
 
     Args:
-        pixels, cut, order, level: as in :func:`pixels_of_image`.
+        pixels, cut, order, level: as in ``pixels_of_image``.
         table: [3, 256], contiguous: what each level of each channel becomes. None: itself.
         out: [3, height, width] of the cut's window and of the table's dtype (uint8 without one), on the CPU, strided as
             it may be: what is written and returned. None: a new one, contiguous.
 
     Raises:
-        As :func:`pixels_of_image`.
+        As ``pixels_of_image``.
     """
     row, target = new_row(cut, table, out)
     _cut_image(pixels, cut, target, order, level)

@@ -23,26 +23,26 @@ from .records import image_of
 
 
 class PackedImages(Dataset[tuple[Any, Any]]):
-    """The images of a pack: the samples of the ImageFolder that was packed, in its order.
+    """The images of a pack, in place of the ImageFolder that was packed: the same samples in the same order.
+
+    A sample is (image, class number), after the transforms. Files are mapped into memory when they are first needed.
+    The dataset can be pickled: another process maps the files again. Forked processes and threads may share it.
 
     Args:
-        root: the pack's folder.
-        transform: applied to each image, a PIL image in RGB.
-        target_transform: applied to each class's number.
+        root: the folder of the pack.
+        transform: called with each image, a PIL image in RGB; None: none.
+        target_transform: called with each class number; None: none.
 
     Attributes:
-        classes: the names of the classes, sorted.
-        class_to_idx: the number of each class.
+        classes: names of the classes, sorted.
+        class_to_idx: the number of each class name.
         targets: the class number of each image.
-        samples: (path in the folder that was packed, class number) of each image; read from the pack on access.
+        samples: (path in the folder that was packed, class number) of each image, read from the pack on access;
             ``imgs`` is the same.
 
     Raises:
         PackError: the folder is not a pack, or the pack is not finished; a part is missing or damaged; pyarrow is not
             installed.
-
-    Files are mapped into memory when they are first needed. The dataset can be pickled: another process maps the files
-    again. Forked processes and threads may share it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
         Raises:
             IndexError: there is no such index.
-            PackError, Exception: as :meth:`image`; or what a transform raises.
+            PackError, Exception: as ``image``; or what a transform raises.
         """
         image: Any = self.image(index)
         target: Any = self.targets[index]
@@ -100,12 +100,12 @@ class PackedImages(Dataset[tuple[Any, Any]]):
 
     @property
     def coefficients(self) -> bool:
-        """Whether images are stored as coefficients: all that have any."""
+        """True if JPEG files are stored as coefficients."""
         return self._num_records > 0
 
     @property
     def stored_as(self) -> str:
-        """What is stored, in words."""
+        """What is stored, as text."""
         if self.raw:
             return "images, packed as pixels"
         if not self.coefficients:
@@ -123,9 +123,9 @@ class PackedImages(Dataset[tuple[Any, Any]]):
     imgs = samples
 
     def encoded(self, index: Any) -> memoryview:
-        """Return what is stored of an image: its file, as it was packed; a binary PPM if pixels are stored.
+        """Return what is stored of an image: the bytes of its file, or of a binary PPM if pixels are stored.
 
-        If coefficients are stored, it is a record of the file, which :func:`fastload.images.decode` decodes, and from
+        If coefficients are stored, it is a record of the file, which ``fastload.images.decode`` decodes, and from
         which ``fastload unpack`` makes a file again; a file that has no coefficients is stored as it was.
 
         The view refers to the memory map, and keeps it open.
@@ -138,7 +138,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         return part.encoded(place)
 
     def image(self, index: Any) -> PIL.Image.Image:
-        """Return an image as ImageFolder's loader gives it: RGB, with the ``info`` of its file.
+        """Return an image in RGB, with the ``info`` of its file, as ImageFolder's loader does.
 
         Raises:
             IndexError: there is no such index.
@@ -165,7 +165,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             raise
 
     def where(self, index: Any) -> str:
-        """Return an image's name, and the file of the pack that it is in."""
+        """Return the name of an image, and the part of the pack that it is in."""
         part, place = self._find(index)
         return f"{part.name(place)} in {part.path}"
 
@@ -181,7 +181,7 @@ class PackedImages(Dataset[tuple[Any, Any]]):
         return PackError(f"{self.where(index)}: {error}") if isinstance(error, PackError) else None
 
     def name(self, index: Any) -> str:
-        """Return an image's path in the folder that was packed, with ``/``."""
+        """Return the path of an image in the folder that was packed, with ``/``."""
         part, place = self._find(index)
         return part.name(place)
 

@@ -28,7 +28,7 @@ _Folder = str | os.PathLike[str] | None
 
 
 class Recording:
-    """Returned by :func:`profile`: a context within which loading is recorded."""
+    """A context that records loading; returned by ``fastload.profile``."""
 
     def __init__(self, loader: DataLoader[Any] | None, folder: _Folder, level: int, warmup: int) -> None:
         self.folder = Path(folder) if folder is not None else None
@@ -81,33 +81,37 @@ class Recording:
         return analysis_of(str(self.folder))
 
     def trace(self) -> Trace:
-        """Return what was recorded so far; raises as :meth:`analysis`."""
+        """Return what was recorded so far; raises as ``analysis``."""
         return read_trace(str(self.folder))
 
 
 def profile(
     loader: DataLoader[Any] | None = None, *, folder: _Folder = None, level: int = 1, warmup: int = 0
 ) -> Recording:
-    """Return a context within which loading is recorded.
+    """Record the loading of a part of a program: a context manager.
 
-    Iterators that are made within it are recorded, with the workers that they start. Workers that were started before
-    (``persistent_workers``) are not, nor are children of a forkserver that was started before.
+    It records the iterations that begin within the context, and the workers that they start. Workers that were started
+    before (``persistent_workers``, or by a forkserver) are not recorded.
 
     Args:
-        loader: record only this loader, one of torch or fastload; None: all loaders of this process.
+        loader: the loader to record, torch's or fastload's; None: all loaders of this process.
         folder: a new or empty folder for the recording; None: a temporary one.
-        level: 0: waits and tasks; 1: samples too; 2: stages within them too.
-        warmup: number of first steps on which no verdict is based.
+        level: what to record. 0: waits and tasks; 1: also samples; 2: also the stages within samples.
+        warmup: number of steps at the beginning that do not count.
+
+    Returns:
+        The recording, with ``folder``, ``analysis()`` (verdict, blame, predictions) and ``trace()``.
 
     Raises:
-        ConfigError: an argument has a value that is not supported; on entering: this process is already recorded, or
-            the folder is not empty.
+        ConfigError: an argument is out of its range. On entering: this process is already recorded, or the folder is
+            not empty.
 
-    Example::
-
+    Examples:
+        ```python
         with fastload.profile(loader) as recorded:
             train_one_epoch(loader)
         print(recorded.analysis().ranks[0].verdict.sentence)
+        ```
     """
     if loader is not None and not hasattr(loader, "num_workers"):
         raise ConfigError(

@@ -5,7 +5,7 @@ In: torch's DataLoader. Out: the same class object, whose constructor makes load
 Only ``torch.utils.data.DataLoader.__init__`` is replaced, not the name. So it works for code that imported the class by
 name before, ``isinstance(..., torch.utils.data.DataLoader)`` is unaffected, and undoing it is one assignment.
 
-* Constructing torch's class gives a :class:`fastload.DataLoader`, which is a subclass of it.
+* Constructing torch's class gives a ``fastload.DataLoader``, which is a subclass of it.
 * Constructing a subclass of torch's class, defined before or after, gives an instance of a class of the same name, with
   fastload's loader directly before torch's in the method resolution order. The subclass's own methods still apply; its
   calls of ``super()`` reach fastload's engine. A subclass that replaces everything (torchdata's StatefulDataLoader) is
@@ -31,19 +31,19 @@ _SOURCE = "_fastload_source"
 
 
 def install(**defaults: Any) -> None:
-    """Let every torch DataLoader constructed from now on use fastload's engine, in this process and in its forks.
+    """Make every torch DataLoader that is constructed from now on use fastload, in this process and in its forks.
 
-    To leave a script unedited, and for processes it starts, use ``fastload run``. A second call only adds defaults.
+    Use it for loaders that a library constructs (timm, Accelerate, Hugging Face's Trainer). ``fastload run`` does the
+    same without an edit, also for the processes that a script starts. A second call only adds defaults.
 
     Args:
-        defaults: for arguments of :class:`fastload.DataLoader` that torch's class does not have, as ``fuse=True``: used
-            by every loader that is constructed without the argument. They override those of the environment
-            (``FASTLOAD_LOADER``).
+        defaults: values of fastload's own arguments, such as ``fuse=True``, for every loader that is constructed
+            without the argument. They override those of the environment variable ``FASTLOAD_LOADER``.
 
     Raises:
-        ConfigError: there is no such argument, or no loader can have such a value. Nothing is changed then.
+        ConfigError: there is no such argument, or the value is out of its range. Then nothing is changed.
 
-    Example:
+    Examples:
         >>> import fastload, torch
         >>> fastload.install()
         >>> loader = torch.utils.data.DataLoader(torch.arange(6), batch_size=3)
@@ -61,9 +61,9 @@ def install(**defaults: Any) -> None:
 
 
 def uninstall() -> None:
-    """Undo :func:`install`, or what ``fastload run`` did to this process; existing loaders keep their engine.
+    """Undo ``install``, or ``fastload run`` in this process. Loaders that exist stay as they are.
 
-    Defaults are those of the environment again. Does nothing if fastload is not installed.
+    Defaults are again those of the environment. Without ``install`` it does nothing.
     """
     from fastload.loader import argument_defaults
 
@@ -141,7 +141,7 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
 
 
 def _reduce(source: type[Any], made: type[Any], reduced: Any) -> Any:
-    """Return a reduction that can be unpickled: ``made``, which :func:`_with_engine` made, has no name to import."""
+    """Return a reduction that can be unpickled: ``made``, which ``_with_engine`` made, has no name to import."""
     if not isinstance(reduced, tuple):
         return reduced
     function, arguments, *rest = reduced
@@ -150,7 +150,7 @@ def _reduce(source: type[Any], made: type[Any], reduced: Any) -> Any:
 
 
 def _rebuild(source: type[Any], function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
-    """Undo :func:`_reduce`, even if fastload is not installed in this process."""
+    """Undo ``_reduce``, even if fastload is not installed in this process."""
     loader = function(*arguments)
     # The user's own __reduce__ constructs an object. That of object.__reduce_ex__ is empty, and its state, which is set
     # next, is that of our engine.

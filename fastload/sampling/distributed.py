@@ -1,6 +1,6 @@
 """Samplers for one of many ranks: torch's ``DistributedSampler`` with more orders, and shares of global batches.
 
-In: a dataset's length, a seed, a rank. Out: the indices of this rank, as :mod:`.samplers` yields them.
+In: a dataset's length, a seed, a rank. Out: the indices of this rank, as ``samplers`` yields them.
 """
 
 from __future__ import annotations
@@ -28,28 +28,31 @@ def _check_count(name: str, value: object) -> None:
 
 
 class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
-    """torch's ``DistributedSampler`` with an order that needs no list, and a choice of tails.
+    """torch's ``DistributedSampler``, with more orders and a choice for the last samples.
 
-    Rank ``r`` of ``W`` gets the positions ``r``, ``r + W``, ``r + 2 W``, ... of the epoch's global order, as in torch.
-    In a :class:`fastload.DataLoader` the epoch advances by itself; ``set_epoch`` overrides it.
+    As in torch, rank ``r`` of ``W`` gets the positions ``r``, ``r + W``, ``r + 2 W``, ... of the epoch's order. In a
+    ``fastload.DataLoader`` the epoch advances by itself; ``set_epoch`` sets another one.
 
     Args:
-        dataset, num_replicas, rank, shuffle, drop_last: torch's.
-        seed: any integer of up to 128 bits, signed (64 bits with ``order="torch"``); the same on all ranks.
-        order: with ``shuffle``: ``"keyed"``, a permutation that is computed at each position, without memory;
-            ``"torch"``, torch's own order for this seed; ``"block"``, blocks of ``block_size`` consecutive samples in
-            random order, for slow storage.
-        tail: if the number of samples is not a multiple of the number of ranks, ``"drop"`` leaves the rest out,
-            ``"pad"`` repeats samples from the order's beginning (:attr:`num_valid` rows are not repeats), ``"short"``
-            loads every sample exactly once, and some ranks have one sample less. None: ``"drop"`` or ``"pad"``, as
-            ``drop_last`` says in torch.
-        block_size: samples of a block.
-        weights: one for each sample: samples are drawn with replacement, by weight, instead of a permutation.
-        num_draws: with ``weights``: samples of an epoch over all ranks; None: the dataset's length.
+        dataset: anything with a length; at least one sample.
+        num_replicas: number of ranks; None: that of the process group.
+        rank: of this process; None: that in the process group.
+        shuffle: False: the dataset's own order.
+        seed: an integer of up to 128 bits (64 with ``order="torch"``), the same on all ranks.
+        drop_last: True is ``tail="drop"``.
+        order: of the shuffled samples. ``"keyed"``: a permutation that needs no memory. ``"torch"``: torch's order for
+            this seed. ``"block"``: blocks of neighbours in random order, for slow storage.
+        tail: what happens if the number of samples is not a multiple of the number of ranks. ``"drop"``: the rest is
+            left out. ``"pad"``: samples from the beginning of the order are repeated (see ``num_valid``). ``"short"``:
+            each sample occurs exactly once, and some ranks have one sample less. None: as ``drop_last`` says in torch.
+        block_size: samples in a block, with ``order="block"``.
+        weights: [number of samples], not negative: samples are drawn with replacement, by weight.
+        num_draws: samples of an epoch over all ranks, with ``weights``; None: the dataset's length.
 
     Raises:
-        ConfigError: one of the keyword-only arguments or the seed is out of its range, or excludes another.
-        ValueError, RuntimeError: as torch.
+        ConfigError: an argument that torch does not have, or the seed, is out of its range, or excludes another.
+        ValueError: as torch.
+        RuntimeError: as torch.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
         self.set_order(made, Shard(length=made.length, rank=self.rank, num_ranks=self.num_replicas, tail=tail))
 
     def set_order(self, order: Order, shard: Shard) -> None:
-        """Replace the order and the share of it; for use by fastload itself."""
+        """Replace the order and the share of it. Used by fastload itself."""
         self.comparison: tuple[int, int] | None = None  # with the other ranks; see agreement.py
         self._epoch_order = EpochOrder(order, shard)
         self.num_samples = shard.num_rows
@@ -92,7 +95,7 @@ class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
 
     @property
     def epoch_order(self) -> EpochOrder:
-        """Order and share."""
+        """The order of all ranks, and this rank's share of it."""
         return self._epoch_order
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,7 +103,7 @@ class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
 
     @property
     def num_valid(self) -> int:
-        """Number of this rank's rows that are not padding; they come first."""
+        """Number of this rank's samples that are not repeats; they come first."""
         return self._epoch_order.shard.num_valid
 
     def __len__(self) -> int:
@@ -108,33 +111,38 @@ class DistributedSampler(EpochSampler, TorchDistributedSampler[Any]):
 
 
 class DistributedBatchSampler(EpochBatchSampler):
-    """This rank's share of global batches, which are the same for any number of ranks.
+    """Global batches that are the same for any number of ranks, and this rank's share of them.
 
-    The global batch of step ``t`` begins at position ``t * global_batch_size`` of the epoch's global order. It is cut
-    into ``W`` equal pieces, and rank ``r`` of ``W`` gets the ``r``-th. All ranks have the same number of steps, except
-    that with ``tail="short"`` ranks without a sample in the last step have one less. In a :class:`fastload.DataLoader`
-    the epoch advances by itself; ``set_epoch`` overrides it. ::
-
-        sampler = fastload.DistributedBatchSampler(dataset, global_batch_size=256)
-        loader = fastload.DataLoader(dataset, batch_sampler=sampler, num_workers=8)
+    The global batch of step ``t`` begins at position ``t * global_batch_size`` of the epoch's order. It is cut into
+    ``W`` equal parts, and rank ``r`` of ``W`` gets part ``r``. All ranks have the same number of steps, except that
+    with ``tail="short"`` ranks without a sample in the last step have one less. In a ``fastload.DataLoader`` the epoch
+    advances by itself; ``set_epoch`` sets another one.
 
     Args:
         dataset: anything with a length.
-        global_batch_size: samples of a step over all ranks; a multiple of their number.
+        global_batch_size: samples in a step over all ranks; a multiple of their number.
         shuffle: False: the dataset's own order.
-        seed: any integer of up to 128 bits, signed (64 bits with ``order="torch"``); the same on all ranks.
-        order, block_size, weights, num_draws: as in :class:`DistributedSampler`.
-        tail: if samples at the end do not fill a global batch, ``"drop"`` leaves them out; ``"short"`` makes a smaller
-            batch, so that an evaluation loads every sample exactly once; ``"pad"`` fills the batch with repeats, which
-            :meth:`valid` marks.
-        rank: of this process; None: that of the process group, or 0 without one.
+        seed: an integer of up to 128 bits (64 with ``order="torch"``), the same on all ranks.
+        order: of the shuffled samples: ``"keyed"``, ``"torch"`` or ``"block"``, as in ``DistributedSampler``.
+        tail: what happens to samples at the end that do not fill a global batch. ``"drop"``: they are left out.
+            ``"short"``: the last batch is smaller, so each sample occurs exactly once (for evaluation). ``"pad"``: the
+            batch is filled with repeats, which ``valid`` marks.
+        rank: of this process; None: that in the process group, or 0 without one.
         world_size: number of ranks; None: that of the process group, or 1 without one.
-        lengths: one for each sample: batches are made of samples of similar length
-            (see :class:`~.distributed_orders.Buckets`).
-        bucket_window: number of global batches that are sorted by length together.
+        block_size: samples in a block, with ``order="block"``.
+        weights: [number of samples], not negative: samples are drawn with replacement, by weight.
+        num_draws: samples of an epoch over all ranks, with ``weights``; None: the dataset's length.
+        lengths: [number of samples]: batches consist of samples of similar length, in random order.
+        bucket_window: number of global batches that are sorted by length together, with ``lengths``.
 
     Raises:
         ConfigError: an argument is out of its range, or excludes another.
+
+    Examples:
+        >>> import fastload
+        >>> sampler = fastload.DistributedBatchSampler(range(10), 4, shuffle=False, rank=1, world_size=2, tail="short")
+        >>> list(sampler)
+        [[2, 3], [6, 7], [9]]
     """
 
     sampler: DistributedSampler
@@ -204,13 +212,16 @@ class DistributedBatchSampler(EpochBatchSampler):
         self.tail = tail
 
     def valid(self, step: int) -> torch.Tensor:
-        """Return a mask of this rank's batch that is False for repeats.
+        """Return which samples of this rank's batch are not repeats.
 
         Args:
             step: 0 to ``len(self) - 1``.
 
         Returns:
-            [rows of that batch], bool; all True unless the tail is ``"pad"``.
+            [samples in that batch], bool: False for repeats, which only ``tail="pad"`` has.
+
+        Raises:
+            IndexError: there is no such step.
         """
         if not 0 <= step < len(self):
             raise IndexError(f"step must be in 0 to {len(self) - 1}, got {step}")

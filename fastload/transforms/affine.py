@@ -79,16 +79,16 @@ class RandomRotation(Resampled):
     """Rotate each image by its own angle.
 
     Args:
-        degrees: from and to, counter-clockwise; one number: between its negative and itself.
+        degrees: (min, max) of the angle, counter-clockwise; one number d: (-d, d).
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
-        expand: must be False: images of one batch have one size.
+        expand: must be False, since all images of a batch have one size.
         center: (x, y) of the point that stays, in pixels from the upper left corner; None: the middle.
-        fill: the value of what lies outside the image: a number or one for each channel, in the images' units; None:
-            0, see :class:`Resampled`.
-        layout: see :class:`Transform`.
+        fill: the value of pixels from outside the image: a number, or one for each channel, in the images' units;
+            None: 0.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``angle``, [N], in degrees, uniform. Given it, the result equals torchvision's ``rotate`` within the
-    tolerance of :class:`Resampled`.
+    Drawn: ``angle``, [N], in degrees, uniform. Given it, the result equals torchvision's ``rotate`` within the
+    tolerance of ``Resampled``.
 
     Raises:
         ConfigError: an argument is out of its range, or of another type.
@@ -126,19 +126,21 @@ class RandomAffine(Resampled):
     """Rotate, move, scale and shear each image by its own amounts.
 
     Args:
-        degrees: from and to, clockwise; one number: between its negative and itself.
-        translate: the largest shift to either side, of the width and of the height, in [0, 1]; None: none.
-        scale: from and to, more than 0; None: 1.
-        shear: in degrees: along x, one number, or from and to; or four: along x and along y; None: none.
+        degrees: (min, max) of the angle, clockwise; one number d: (-d, d).
+        translate: the largest shift to either side, as a share of the width and of the height, in [0, 1]; None: no
+            shift.
+        scale: (min, max) of the factor, above 0; None: 1.
+        shear: in degrees. One number s: along x in (-s, s); (min, max): along x; four numbers: (min, max) along x and
+            along y; None: no shear.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
-        fill: the value of what lies outside the image: a number or one for each channel, in the images' units; None:
-            0, see :class:`Resampled`.
-        center: (x, y) of the point around which this happens, in pixels from the upper left corner; None: the middle.
-        layout: see :class:`Transform`.
+        fill: the value of pixels from outside the image: a number, or one for each channel, in the images' units;
+            None: 0.
+        center: (x, y) of the point that stays, in pixels from the upper left corner; None: the middle.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters, all uniform: ``angle``, [N], in degrees; ``translate``, [N, 2], whole pixels to the right and downwards;
+    Drawn, all uniform: ``angle``, [N], in degrees; ``translate``, [N, 2], whole pixels to the right and downwards;
     ``scale``, [N]; ``shear``, [N, 2], in degrees. Given them, the result equals torchvision's ``affine`` within the
-    tolerance of :class:`Resampled`.
+    tolerance of ``Resampled``.
 
     Raises:
         ConfigError: an argument is out of its range, or of another type.

@@ -169,7 +169,7 @@ def fill_values(name: str, fill: Fill, images: Tensor, dtype: torch.dtype | None
 
     Args:
         name: of the argument.
-        fill: is checked as :func:`fill_numbers` says.
+        fill: is checked as ``fill_numbers`` says.
         images: [N, C, H, W].
         dtype: of the result, which then has the numbers as they are; None: the images'.
     """

@@ -6,7 +6,7 @@
     transform   for each step and kind: those samples through one batched function
 
 Operations, ranges and signs are torchvision's, and given the parameters a sample is what torchvision makes of it:
-see :mod:`fastload.transforms.color` and :mod:`fastload.transforms.auto_operations` for how nearly.
+see ``fastload.transforms.color`` and ``fastload.transforms.auto_operations`` for how nearly.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Choice(NamedTuple):
     """What a step does to each of N samples."""
 
     operation: Integers
-    """[N], in :data:`OPERATIONS`."""
+    """[N], in ``OPERATIONS``."""
     bin: Integers
     """[N]: which of the operation's magnitudes."""
     sign: Floats
@@ -63,7 +63,7 @@ class Choice(NamedTuple):
 class _Policy(Transform):
     """What the policies share: steps, and how they are done.
 
-    The parameters of a step are ``operation`` [N], int64, in :data:`OPERATIONS`; ``magnitude`` [N], float32, signed;
+    The parameters of a step are ``operation`` [N], int64, in ``OPERATIONS``; ``magnitude`` [N], float32, signed;
     ``matrix`` [N, 2, 3], float32; and ``rows``, for each kind of operation an int64 tensor of the samples that have it.
     """
 
@@ -160,7 +160,7 @@ class _SamplePolicy(_Policy, SampleTransform):
         ]
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        """Return ``steps``: see :meth:`choices`."""
+        """Return ``steps``: see ``choices``."""
         return {"steps": self.choices(draws.stream(name))}
 
     def params_of_each(self, drawn: Drawn, count: int) -> list[Any]:
@@ -192,17 +192,17 @@ class _SamplePolicy(_Policy, SampleTransform):
 
 
 class RandAugment(_SamplePolicy):
-    """A number of operations after each other, all of one magnitude.
+    """Apply ``num_ops`` random operations to each image, all of one magnitude.
 
     Args:
-        num_ops: how many operations.
-        magnitude: which of the magnitudes, below ``num_magnitude_bins``.
-        num_magnitude_bins: into how many the ranges are divided, at least 2.
+        num_ops: number of operations for each image.
+        magnitude: strength of all operations, from 0 to ``num_magnitude_bins - 1``.
+        num_magnitude_bins: number of magnitudes, at least 2.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
-        fill: what comes from outside the image: None for 0, a value, or one for each channel.
-        layout: see :class:`Transform`.
+        fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``steps``, a list of ``num_ops`` times ``operation`` [N], int64, in :data:`OPERATIONS`, ``magnitude``
+    Drawn: ``steps``, a list of ``num_ops`` times ``operation`` [N], int64, in ``OPERATIONS``, ``magnitude``
     [N], float32, signed, ``matrix`` [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
 
     Source: Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2020).
@@ -246,15 +246,15 @@ class RandAugment(_SamplePolicy):
 
 
 class TrivialAugmentWide(_SamplePolicy):
-    """One operation, of any magnitude.
+    """Apply one random operation of a random magnitude to each image.
 
     Args:
-        num_magnitude_bins: into how many the ranges are divided, at least 2.
+        num_magnitude_bins: number of magnitudes, at least 2.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
-        fill: what comes from outside the image: None for 0, a value, or one for each channel.
-        layout: see :class:`Transform`.
+        fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``operation`` [N], int64, in :data:`OPERATIONS`, ``magnitude`` [N], float32, signed, ``matrix``
+    Drawn: ``operation`` [N], int64, in ``OPERATIONS``, ``magnitude`` [N], float32, signed, ``matrix``
     [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
 
     Source: Müller and Hutter, "TrivialAugment: Tuning-free yet state-of-the-art data augmentation" (2021).
@@ -291,20 +291,20 @@ class TrivialAugmentWide(_SamplePolicy):
 
 
 class AugMix(_Policy):
-    """A weighted sum of the image and of several chains of operations on it.
+    """Mix each image with several chains of random operations on it, by random weights.
 
     Args:
-        severity: how many of the ten magnitudes are drawn from, the weakest first; 1 to 10.
-        mixture_width: how many chains, at least 1.
-        chain_depth: how many operations a chain has; not above 0: 1 to 3, drawn for each chain and sample.
-        alpha: of the distributions of the weights, above 0.
-        all_ops: also brightness, colour, contrast and sharpness.
+        severity: the strongest of the ten magnitudes that are drawn, 1 to 10.
+        mixture_width: number of chains, at least 1.
+        chain_depth: number of operations in a chain; 0 or less: 1 to 3, drawn for each chain and sample.
+        alpha: parameter of the distributions of the weights, above 0.
+        all_ops: whether brightness, colour, contrast and sharpness are among the operations.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
-        fill: what comes from outside the image: None for 0, a value, or one for each channel.
-        layout: see :class:`Transform`.
+        fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``weights`` [N, 1 + mixture_width], float32: of the image and of the chains, their sum 1; ``chains``, a
-    list of lists of steps as in :class:`RandAugment`, where a chain that has ended has the operation 0.
+    Drawn: ``weights`` [N, 1 + mixture_width], float32: of the image and of the chains, their sum 1; ``chains``, a
+    list of lists of steps as in ``RandAugment``, where a chain that has ended has the operation 0.
 
     Source: Hendrycks et al., "AugMix: A simple data processing method to improve robustness and uncertainty" (2020).
 

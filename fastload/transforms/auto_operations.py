@@ -1,6 +1,6 @@
 """The operations of the automatic policies: their numbers, magnitudes, matrices, and torchvision's functions.
 
-Matrices are for :func:`fastload.transforms.affine.warp`, rounded as torchvision's are: with them uint8 images equal
+Matrices are for ``fastload.transforms.affine.warp``, rounded as torchvision's are: with them uint8 images equal
 torchvision's bit for bit on the CPU, float32 within 1e-5. On other devices coordinates differ in the last place, and
 a pixel halfway between two may be taken from the other one; so for float64 with "nearest", since matrices are float32.
 """

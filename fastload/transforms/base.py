@@ -43,12 +43,15 @@ class BatchShape(NamedTuple):
 
 
 class Transform(nn.Module):
-    """A transform of batches: [N, C, H, W], uint8 or float (in [0, 1], as in torchvision), on any device.
+    """The base class of batched transforms: images [N, C, H, W], uint8 or float in [0, 1], on any device.
 
     Args:
         layout: ``"NCHW"``, or ``"NHWC"``: [N, H, W, C] in and out.
 
-    A subclass has :meth:`draw` if it is random, :meth:`transform`, and :meth:`shape_after` if it changes the shape.
+    Random parameters are drawn for each sample. The docstrings of transforms name them after "Drawn:", as
+    ``return_params=True`` returns them and ``params=`` takes them.
+
+    A subclass implements ``transform``, ``draw`` if it is random, and ``shape_after`` if it changes the shape.
     """
 
     mixes: bool = False
@@ -71,7 +74,7 @@ class Transform(nn.Module):
 
         Args:
             images: [N, C, H, W], contiguous or not.
-            params: what :meth:`draw` returned, on the device of the images.
+            params: what ``draw`` returned, on the device of the images.
         """
         raise NotImplementedError
 
@@ -133,7 +136,7 @@ class Transform(nn.Module):
             labels: [N] classes or [N, num_classes] probabilities. Transforms that mix samples need them; others return
                 them unchanged.
             generator: the CPU generator to draw parameters from; None: torch's global one.
-            draws: the draws of these samples, as :class:`fastload.DataLoader` makes them, instead of a generator.
+            draws: the draws of these samples, as ``fastload.DataLoader`` makes them, instead of a generator.
             params: parameters that were drawn for a batch of this shape.
             return_params: return the parameters, too; they are tensors of the CPU, or as they were given.
 
@@ -142,7 +145,7 @@ class Transform(nn.Module):
 
         Raises:
             TypeError, ValueError: the images, labels or parameters are not as described: see
-                :func:`fastload.transforms.params.check_params`.
+                ``fastload.transforms.params.check_params``.
         """
         check_images(images, self, self.layout)
         if labels is not None or self.mixes:
@@ -192,7 +195,7 @@ def shape_of(images: Tensor, layout: Layout) -> BatchShape:
 
 
 def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
-    """Raise a TypeError or ValueError unless these are images as :class:`Transform` says."""
+    """Raise a TypeError or ValueError unless these are images as ``Transform`` says."""
     name = type(owner).__name__
     if not isinstance(images, Tensor):
         raise TypeError(f"{name} transforms a batch of images, a tensor of {layout}, got {type(images).__name__}")

@@ -24,7 +24,7 @@ _LABELS = ("label", "labels", "target", "targets", "y")
 def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
     """Return a function of (batch, draws) that applies a transform to the images of a batch.
 
-    A callable that is no :class:`Transform` gets the whole batch, under the caller's ``torch.autocast``; transforms of
+    A callable that is no ``Transform`` gets the whole batch, under the caller's ``torch.autocast``; transforms of
     fastload's that it calls use the batch's draws.
     """
     if not isinstance(transform, Transform):

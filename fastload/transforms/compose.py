@@ -32,10 +32,10 @@ from .values import Normalize, ToDtype, ValueTransform, arithmetic_of
 
 
 class Compose(Transform):
-    """Transforms of batches, one after the other.
+    """Apply batched transforms one after the other, merged where that is possible.
 
-    Each member draws what it would draw alone, under its own name, so that adding or removing one changes no parameter
-    of another. These neighbours are merged:
+    Each member draws what it would draw alone, so adding or removing one does not change the parameters of another.
+    These neighbours are merged:
 
     * crops, flips and nearest resizes, if those that fill have the same fill value, with the conversion or
       normalisation behind them: one launch of a Triton kernel on CUDA, one native call from uint8 on the CPU;
@@ -47,15 +47,15 @@ class Compose(Transform):
       matrices may add in another order, in the last place;
     * antialiased resizes and the conversion or normalisation behind them: on CUDA one launch of a Triton kernel.
 
-    Pixels that are moved or converted are equal bit for bit, and so are floats that :class:`Normalize` has normalised.
-    ``ToDtype`` from uint8 with ``Normalize`` behind it is :class:`ToNormalized`, with its tolerance.
+    Pixels that are moved or converted are equal bit for bit, and so are floats that ``Normalize`` has normalised.
+    ``ToDtype`` from uint8 with ``Normalize`` behind it is ``ToNormalized``, with its tolerance.
 
     Args:
-        transforms: at least one, of this package; another Compose counts as its members. Mixing ones (:class:`MixUp`
+        transforms: at least one, of this package; another Compose counts as its members. Mixing ones (``MixUp``
             and so on) need labels.
         layout: None: that of the transforms.
 
-    ``print`` shows what is merged. Parameters, as :meth:`forward` returns and takes them: a dict with the name of each
+    ``print`` shows what is merged. Parameters, as ``forward`` returns and takes them: a dict with the name of each
     member, numbered where there are several of a kind (``RandomCrop``, ``RandomCrop 2``).
 
     Raises:

@@ -37,18 +37,18 @@ class _Padding(NamedTuple):
 
 
 class RandomCrop(MovingTransform, SampleTransform):
-    """Crop each image at its own random place, after padding it.
+    """Pad each image, and crop it at its own random place.
 
     Args:
         size: height and width of the result, in pixels; an int for both.
         padding: an int for all sides, (left and right, top and bottom), or (left, top, right, bottom); not negative.
-        pad_if_needed: pad images smaller than ``size``, on both sides by what is missing.
+        pad_if_needed: whether images smaller than ``size`` are padded, on both sides by what is missing.
         fill: the value of constant padding: a number, or one for each channel, in the images' units.
         padding_mode: ``"constant"``; ``"edge"``: the last pixel repeated; ``"reflect"``: mirrored without repeating
             it, padding less than the image; ``"symmetric"``: mirrored and repeated, padding not more than the image.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``top`` and ``left``, [N], int64: the place in the padded image, uniform. Given them, the result equals
+    Drawn: ``top`` and ``left``, [N], int64: the place in the padded image, uniform. Given them, the result equals
     ``crop(pad(image))`` of torchvision bit for bit.
 
     Raises:
@@ -187,7 +187,7 @@ class CenterCrop(MovingTransform, SampleTransform):
 
     Args:
         size: height and width of the result, in pixels; an int for both.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Nothing is drawn. The result equals torchvision's bit for bit.
     """
@@ -230,7 +230,7 @@ class Flip(MovingTransform, SampleTransform):
         return ([], step) if self.dim else (step, [])
 
     def matrix(self, params: Params, shape: BatchShape, device: torch.device) -> Tensor:
-        """Return [N, 3, 3]: see :mod:`fastload.transforms.affine`."""
+        """Return [N, 3, 3]: see ``fastload.transforms.affine``."""
         sign = torch.where(params["flip"], -1.0, 1.0).to(matrix_dtype(device))
         diagonal = [torch.ones_like(sign)] * 3
         diagonal[1 - self.dim] = sign
@@ -242,13 +242,13 @@ class Flip(MovingTransform, SampleTransform):
 
 
 class RandomHorizontalFlip(Flip):
-    """Flip each image left to right, or not, independently of the others.
+    """Flip each image left to right with probability p.
 
     Args:
         p: the probability that an image is flipped.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
+    Drawn: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
 
     Raises:
         ConfigError: ``p`` is not in [0, 1].
@@ -258,17 +258,17 @@ class RandomHorizontalFlip(Flip):
 
 
 class AlternatingFlip(RandomHorizontalFlip):
-    """Flip each image left to right in every second epoch: one half of them in even epochs, the others in odd ones.
+    """Flip each image left to right in every second epoch: one half of the images in even epochs, the rest in odd ones.
 
-    Each image is seen both ways in any two consecutive epochs; with random flips only half of the images are. Use it as
-    the ``batch_transform`` of a :class:`fastload.DataLoader` with an integer ``seed`` and without a sampler of yours:
-    that knows each sample's index and the epoch. Elsewhere use :class:`RandomHorizontalFlip`, or call it with
+    So two consecutive epochs show each image both ways; with random flips this holds for half of the images only. Use
+    it as the ``batch_transform`` of a ``fastload.DataLoader`` with an integer ``seed`` and without a sampler of your
+    own, which knows each sample's index and the epoch. Elsewhere use ``RandomHorizontalFlip``, or call it with
     ``params={"flip": ...}``.
 
     Args:
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
+    Drawn: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
 
     Raises:
         ConfigError: at a call without ``params``, outside such a loader: the images' indices are not known.
@@ -287,13 +287,13 @@ class AlternatingFlip(RandomHorizontalFlip):
 
 
 class RandomVerticalFlip(Flip):
-    """Flip each image upside down, or not, independently of the others.
+    """Flip each image upside down with probability p.
 
     Args:
         p: the probability that an image is flipped.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
+    Drawn: ``flip``, [N], bool. Given them, the result equals torchvision's bit for bit.
 
     Raises:
         ConfigError: ``p`` is not in [0, 1].

@@ -29,14 +29,14 @@ _MAX_ROUNDS = 64
 
 
 class Draws:
-    """The random numbers of a batch: its samples, and the key of the epoch.
+    """The random numbers of a batch, from the key of the epoch and the ids of its samples.
 
     Args:
         key: of the epoch, at least 8 bytes.
         ids: [N], int64: the samples' indices in the dataset, or their positions in the epoch.
-        repeats: [N], int64: which occurrence of its sample each is, where a padded epoch repeats some; None: all 0.
+        repeats: [N], int64: how often each sample has occurred before in a padded epoch; None: all 0.
         prefix: of the names of all streams.
-        epochs: the epoch, and a key that all epochs share; None where ids do not name the same samples in all epochs.
+        epochs: the epoch, and a key that all epochs share; None: ids do not name the same samples in all epochs.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Draws:
         self.repeats = repeats
         self.epochs = epochs
         self.shape: Any = None
-        """The :class:`~fastload.transforms.BatchShape` that parameters were drawn for last."""
+        """The ``fastload.transforms.BatchShape`` that parameters were drawn for last."""
         self._prefix = prefix
 
     @classmethod
@@ -122,7 +122,7 @@ def using_draws(draws: Draws | None) -> Iterator[None]:
 
 
 def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
-    """Return the draws of a call without any: of :func:`using_draws`, new for each call; else of a generator."""
+    """Return the draws of a call without any: of ``using_draws``, new for each call; else of a generator."""
     given = _given.get()
     if given is None or generator is not None:
         return Draws.from_generator(generator, num_images)
@@ -144,7 +144,7 @@ class Stream:
         return len(self._draws)
 
     def of_all_epochs(self) -> tuple[int, Stream]:
-        """Return the epoch, and a stream with the same numbers in all epochs: see :meth:`Draws.of_all_epochs`."""
+        """Return the epoch, and a stream with the same numbers in all epochs: see ``Draws.of_all_epochs``."""
         draws = self._draws.of_all_epochs()
         assert draws.epochs is not None
         return draws.epochs[0], Stream(draws, self._purpose)

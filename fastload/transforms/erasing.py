@@ -55,21 +55,21 @@ class _Erasing(Transform):
 
 
 class RandomErasing(_Erasing, SampleTransform):
-    """Erase a random rectangle of each image, or none.
+    """Erase a random rectangle of each image with probability p.
 
     Args:
-        p: the probability that an image is erased from.
-        scale: the rectangle's area in proportion to the image's, from and to, in [0, 1], uniform.
-        ratio: its height in proportion to its width, from and to, uniform in its logarithm.
+        p: the probability.
+        scale: (min, max) of the rectangle's area as a share of the image's, in [0, 1]; uniform.
+        ratio: (min, max) of its height divided by its width; uniform in the logarithm.
         value: a number or one for each channel, in the images' units; ``"random"``: standard normal noise for each
-            pixel and channel, for float images; see :func:`normal_noise`.
+            pixel and channel, for float images.
         inplace: must be False: the input is never changed.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``top``, ``left``, ``height`` and ``width``, [N] each, int64; a height of 0 erases nothing. With
-    "random" also ``noise``, [N, 2], int64: two words below 2**32. As in torchvision the first of ten attempts that is
-    smaller than the image, else none. Given them, the result equals torchvision's ``erase`` bit for bit, but for the
-    noise.
+    Drawn: ``top``, ``left``, ``height`` and ``width``, [N] each, int64; a height of 0 erases nothing. With
+    "random" also ``noise``, [N, 2], int64: two words below 2**32. As in torchvision, the first of ten attempts that is
+    smaller than the image is used, otherwise none. For the same parameters the result is bit-identical to that of
+    torchvision's ``erase``, except for the noise.
 
     Raises:
         ConfigError: an argument is out of its range, or of another type.
@@ -163,12 +163,12 @@ class Cutout(_Erasing):
     """Erase a square around a random pixel of each image, clipped to the image.
 
     Args:
-        size: the square's side, in pixels.
-        p: the probability that an image is erased from.
-        value: see :class:`RandomErasing`.
-        layout: see :class:`Transform`.
+        size: the side of the square, in pixels.
+        p: the probability.
+        value: a number or one for each channel, in the images' units; ``"random"``: normal noise, for float images.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``top``, ``left``, ``height`` and ``width`` of what lies inside, [N] each, int64; 0 where nothing is
+    Drawn: ``top``, ``left``, ``height`` and ``width`` of what lies inside, [N] each, int64; 0 where nothing is
     erased.
 
     Raises:

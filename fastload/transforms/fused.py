@@ -103,7 +103,7 @@ def transformed(
         cols: likewise.
         size: (h, w) of the result.
         fill: the value of pixels without a source, in the images' units, before the arithmetic; None: there are none.
-        arithmetic: one that :func:`computes` accepts.
+        arithmetic: one that ``computes`` accepts.
 
     Returns:
         [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
@@ -170,7 +170,7 @@ def resized(
     Returns:
         [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
 
-    Tolerance: that of uint8 in :func:`fastload.transforms.resampling.resample`, since the columns' sums are rounded to
+    Tolerance: that of uint8 in ``fastload.transforms.resampling.resample``, since the columns' sums are rounded to
     levels here too; what follows is one rounding in float32, and one to the dtype.
 
     Raises:
@@ -178,7 +178,7 @@ def resized(
         Exception: whatever Triton raises, with a note; there is no fallback.
 
     Cost:
-        As :func:`transformed`, and no memory but the result's. For images k times as large along each side as the
+        As ``transformed``, and no memory but the result's. For images k times as large along each side as the
         result, a value takes about 1.2 k (2 k + 1) loads of bytes, mostly from the nearest cache, and 10 k products.
     """
     num, channels, height, width = images.shape

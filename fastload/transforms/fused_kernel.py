@@ -1,4 +1,4 @@
-"""The kernels behind :mod:`fastload.transforms.fused`; the only module that imports Triton, and only where it is used.
+"""The kernels behind ``fastload.transforms.fused``; the only module that imports Triton, and only where it is used.
 
 ::
 
@@ -207,7 +207,7 @@ def transformed(
 
 @triton.jit
 def _spread(value, many: tl.constexpr, channels_last: tl.constexpr, tile_rows: tl.constexpr, tile_cols: tl.constexpr):
-    """Return a value of each channel, as :func:`_of_channel` gives it, as a tile."""
+    """Return a value of each channel, as ``_of_channel`` gives it, as a tile."""
     if channels_last and many > 1:
         value = value[None, :]
     return tl.broadcast_to(value, (tile_rows, tile_cols))
@@ -221,7 +221,7 @@ def _within(value, least, most):
 
 @triton.jit
 def _share(pixel, middle, length, narrow, cubic: tl.constexpr):
-    """Return how much of a box's pixels is in the result's, but for the sum; see :func:`.resampling.weights`."""
+    """Return how much of a box's pixels is in the result's, but for the sum; see ``resampling.weights``."""
     distance = tl.abs((pixel - middle + 0.5) * narrow)
     if cubic:
         near = (1.5 * distance - 2.5) * distance * distance + 1.0

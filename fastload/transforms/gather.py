@@ -43,7 +43,7 @@ class IndexMap(NamedTuple):
 
 
 class MovingTransform(Transform):
-    """A transform that only moves pixels, as :meth:`steps` says."""
+    """A transform that only moves pixels, as ``steps`` says."""
 
     only_moves = True
     """Whether this one does; a subclass may depend on its arguments."""
@@ -135,7 +135,7 @@ def _indices(steps: Sequence[AxisStep], num: int, length: int, device: torch.dev
 
 
 def _sources(step: AxisStep, indices: Tensor) -> Tensor:
-    """Return the source of each position for one step: see :class:`~fastload.native.arrays.StepKind`."""
+    """Return the source of each position for one step: see ``fastload.native.arrays.StepKind``."""
     kind, values, first, side = step
     if kind == StepKind.MAP:
         assert values is not None

@@ -26,18 +26,18 @@ _BLENDS = ("brightness", "contrast", "saturation")
 class ColorJitter(Transform, SampleTransform):
     """Change brightness, contrast, saturation and hue, in a random order for each sample.
 
-    The result is what torchvision's functions make of each sample, given the parameters: see
-    :mod:`fastload.transforms.color`. All samples pass through the hue at once; what comes before and after it is one
-    blend each. Without a hue all is done in one pass, and lower floats are rounded once, at its end.
+    For the same parameters each sample equals the result of torchvision's functions: uint8 bit for bit on the CPU,
+    float32 and float64 within 1e-5; float16 and bfloat16 are computed in float32 and rounded once.
 
     Args:
-        brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness], or in the given (min, max).
-        contrast: likewise.
-        saturation: likewise.
-        hue: the turn is uniform in [-hue, hue], or in the given (min, max), within [-0.5, 0.5].
-        layout: see :class:`Transform`.
+        brightness: b: the factor is uniform in [max(0, 1 - b), 1 + b]; (min, max): uniform between them; None: 1.
+        contrast: as ``brightness``.
+        saturation: as ``brightness``.
+        hue: h: the shift is uniform in [-h, h], within [-0.5, 0.5], in whole turns; (min, max): uniform between them;
+            None: 0.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``brightness``, ``contrast``, ``saturation``, ``hue`` [N], float32, each where it changes anything;
+    Drawn: ``brightness``, ``contrast``, ``saturation``, ``hue`` [N], float32, each where it changes anything;
     ``order`` [N, number of them without hue], int64: 0 for brightness, 1 for contrast, 2 for saturation, in their
     order; ``before_hue`` [N], int64, how many of these come before the hue; ``rows_before`` and ``rows_after``, lists
     of int64 tensors: to which samples the first, second and third of them is done before and after the hue.
@@ -118,14 +118,14 @@ class ColorJitter(Transform, SampleTransform):
 
 
 class GaussianBlur(Transform):
-    """Blur each sample with its own standard deviation: see :func:`fastload.transforms.color.gaussian_blur`.
+    """Blur each sample with its own standard deviation.
 
     Args:
         kernel_size: an odd number of pixels, or (x, y).
-        sigma: uniform in (min, max), or a number that is the same for all; above 0, in pixels.
-        layout: see :class:`Transform`.
+        sigma: the standard deviation in pixels, above 0: (min, max), uniform between them, or one number.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``sigma`` [N], float32.
+    Drawn: ``sigma`` [N], float32.
 
     Raises:
         ConfigError: an even kernel; a range that is not positive, reversed, or not finite.
@@ -155,7 +155,7 @@ class GaussianBlur(Transform):
 class _Sometimes(Transform):
     """Does something to each sample with probability p.
 
-    Parameters: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
+    Drawn: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
     """
 
     def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
@@ -175,13 +175,13 @@ class _Sometimes(Transform):
 
 
 class RandomGrayscale(_Sometimes, SampleTransform):
-    """Make a sample grey with probability p, with as many channels as before.
+    """Convert a sample to grey with probability p. The number of channels stays the same.
 
     Args:
         p: the probability.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``chosen`` [N], bool; ``rows`` [K], int64, the same samples as indices.
+    Drawn: ``chosen`` [N], bool; ``rows`` [K], int64, the same samples as indices.
 
     Raises:
         ConfigError: p is not a probability.
@@ -203,19 +203,43 @@ class RandomGrayscale(_Sometimes, SampleTransform):
 
 
 class RandomInvert(_Sometimes):
-    """Invert the values of a sample with probability p. Arguments, parameters, errors: as :class:`RandomGrayscale`."""
+    """Invert the values of a sample with probability p.
+
+    Args:
+        p: the probability.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
+
+    Raises:
+        ConfigError: p is not a probability.
+    """
 
     change = staticmethod(color.invert)
 
 
 class RandomEqualize(_Sometimes):
-    """Equalise the histograms of a sample with probability p. For the rest, as :class:`RandomGrayscale`."""
+    """Equalise the histogram of each channel of a sample with probability p.
+
+    Args:
+        p: the probability.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
+
+    Raises:
+        ConfigError: p is not a probability.
+    """
 
     change = staticmethod(color.equalize)
 
 
 class RandomAutocontrast(_Sometimes):
-    """Stretch a sample's values to the whole range with probability p. For the rest, as :class:`RandomGrayscale`."""
+    """Stretch the values of each channel of a sample to the whole range with probability p.
+
+    Args:
+        p: the probability.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
+
+    Raises:
+        ConfigError: p is not a probability.
+    """
 
     change = staticmethod(color.autocontrast)
 
@@ -224,9 +248,9 @@ class RandomSolarize(_Sometimes):
     """Invert the values at or above a threshold, with probability p.
 
     Args:
-        threshold: at most 255 for uint8, at most 1 for floats.
+        threshold: values at or above it are inverted; at most 255 for uint8, at most 1 for floats.
         p: the probability.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
         ConfigError: the threshold is not a number of at most 255, or p is not a probability.
@@ -249,9 +273,9 @@ class RandomPosterize(_Sometimes):
     """Keep the highest bits of each value, with probability p.
 
     Args:
-        bits: how many, 0 to 8.
+        bits: number of bits to keep, 0 to 8.
         p: the probability.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
         ConfigError: bits is not an integer in [0, 8], or p is not a probability.
@@ -269,9 +293,9 @@ class RandomAdjustSharpness(_Sometimes):
     """Change the sharpness with probability p.
 
     Args:
-        sharpness_factor: at least 0; 0 is smoothed, 1 the image itself, 2 twice as sharp.
+        sharpness_factor: 0: a smoothed image; 1: the image itself; 2: twice as sharp; at least 0.
         p: the probability.
-        layout: see :class:`Transform`.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
         ConfigError: the factor is not a number of at least 0, or p is not a probability.

@@ -27,7 +27,7 @@ class Mix(Transform):
     [N, num_classes], floats. The result has probabilities, float32 or the dtype given. A class that is not below
     ``num_classes`` raises torch's IndexError or RuntimeError.
 
-    If you use :meth:`transform` for the images alone, use :meth:`transform_labels` with the same parameters too.
+    If you use ``transform`` for the images alone, use ``transform_labels`` with the same parameters too.
     """
 
     mixes = True
@@ -63,16 +63,19 @@ class Mix(Transform):
 
 
 class MixUp(Mix):
-    """Mix each pair: weight * image + (1 - weight) * partner, and the labels likewise.
+    """Mix the images of each pair, weight * image + (1 - weight) * partner, and their labels.
 
-    Given the weight equal to torchvision's in float32 and float64, within 4 units in the last place below.
+    Samples 2j and 2j + 1 of a batch are a pair.
+    For the same weight the result equals torchvision's in float32 and float64; in float16 and bfloat16 it is within 4
+    units in the last place.
 
     Args:
-        alpha: the weight is Beta(alpha, alpha); above 0.
-        num_classes: the number of classes; None: labels are always probabilities.
-        layout: see :class:`Transform`.
+        alpha: the weight is distributed as Beta(alpha, alpha); above 0.
+        num_classes: number of classes, for labels [N] of integers; None: labels are always [N, classes] of
+            probabilities.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``weight`` and ``label_weight`` [N], float32, the same number; 1 for an odd last sample.
+    Drawn: ``weight`` and ``label_weight`` [N], float32, the same number; 1 for an odd last sample.
 
     Source: Zhang et al., "mixup: Beyond empirical risk minimization" (2018).
 
@@ -95,14 +98,16 @@ class MixUp(Mix):
 class CutMix(Mix):
     """Replace a box of each image by its partner's, and mix the labels by the box's share of the area.
 
-    Given the box, images are equal to torchvision's.
+    Samples 2j and 2j + 1 of a batch are partners. For the same box images equal torchvision's.
 
     Args:
-        alpha: the share of the image that is kept is Beta(alpha, alpha), before the box is clipped; above 0.
-        num_classes: the number of classes; None: labels are always probabilities.
-        layout: see :class:`Transform`.
+        alpha: the share of the image that is kept is distributed as Beta(alpha, alpha), before the box is clipped;
+            above 0.
+        num_classes: number of classes, for labels [N] of integers; None: labels are always [N, classes] of
+            probabilities.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``box`` [N, 4], int64: left, top, right, bottom, in pixels, the last two exclusive; ``label_weight``
+    Drawn: ``box`` [N, 4], int64: left, top, right, bottom, in pixels, the last two exclusive; ``label_weight``
     [N], float32: the share that is kept. An odd last sample has an empty box.
 
     Source: Yun et al., "CutMix: Regularization strategy to train strong classifiers" (2019).
@@ -124,16 +129,17 @@ class CutMix(Mix):
 
 
 class MixUpOrCutMix(Mix):
-    """MixUp for some pairs and CutMix for the others, where torchvision's recipes choose for a whole batch.
+    """Apply CutMix to some pairs and MixUp to the others; torchvision's recipes choose one for a whole batch.
 
     Args:
-        mixup_alpha: as alpha in :class:`MixUp`.
-        cutmix_alpha: as alpha in :class:`CutMix`.
-        cutmix_p: the probability of CutMix.
-        num_classes: the number of classes; None: labels are always probabilities.
-        layout: see :class:`Transform`.
+        mixup_alpha: ``alpha`` of ``MixUp``.
+        cutmix_alpha: ``alpha`` of ``CutMix``.
+        cutmix_p: the probability of CutMix; otherwise MixUp.
+        num_classes: number of classes, for labels [N] of integers; None: labels are always [N, classes] of
+            probabilities.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``weight`` of MixUp, 1 for the pairs of CutMix; ``box`` of CutMix, empty for the pairs of MixUp;
+    Drawn: ``weight`` of MixUp, 1 for the pairs of CutMix; ``box`` of CutMix, empty for the pairs of MixUp;
     ``label_weight``.
 
     Raises:

@@ -23,7 +23,7 @@ _WHITE = 255
 
 
 class Loader(Protocol):
-    """What :func:`preview` uses of a :class:`fastload.DataLoader`."""
+    """What ``preview`` uses of a ``fastload.DataLoader``."""
 
     batch_transform: Callable[[Any], Any] | None
 
@@ -33,14 +33,14 @@ class Loader(Protocol):
 def preview(
     loader: Loader, path: str | os.PathLike[str] = "preview.png", *, num_samples: int = 8, num_versions: int = 7
 ) -> Path:
-    """Write a PNG: a row for each sample, first as the dataset gives it, then augmented as in that many epochs.
+    """Write a picture (PNG) with a row for each sample: the original, then augmented versions of several epochs.
 
     Args:
-        loader: a :class:`fastload.DataLoader` with a ``batch_transform`` of :mod:`fastload.transforms`. It is not
+        loader: a ``fastload.DataLoader`` with a ``batch_transform`` of ``fastload.transforms``. It is not
             changed: a copy of it is iterated, without workers.
-        path: where to; a file there is replaced.
-        num_samples: rows, at most as many as the first batch has samples.
-        num_versions: augmented versions of each.
+        path: of the file; a file there is replaced.
+        num_samples: number of rows, at most as many as the first batch has samples.
+        num_versions: number of augmented versions of each sample.
 
     Values are shown as they are: uint8, or floats in [0, 1]; what ``Normalize`` did is undone first. Images of another
     size than the first one's are scaled to it.

@@ -2,7 +2,7 @@
 
 On the CPU torch's own kernel resizes one box after the other. On other devices, and where ``torch.compile`` records,
 the boxes cannot be read: each makes two matrices of weights, and two batched products with them resize the batch. For
-antialiased uint8 on CUDA there is a kernel without matrices: :func:`fastload.transforms.fused.resized`.
+antialiased uint8 on CUDA there is a kernel without matrices: ``fastload.transforms.fused.resized``.
 """
 
 # N samples, C channels, H and W of the source, h and w of the result.
@@ -78,11 +78,11 @@ def resize_boxes(
     antialias: bool,
     flip: Tensor | None = None,
 ) -> Tensor:
-    """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see :func:`resample`.
+    """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see ``resample``.
 
     Equal to torchvision's ``resized_crop`` bit for bit: for uint8 where that takes torch's integer kernel, which for
     "bilinear" it does not on x86 without AVX2; there it may be one level off. Boxes and
-    results one pixel wide, for which torch's kernels are wrong, are computed as in :func:`resample`.
+    results one pixel wide, for which torch's kernels are wrong, are computed as in ``resample``.
 
     Raises:
         ValueError: a box is not within the images.
@@ -122,13 +122,13 @@ def resample(
         antialias: widen the filter where a box becomes smaller.
         flip: [N], bool: which results are flipped left to right.
 
-    Tolerance, against :func:`resize_boxes`: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
+    Tolerance, against ``resize_boxes``: for floats, computed in float32 or float64, what rounding leaves, 1e-5 and
     1e-12 times the largest value; in half precision one unit in the last place. For uint8 the columns' result is
     rounded to whole levels before the rows are weighted, as torch's integer kernel does it: one level remains in a few
     pixels. Where both sums lie halfway between levels, which happens in small images, it is two, once in some 40,000 of
     them, and may be three in "bicubic". torchvision on CUDA does not round in between and may be one level off, in
     "bicubic", where rounding also clips, by more. For uint8 this holds where products of matrices may be in TF32 or
-    bfloat16 too (:func:`_parts`); floats have TF32's precision then, 1e-3. The library that multiplies may choose
+    bfloat16 too (``_parts``); floats have TF32's precision then, 1e-3. The library that multiplies may choose
     another order of summation for another size of the batch: then the last place depends on it. Infinities and NaN
     spread to the whole row and column, also from outside the box.
 
@@ -201,7 +201,7 @@ def weights(
         size: of the result.
         side: of the images.
         interpolation: "bilinear" or "bicubic".
-        antialias: see :func:`resample`.
+        antialias: see ``resample``.
         dtype: float32 or float64.
         flip: [N], bool: which results run backwards.
     """

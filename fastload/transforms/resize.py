@@ -83,7 +83,7 @@ class _Resizing(MovingTransform, SampleTransform):
         return resize(images, boxes, size, self.interpolation, self.antialias, flip)
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
-        """See :class:`MovingTransform`; for a nearest interpolation."""
+        """See ``MovingTransform``; for a nearest interpolation."""
         boxes, after = self._boxes(params, shape, device), self.shape_after(shape)
         exact = self.interpolation == "nearest-exact"
         rows, cols = (
@@ -118,16 +118,16 @@ class Resize(_Resizing):
     """Resize all images to one size.
 
     Args:
-        size: (height, width) in pixels; an int or [int]: of the shorter side, the longer in proportion, rounded down;
-            None: in proportion to ``max_size``.
+        size: (height, width) in pixels; an int or [int]: the shorter side, and the longer one in proportion, rounded
+            down; None: both in proportion to ``max_size``.
         interpolation: ``"nearest"``, ``"nearest-exact"``, ``"bilinear"`` or ``"bicubic"``, or torchvision's enum.
-        max_size: of the longer side at most; where ``size`` is a pair it cannot be given.
-        antialias: widen the filter where images become smaller; no matter with the nearest.
-        layout: see :class:`Transform`.
+        max_size: the longer side at most, in pixels; not together with a pair as ``size``.
+        antialias: whether the filter is widened if images become smaller; without effect on nearest neighbours.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Nothing is drawn. The result equals torchvision's bit for bit on the CPU, with the exceptions named in
-    :func:`fastload.transforms.resampling.resize_boxes`; elsewhere and compiled within the tolerance of
-    :func:`fastload.transforms.resampling.resample`.
+    ``fastload.transforms.resampling.resize_boxes``; elsewhere and compiled within the tolerance of
+    ``fastload.transforms.resampling.resample``.
 
     Raises:
         ConfigError: an argument is out of its range, or of another type.
@@ -208,15 +208,15 @@ class RandomResizedCrop(_Resizing):
 
     Args:
         size: height and width of the result, in pixels; an int for both.
-        scale: the part's area in proportion to the image's, from and to, uniform.
-        ratio: the part's width in proportion to its height, from and to, uniform in its logarithm.
+        scale: (min, max) of the part's area as a share of the image's; uniform.
+        ratio: (min, max) of the part's width divided by its height; uniform in the logarithm.
         interpolation: ``"nearest"``, ``"nearest-exact"``, ``"bilinear"`` or ``"bicubic"``, or torchvision's enum.
-        antialias: widen the filter where a part becomes smaller; no matter with the nearest.
-        layout: see :class:`Transform`.
+        antialias: whether the filter is widened if a part becomes smaller; without effect on nearest neighbours.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
-    Parameters: ``top``, ``left``, ``height`` and ``width``, [N] each, int64. As in torchvision the first of ten
-    attempts that fits into the image, else the largest part in its middle with a ratio within the bounds. Given them,
-    the result equals torchvision's as it does for :class:`Resize`.
+    Drawn: ``top``, ``left``, ``height`` and ``width``, [N] each, int64. As in torchvision, the first of
+    ten attempts that fits into the image is used, otherwise the largest part in its middle with a ratio within the
+    bounds. For the same parameters the result equals torchvision's as that of ``Resize`` does.
 
     Raises:
         ConfigError: an argument is out of its range, or of another type.

@@ -1,8 +1,8 @@
 """The second form of a transform, for fusion: torchvision's own functions on one image at a time.
 
-A batched transform that fusion also recognises inherits from :class:`SampleTransform` too, and has the name of its
+A batched transform that fusion also recognises inherits from ``SampleTransform`` too, and has the name of its
 torchvision counterpart. To add one, write a module with such a class and name it in ``transforms/__init__.py``:
-:mod:`fastload.fusion.recognition` finds it there by that name.
+``fastload.fusion.recognition`` finds it there by that name.
 
 Both forms draw the same parameters from a sample's key, and give the same result from the same parameters.
 """
@@ -59,7 +59,7 @@ class State(NamedTuple):
 
 
 class SampleTransform:
-    """A transform of torchvision's that fusion recognises; a base beside :class:`Transform`, or alone."""
+    """A transform of torchvision's that fusion recognises; a base beside ``Transform``, or alone."""
 
     role: ClassVar[Role] = "move"
     version: Version = "v2"
@@ -85,7 +85,7 @@ class SampleTransform:
 
         Args:
             image: a PIL image, a tensor or a ``tv_tensors.Image``.
-            params: the sample's element of :meth:`params_of_each`; None if nothing is random.
+            params: the sample's element of ``params_of_each``; None if nothing is random.
         """
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class SampleTransform:
         return isinstance(self, Transform) and type(self).draw is not Transform.draw
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        """Return the parameters of N samples; here: those of :meth:`Transform.draw` where no size matters.
+        """Return the parameters of N samples; here: those of ``Transform.draw`` where no size matters.
 
         Args:
             draws: of these samples.

@@ -55,11 +55,11 @@ class ToDtype(ValueTransform, SampleTransform):
 
     Args:
         dtype: uint8 or a float dtype.
-        scale: bring the values from one dtype's range to the other's: [0, 255] and [0, 1].
-        layout: see :class:`Transform`.
+        scale: whether values are scaled between the ranges of the dtypes, [0, 255] and [0, 1].
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
-        ConfigError: another dtype.
+        ConfigError: dtype is neither uint8 nor a float dtype.
     """
 
     role = "value"
@@ -107,13 +107,13 @@ class Normalize(ValueTransform, SampleTransform):
     float32 and rounded once, where torchvision rounds mean, deviation, difference and quotient.
 
     Args:
-        mean: for each channel, or one for all.
+        mean: a number for each channel, or one for all.
         std: likewise; not 0.
-        inplace: accepted for torchvision's sake; images are never changed in place.
-        layout: see :class:`Transform`.
+        inplace: accepted as by torchvision; images are never changed in place.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
-        ConfigError: no sequences of finite numbers, or a deviation of 0.
+        ConfigError: mean or std is not a sequence of finite numbers, or std has a 0.
         TypeError: at the call: images of uint8.
         ValueError: at the call: another number of channels.
     """
@@ -151,19 +151,19 @@ class Normalize(ValueTransform, SampleTransform):
 
 
 class ToNormalized(ValueTransform):
-    """ToDtype(dtype, scale=True) and Normalize(mean, std) in one: a product and a sum for each value.
+    """``ToDtype(dtype, scale=True)`` and ``Normalize(mean, std)`` in one step.
 
     Within 1e-6 * (1 + abs(mean)) / std of torchvision's two steps in float32; lower dtypes are rounded once, at the
     end.
 
     Args:
-        mean: for each channel, or one for all; of values in [0, 1].
+        mean: a number for each channel, or one for all, for values in [0, 1].
         std: likewise; not 0.
-        dtype: a float dtype.
-        layout: see :class:`Transform`.
+        dtype: of the result; a float dtype.
+        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Raises:
-        ConfigError: no sequences of finite numbers, a deviation of 0, or another dtype.
+        ConfigError: mean or std is not a sequence of finite numbers, std has a 0, or dtype is not a float dtype.
         ValueError: at the call: another number of channels.
     """
 

@@ -92,22 +92,26 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """What :func:`fastload.verify` found."""
+    """What ``fastload.verify`` found."""
 
     subject: str
-    """What was verified, for a person."""
+    """What was verified, as text."""
     seed: int
+    """The seed of all runs."""
     batches: int
-    """Batches of an epoch that were loaded."""
+    """Batches of an epoch that each run loaded."""
     checks: list[Check] = field(default_factory=list)
+    """The comparisons, each with ``name``, ``setting``, ``verdict``, ``difference`` and ``culprit``."""
     notes: list[str] = field(default_factory=list)
-    """What a reader should know of how it was verified."""
+    """What you should know about how it was verified."""
     versions: dict[str, str] = field(default_factory=dict)
+    """Of Python, torch and NumPy."""
     seconds: float = 0.0
+    """How long it took."""
 
     @property
     def ok(self) -> bool:
-        """Whether at least one check was made, and all that were made are equal."""
+        """True if at least one check was made, and all that were made are equal."""
         made = [check for check in self.checks if check.verdict != "skipped"]
         return bool(made) and all(check.verdict == "equal" for check in made)
 
@@ -124,14 +128,14 @@ class VerifyReport:
         return f"{outcome}: {', '.join(words)}, {self.seconds:.1f} s"
 
     def to_json(self) -> str:
-        """Return everything as JSON: the fields, ``"ok"``, ``"summary"``, and ``"version"`` of this format."""
+        """Return the report as JSON: its fields, ``"ok"``, ``"summary"``, and ``"version"`` of the format."""
         return json.dumps({"version": 1, "ok": self.ok, "summary": self.summary(), **asdict(self)}, indent=2)
 
     def raise_for_difference(self) -> None:
-        """Raise an error unless :attr:`ok`.
+        """Raise an error if ``ok`` is False.
 
         Raises:
-            NotDeterministic: an AssertionError; something differs, could not be run, or nothing was checked.
+            NotDeterministic: (an AssertionError) something differs, could not be run, or nothing was checked.
         """
         if not self.ok:
             raise NotDeterministic("\n" + self.to_text())
@@ -141,7 +145,7 @@ class VerifyReport:
         return as_text(self.table(), width=width)
 
     def table(self) -> Any:
-        """Return a rich renderable: a row for each check, and below it what differs and why."""
+        """Return a table for ``rich``: a row for each check, and below it what differs and why."""
         from rich.console import Group
         from rich.text import Text
 

@@ -34,36 +34,35 @@ def verify(
 ) -> VerifyReport:
     """Check that a loader gives the same bits however it is run; if not, name the first stage that differs.
 
-    It is run with 0, 1 and 3 workers of every kind, chunks and prefetching of several sizes, persistent workers,
-    simulated ranks, and a resume in the middle, and each time compared with the loader without workers. Then its order,
-    and its samples with ``seeding="torch"``, are compared with those of torch's class. Nothing that is passed in is
-    changed: each run works on a copy.
+    The loader is run with 0, 1 and 3 workers of every kind, several chunk sizes and prefetch factors, persistent
+    workers, simulated ranks, and a resume in the middle. Each run is compared with the one without workers. Then its
+    order, and its samples with ``seeding="torch"``, are compared with those of torch's class. Each run works on a copy,
+    so nothing that you pass is changed. It takes about twenty runs of ``batches`` batches, and some seconds for
+    ``"spawn"``.
 
     Args:
-        loader_or_dataset: a DataLoader, fastload's or torch's; a dataset; or a function without arguments that returns
-            one. A loader is rebuilt with an integer seed.
-        batches: number of batches of an epoch to load in each run.
-        seed: for loaders without a seed of their own; None: 0.
-        batch_size: for a dataset.
+        loader_or_dataset: a DataLoader of fastload or torch, a dataset, or a function without arguments that returns
+            one of them. A loader is rebuilt with an integer seed.
+        batches: batches of an epoch that each run loads; at least 1.
+        seed: for loaders without an integer seed; None: 0.
+        batch_size: samples in a batch, for a dataset.
         methods: kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"``.
-        timeout: seconds without a batch after which a run fails, for loaders without a timeout of their own.
-        progress: on standard error: True, a bar on a terminal, a line for each check elsewhere; False, nothing; None,
-            only the bar.
+        timeout: seconds without a batch after which a run fails, for loaders without a timeout.
+        progress: what is printed to standard error. True: a progress bar on a terminal, otherwise a line for each
+            check; False: nothing; None: only the bar.
 
     Returns:
-        The report. Errors of the dataset are in it, too.
+        The report. It also contains the errors of the dataset.
 
     Raises:
-        ConfigError: the argument cannot be verified, or another one is out of range.
-
-    Blocking: until all is done; about twenty runs of ``batches`` batches, and some seconds for ``spawn``.
+        ConfigError: ``loader_or_dataset`` cannot be verified, or another argument is out of its range.
     """
     subject = subject_of(loader_or_dataset, seed=seed, batch_size=batch_size, timeout=timeout)
     return verify_subject(subject, batches=batches, methods=methods, progress=progress)
 
 
 def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method], progress: bool | None) -> VerifyReport:
-    """Do what :func:`verify` does, for a loader that has been taken apart.
+    """Do what ``verify`` does, for a loader that has been taken apart.
 
     Raises:
         ConfigError: an argument is out of range.

@@ -99,19 +99,20 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedSample:
-    """A sample that could not be loaded, and what was done about it. See :meth:`DataLoader.failed_samples`."""
+    """A sample that could not be loaded, and what was done about it: see ``DataLoader.failed_samples``."""
 
     epoch: int
+    """The epoch, from 0."""
     index: Any
-    """What the sampler gave."""
+    """The index that the sampler gave."""
     file: str | None
-    """Where it lies, for datasets that list their files in ``samples`` or ``imgs``, as ImageFolder does."""
+    """Its file, for datasets that list their files in ``samples`` or ``imgs``, as ImageFolder does; else None."""
     error: str
-    """The exception's class."""
+    """The class of the exception."""
     message: str
-    """The first line of what it says."""
+    """The first line of its text."""
     substitute: Any
-    """The index whose sample stands in for it; None: it is left out of its batch."""
+    """The index of the sample that replaces it; None: it is left out of its batch."""
 
     def __str__(self) -> str:
         done = "left out" if self.substitute is None else f"replaced by {self.substitute!r}"

@@ -1,7 +1,7 @@
 """What a DALI pipeline is fed with: files as the workers read them, and each sample's parameters from its key.
 
 In: indices. Out: (file, target, index), read by the loader's workers; and for a batch of these the arrays that a
-pipeline has asked for with :func:`source`.
+pipeline has asked for with ``source``.
 """
 
 # N samples.
@@ -134,7 +134,7 @@ class BatchInputs:
 
 
 class Input(NamedTuple):
-    """What :func:`source` gives of each sample."""
+    """What ``source`` gives of each sample."""
 
     dtype: str | None
     """NumPy's and DALI's name; None: whatever the targets are."""
@@ -161,7 +161,7 @@ INPUTS: Mapping[str, Input] = {
         "float32", 1, lambda batch: batch.draws.stream("dali uniforms").uniform(count=16).astype(np.float32)
     ),
 }
-"""What :func:`source` can give; its docstring says what they are."""
+"""What ``source`` can give; its docstring says what they are."""
 
 _declared: ContextVar[dict[str, Any] | None] = ContextVar("_declared", default=None)
 
@@ -186,7 +186,7 @@ def import_dali() -> Any:
 def source(name: str) -> Any:
     """Return an input of a pipeline: what the loader knows of each sample.
 
-    For functions with ``@pipeline_def`` that are given to :class:`~fastload.images.dali.DALILoader` as ``pipeline``.
+    For functions with ``@pipeline_def`` that are given to ``fastload.images.dali.DALILoader`` as ``pipeline``.
 
     Args:
         name: ``"file"``: the encoded image, [num_bytes], uint8. ``"index"``: in the dataset, int64. ``"target"``: the
@@ -222,7 +222,7 @@ def source(name: str) -> Any:
 
 @contextmanager
 def declaring_inputs() -> Iterator[dict[str, Any]]:
-    """Let :func:`source` declare inputs in this context; gives those that it has declared, by name."""
+    """Let ``source`` declare inputs in this context; gives those that it has declared, by name."""
     declared: dict[str, Any] = {}
     token = _declared.set(declared)
     try:

@@ -30,40 +30,45 @@ _MOST_READ = 2
 
 
 class DALILoader:
-    """Loads batches of images with NVIDIA DALI.
+    """Loads batches of images with NVIDIA DALI, in the order and with the crops and flips of fastload.
+
+    The same seed, epoch and index give the same crop and flip, for any batch size, workers, ranks and decoder. Steps
+    that DALI does not do (colours, erasing) are done on the batch after it. docs/dali.md says how DALI's pixels differ
+    from Pillow's, and how its own random operators are seeded.
+
+    A batch is ``[images, targets]``: images [N, 3, H, W] of the transform's dtype, and targets as torch collates them;
+    with a pipeline of several outputs ``[output, ..., targets]``. It stays valid as long as you hold it. The last
+    batch may be shorter.
 
     Args:
         dataset: a torchvision ImageFolder or DatasetFolder, or a Subset or ConcatDataset of them, with the transforms
             that ``DataLoader(..., fuse=True)`` knows; or, with ``pipeline``, also any map-style dataset of pairs
             (encoded image, target).
-        batch_size, shuffle, sampler, batch_sampler, num_workers, drop_last, generator, prefetch_factor,
-            persistent_workers, worker_method, seed, overlap_epochs: those of :class:`fastload.DataLoader`. Workers only
-            read files; without any, this process does.
-        pipeline: a function with DALI's ``@pipeline_def``, whose inputs are :func:`source`; it is called with
-            ``batch_size``, ``num_threads``, ``device_id``, ``prefetch_queue_depth`` and ``seed``. Its outputs come in
-            the images' place. None: one that does what the dataset's transform says. With a pipeline, a transform
-            of the dataset may only say how images are cropped, resized and flipped, for :func:`source` to give.
-        device: ``"cpu"``, where DALI needs no GPU, or ``"cuda"``: decoding is DALI's ``"mixed"``, and batches are on
-            the GPU. Not verified: no GPU.
-        num_threads: DALI's threads; None: as many as this process may use cores.
-        prefetch_queue_depth: batches that DALI works on beyond the one given out; at least 1.
-
-    Batches are ``[images, targets]``, as of :class:`fastload.DataLoader`: images [N, 3, H, W], of the dtype that the
-    transform leads to, and the targets collated as torch does. With a pipeline of several outputs:
-    ``[output, ..., targets]``. They are yours: they stay valid as long as you hold them. The last batch may be short.
-
-    Order, shards, epochs and state are those of :class:`fastload.DataLoader`, and so are crops and flips: the same
-    seed, epoch and index give the same box, whatever the batch, the workers, the ranks or the decoder. What DALI does
-    not do (colour transforms, erasing) is done with the batch, on its device, after DALI. Nothing is padded.
-
-    docs/dali.md says how DALI's pixels differ from Pillow's, and how its own random operators are seeded.
-    ``source("uniforms")`` gives random numbers that do not depend on the batch size, and are the same after a resume.
-
-    Iterations side by side are allowed, and wait for each other's batches.
+        batch_size: samples in a batch.
+        shuffle: whether each epoch has another random order.
+        sampler: as in ``fastload.DataLoader``.
+        batch_sampler: as in ``fastload.DataLoader``.
+        num_workers: workers that read files; 0: this process reads them.
+        drop_last: whether the last batch is left out if it is not full.
+        generator: as in ``fastload.DataLoader``.
+        prefetch_factor: as in ``fastload.DataLoader``.
+        persistent_workers: as in ``fastload.DataLoader``.
+        worker_method: as in ``fastload.DataLoader``.
+        seed: as in ``fastload.DataLoader``.
+        overlap_epochs: as in ``fastload.DataLoader``.
+        pipeline: a function with DALI's ``@pipeline_def`` whose inputs come from ``source``. It is called with
+            ``batch_size``, ``num_threads``, ``device_id``, ``prefetch_queue_depth`` and ``seed``; its outputs replace
+            the images. The dataset's transform may then only crop, resize and flip, for ``source``. None: a pipeline
+            that does what the dataset's transform says.
+        device: ``"cpu"``; or ``"cuda"``: DALI decodes by its ``"mixed"`` device, and batches are on the GPU. Not
+            verified: no GPU.
+        num_threads: DALI's threads; None: the number of cores of this process.
+        prefetch_queue_depth: batches that DALI works on in addition to the current one; at least 1.
 
     Raises:
-        ConfigError: DALI is not installed, an argument is out of its range, or a transform cannot be done.
-        RuntimeError: at a batch: an image cannot be decoded; it names the file. The next batch can be asked for.
+        ConfigError: DALI is not installed, an argument is out of its range, or a transform is not supported.
+        RuntimeError: from ``next()``, instead of a batch: an image cannot be decoded; the message names the file. The
+            next call continues with the next batch.
     """
 
     def __init__(
@@ -158,15 +163,15 @@ class DALILoader:
         return self.loader.batch_sampler
 
     def set_epoch(self, epoch: int) -> None:
-        """See :meth:`fastload.DataLoader.set_epoch`."""
+        """See ``fastload.DataLoader.set_epoch``."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`fastload.DataLoader.state_dict`: what was given out counts, not what DALI works on."""
+        """See ``fastload.DataLoader.state_dict``: what was given out counts, not what DALI works on."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See :meth:`fastload.DataLoader.load_state_dict`.
+        """See ``fastload.DataLoader.load_state_dict``.
 
         Raises:
             StateError: it is no such state, or belongs to another loader; this loader is as it was.
