@@ -50,10 +50,11 @@ def look_around(arguments: Sequence[str], *, control: bool = False, module: str 
             packages[name] = "none"
     # A folder's name says nothing to a reader on another machine.
     shown = [re.sub(r"^([\w-]*=|)/.*", r"\1DIR", argument, flags=re.DOTALL) for argument in arguments]
+    threads = f"OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']} " if "OMP_NUM_THREADS" in os.environ else ""
     return Surroundings(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         commit=_commit(),
-        command=shlex.join(["python", "-m", module, *shown]),
+        command=threads + shlex.join(["python", "-m", module, *shown]),
         machine=_machine(),
         versions={"python": platform.python_version(), **packages},
         control=control,

@@ -21,8 +21,11 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "decode-steps": parts.decode_steps,
     "packs": parts.packs,
     "recording": parts.recording,
+    "predictions": parts.predictions,
     "training": parts.training,
     "native": parts.native,
+    "decoder-choice": parts.decoder_choice,
+    "dali": parts.dali,
     "gpu": parts.gpu,
 }
 """``<!-- figures: NAME -->``"""
@@ -52,6 +55,19 @@ def _pipeline(name: str) -> Callable[[Rows], str]:
     return lambda rows: digits(tables.pipeline(rows, name).ratio or 0)
 
 
+def _recording(samples: str) -> Callable[[Rows], str]:
+    """Return what writes the least and the most that recording costs, of both loaders."""
+
+    def text(rows: Rows) -> str:
+        costs = [
+            rows.find("overhead", f"{samples} samples", side, "recorded, % more") for side in ("torch", "fastload")
+        ]
+        least, most = sorted(row.value or 0 for row in costs)
+        return f"{least:.1f} to {most:.1f} %"
+
+    return text
+
+
 FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "own-dataset": _pipeline("own_v1"),
     "imagefolder": _pipeline("imagefolder"),
@@ -79,6 +95,13 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "integers": _ratio("engine", "tiny-integers-0-workers", "fastload", "samples/s steady"),
     "integers-torch-seeding": _ratio(
         "engine", "tiny-integers-0-workers", 'fastload seeding="torch"', "samples/s steady"
+    ),
+    "recording-1ms": _recording("1 ms"),
+    "recording-cifar": _recording("CIFAR"),
+    "verdicts": _value("profile", "zoo", "fastload", "verdicts right, %", "{:.0f} %"),
+    "prediction-error": _value("profile", "zoo", "fastload", "error of predictions, %: median", "{:.1f} %"),
+    "prediction-error-90": _value(
+        "profile", "zoo", "fastload", "error of predictions, %: nine of ten below", "{:.1f} %"
     ),
     "training-accuracy": _value("training", TRAINING, "fastload", "test accuracy %", "{:.1f} %"),
 }

@@ -193,6 +193,24 @@ def recording(rows: Rows) -> str:
     return markdown(head, lines, about=about)
 
 
+def predictions(rows: Rows) -> str:
+    """How far what ``fastload profile`` predicts is from what a run with the change takes."""
+    names = ("median", "nine of ten below", "largest")
+    lines = []
+    for case in dict.fromkeys(row.case for row in rows.suite("profile")):
+        found = [rows.get("profile", case, "fastload", f"error of predictions, %: {name}") for name in names]
+        without = rows.get("profile", case, "fastload", "without a prediction, %")
+        verdicts = rows.get("profile", case, "fastload", "verdicts right, %")
+        cells = ["" if row is None else Cell(f"{row.value:.1f} %", (row,)) for row in found]
+        cells.append("" if without is None else Cell(f"{without.value:.0f} % of {without.n}", (without,)))
+        right = "" if verdicts is None else Cell(f"{verdicts.value:.0f} % of {verdicts.n}", (verdicts,))
+        lines.append(
+            line(case.replace("predictions, all", "all five scripts").removeprefix("predictions, "), *cells, right)
+        )
+    head = ("scripts", "error: median", "nine of ten below", "largest", "without a prediction", "verdicts right")
+    return markdown(head, lines)
+
+
 def training(rows: Rows) -> str:
     """A run of ``examples/train.py``."""
     lines = []
@@ -228,6 +246,33 @@ def native(rows: Rows) -> str:
     head = ("processor time, ms an image", "with Pillow", "with pillow-simd in its place")
     about = "RandomResizedCrop(224) and a flip of ImageNet files; medians, with quartiles where they were noted."
     return markdown(head, lines, about=about)
+
+
+def decoder_choice(rows: Rows) -> str:
+    """The decoders that ``decoder`` chooses from."""
+    whole, loader, fused = "whole image, decode", "ImageFolder's loader", "RandomResizedCrop(224), flip, float32, fused"
+    sides = ("native", "torchvision", "pillow")
+
+    def cells(case: str) -> list[Cell]:
+        return [value_cell(rows.find("by_hand", case, side, "CPU ms/image")) for side in sides]
+
+    own = rows.find("by_hand", loader, "torchvision's own", "CPU ms/image")
+    lines = [
+        line("whole image, `decode`", *cells(whole)),
+        Line((Cell(f"`ImageFolder`'s loader (torchvision's own: {own.value:.2f})", (own,)), *cells(loader))),
+        line("`RandomResizedCrop(224)`, flip, float32, normalised, fused", *cells(fused)),
+    ]
+    return markdown(("CPU time, ms an image", *sides), lines)
+
+
+def dali(rows: Rows) -> str:
+    """The loader around DALI, beside DALI's own."""
+    lines = []
+    for row in rows.suite("by_hand"):
+        if row.case == "DALI":
+            ratio = Cell("1") if row.ratio is None else Cell(f"{row.ratio:.2f}", (row,))
+            lines.append(line(row.side.replace("DALILoader", "`DALILoader`"), value_cell(row, with_spread=True), ratio))
+    return markdown(("", "images/s: median (quartiles)", "to plain DALI in the same round: median"), lines)
 
 
 def gpu(rows: Rows) -> str:

@@ -14,10 +14,15 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
+from benchmarks.figures.rows import Row, append_rows
+from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_rows, check_outputs
+from benchmarks.report import look_around, stamp
 from fastload.errors import TraceError
 from fastload.profiling.reader import read_trace
 from fastload.profiling.whatif import WhatIf
@@ -121,11 +126,32 @@ def summary(pairs: list[Pair]) -> str:
     )
 
 
+def sums(name: str, pairs: list[Pair], common: Mapping[str, str]) -> list[Row]:
+    """Return the errors of the pairs that count, as rows; none if there are fewer than two predictions."""
+    counted = [pair for pair in pairs if abs(pair.effect) >= EFFECT]
+    errors = sorted(abs(pair.error) for pair in counted if pair.error is not None)
+    if len(errors) < 2:
+        return []
+    found = {
+        "error of predictions, %: median": median(errors),
+        "error of predictions, %: nine of ten below": quantiles(errors, n=10, method="inclusive")[-1],
+        "error of predictions, %: largest": errors[-1],
+        "without a prediction, %": 1 - len(errors) / len(counted),
+    }
+    return [
+        Row(case=f"predictions, {name}", side="fastload", metric=metric, value=100 * value, n=len(counted), **common)
+        for metric, value in found.items()
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"of {', '.join(PIPELINES)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the pairs")
+    add_rows(parser)
     options = parser.parse_args()
+    check_outputs(parser, options)
+    surroundings, before = look_around(sys.argv[1:], module="benchmarks.profiling.predictions"), read_cpu()
     pairs: list[Pair] = []
     with tempfile.TemporaryDirectory() as place:
         for name in options.names or PIPELINES:
@@ -147,6 +173,9 @@ def main() -> None:
             print(f"{name:15} {summary(of_it)}", flush=True)
             pairs += of_it
     print(f"{'all':15} {summary(pairs)}")
+    common = stamp(surroundings, cores_used_by_others(before, read_cpu()))
+    for name in (*dict.fromkeys(pair.pipeline for pair in pairs), "all"):
+        append_rows(options.rows, sums(name, [pair for pair in pairs if name in (pair.pipeline, "all")], common))
     if options.json is not None:
         options.json.write_text(json.dumps([pair._asdict() for pair in pairs], indent=1) + "\n")
 

@@ -27,8 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 import fastload
+from benchmarks.figures import rows as rows_file
 from benchmarks.neighbours import cores_used_by_others, read_cpu
+from benchmarks.options import add_rows, check_outputs
 from benchmarks.profiling.pipelines import Pipeline, drawn, names
+from benchmarks.report import look_around, stamp
 from fastload.errors import TraceError
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis
@@ -212,21 +215,44 @@ def predictions(rows: Sequence[Row]) -> Table:
     return table
 
 
+def errors_of(rows: Sequence[Row]) -> tuple[list[float], int]:
+    """Return by how much predictions of changes that matter are off, in order; and how many such changes there are."""
+    worth = [row for row in rows if row.effect is not None and abs(row.effect) >= WORTH]
+    return sorted(abs(row.error) for row in worth if row.error is not None), len(worth)
+
+
 def summary(rows: Sequence[Row]) -> list[str]:
     """Return the sums: verdicts that are right, and how far predictions are off."""
     lines = [f"verdicts: {sum(row.right for row in rows)} of {len(rows)} right"]
     lines.append(f"states: {sum(row.state_right for row in rows)} of {len(rows)} right")
     lines.append(f"blamed on other: at most {max((row.other for row in rows), default=0.0):.1%} of a stall")
-    worth = [row for row in rows if row.effect is not None and abs(row.effect) >= WORTH]
-    errors = sorted(abs(row.error) for row in worth if row.error is not None)
+    errors, num_worth = errors_of(rows)
     if errors:
-        p90 = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
         lines.append(
-            f"predictions: median error {statistics.median(errors):.1%}, p90 {p90:.1%}, "
-            f"{len(worth) - len(errors)} of {len(worth)} abstained"
+            f"predictions: median error {statistics.median(errors):.1%}, p90 {_p90(errors):.1%}, "
+            f"{num_worth - len(errors)} of {num_worth} abstained"
         )
     lines.append(f"cores used by others meanwhile: {statistics.mean(row.others_cores for row in rows):.1f}")
     return lines
+
+
+def _p90(errors: Sequence[float]) -> float:
+    return errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+
+
+def sums(rows: Sequence[Row], common: Mapping[str, str]) -> list[rows_file.Row]:
+    """Return the sums as rows for ``benchmarks/rows``."""
+    errors, num_worth = errors_of(rows)
+    found = [("verdicts right, %", 100 * sum(row.right for row in rows) / len(rows), len(rows))]
+    if errors:
+        found.append(("error of predictions, %: median", 100 * statistics.median(errors), len(errors)))
+        found.append(("error of predictions, %: nine of ten below", 100 * _p90(errors), len(errors)))
+        found.append(("without a prediction, %", 100 - 100 * len(errors) / num_worth, num_worth))
+    seeds = ", ".join(str(seed) for seed in dict.fromkeys(row.seed for row in rows))
+    return [
+        rows_file.Row(case="zoo", side="fastload", metric=metric, value=value, n=n, **common, note=f"seeds {seeds}")
+        for metric, value, n in found
+    ]
 
 
 def in_markdown(tables: Sequence[Table], rows: Sequence[Row]) -> str:
@@ -250,8 +276,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-knobs", action="store_true", help="verdicts only: half the time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each pipeline to FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, for README.md")
+    add_rows(parser)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep scripts and recordings there")
     options = parser.parse_args(arguments)
+    check_outputs(parser, options)
+    surroundings = look_around(sys.argv[1:] if arguments is None else arguments, module="benchmarks.profiling.zoo")
     if unknown := sorted(set(options.names) - set(names())):
         parser.error(f"no such pipeline: {', '.join(unknown)}; there are {', '.join(names())}")
     rows: list[Row] = []
@@ -277,6 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(*tables)
     for line in summary(rows):
         console.print(line)
+    others = statistics.mean(row.others_cores for row in rows)
+    rows_file.append_rows(options.rows, sums(rows, stamp(surroundings, others)))
     if options.markdown:
         options.markdown.write_text(in_markdown(tables, rows), encoding="utf-8")
     return 0 if all(row.right for row in rows) else 1
