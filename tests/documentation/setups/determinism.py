@@ -1,2 +1,0 @@
-path = "checkpoint.pt"
-correct = 0
