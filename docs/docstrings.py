@@ -1,6 +1,6 @@
 """Docstrings of the package as Markdown, for the site's reference: a part of mkdocstrings' options in mkdocs.yml.
 
-They are written for readers of the code: roles name objects (``:class:`DataLoader```), and ``::`` begins a literal block.
+They are written for readers of the code: roles name objects (``:class:`DataLoader```), ``::`` begins a literal block.
 """
 
 from __future__ import annotations
