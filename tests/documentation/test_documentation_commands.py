@@ -70,7 +70,9 @@ def test_a_pages_commands_run(path: Path, tmp_path: Path) -> None:
                 done = subprocess.run(
                     ["bash", "-c", shortened(command)], cwd=tmp_path, env=environment, capture_output=True, text=True
                 )
-                assert done.returncode == 0, f"{block}: {command}: {done.stdout[-2000:]} {done.stderr[-4000:]}"
+                # On a busy machine a simulation may not reproduce the recorded run, and nothing is predicted: status 1.
+                fine = {0, 1} if command.startswith("fastload whatif") else {0}
+                assert done.returncode in fine, f"{block}: {command}: {done.stdout[-2000:]} {done.stderr[-4000:]}"
 
 
 def shortened(command: str) -> str:
