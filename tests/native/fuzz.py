@@ -46,7 +46,7 @@ def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None) -
 def made_files(folder: Path) -> list[Path]:
     """Return small files of every kind that the decoder knows, and some that it does not."""
     maker = Maker(folder)
-    for kind in ("-", "o", "p", "n", "r"):
+    for kind in ("-", "o", "p", "m", "n", "r"):
         for sampling in SAMPLINGS:
             for restart in (0, 2):
                 maker.make(67, 45, quality=80, kind=kind, sampling=sampling, restart=restart)

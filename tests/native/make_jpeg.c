@@ -3,7 +3,7 @@
  * make_jpeg FILE WIDTH HEIGHT QUALITY SEED KIND H V RESTART
  *
  * KIND: a letter for each property: g grey, c CMYK, r RGB (no transform), p progressive, a arithmetic, n a scan for
- * each component, o optimised Huffman tables, i a progression that stops early. H, V: sampling of the first component.
+ * each component, o optimised Huffman tables, i a progression that stops early, m a progression of many scans. H, V: sampling of the first component.
  * RESTART: MCUs between restart markers, 0 for none. */
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +11,14 @@
 #include <string.h>
 
 #include <jpeglib.h>
+
+/* Sets of components, coefficients, and bits: each kind of scan, in an order of its own for each component. */
+static const jpeg_scan_info MANY[] = {
+    {3, {0, 1, 2}, 0, 0, 0, 2}, {1, {0}, 1, 2, 0, 3},  {1, {0}, 3, 63, 0, 4}, {1, {1}, 1, 63, 0, 2},
+    {3, {0, 1, 2}, 0, 0, 2, 1}, {1, {0}, 1, 2, 3, 2},  {1, {0}, 3, 63, 4, 3}, {1, {0}, 3, 63, 3, 2},
+    {1, {0}, 1, 63, 2, 1},      {2, {0, 2}, 0, 0, 1, 0}, {1, {2}, 1, 63, 0, 0}, {1, {1}, 1, 20, 2, 1},
+    {1, {1}, 21, 63, 2, 1},     {1, {1}, 1, 63, 1, 0}, {1, {1}, 0, 0, 1, 0},  {1, {0}, 1, 63, 1, 0},
+};
 
 int main(int argc, char **argv)
 {
@@ -57,6 +65,10 @@ int main(int argc, char **argv)
         }
         cinfo.scan_info = scans;
         cinfo.num_scans = channels;
+    }
+    if (strchr(kind, 'm')) {
+        cinfo.scan_info = MANY;
+        cinfo.num_scans = sizeof MANY / sizeof *MANY;
     }
     jpeg_start_compress(&cinfo, TRUE);
     JSAMPROW row = malloc((size_t)width * 4);

@@ -49,7 +49,7 @@ def assert_equals_pillow(
         np.testing.assert_array_equal(found, by_pillow(data, cut), f"{header=} {cut=}")
 
 
-@pytest.mark.parametrize("kind", ["-", "o", "p", "n", "r"])
+@pytest.mark.parametrize("kind", ["-", "o", "p", "m", "n", "r"])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_boxes_of_odd_sizes_and_all_samplings_equal_pillows(maker, kind, sampling):
     rng = np.random.default_rng(sampling)
@@ -74,7 +74,7 @@ def test_all_qualities_and_subsamplings_of_pillow(quality):
 @pytest.mark.parametrize("restart", [1, 3, 7, 50])
 def test_restart_intervals(maker, sampling, restart):
     rng = np.random.default_rng(restart)
-    for kind in ("-", "g", "p"):
+    for kind in ("-", "g", "p", "m"):
         data = maker.make(157, 131, kind=kind, sampling=sampling if kind != "g" else (1, 1), restart=restart)
         assert_equals_pillow(data, rng, times=8)
 

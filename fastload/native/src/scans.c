@@ -58,7 +58,8 @@ static int check_tables(const struct state *s, const struct scan *scan, int i)
         (!dc || !is_valid_huffman(dc, 1) ||
          !is_bounded(dc, count_blocks(s->header, scan->component[i], scan->num == 1))))
         return 0;
-    return scan->last == 0 || (ac && is_valid_huffman(ac, 0) && most_bits(ac) + scan->low <= 15);
+    return scan->last == 0 ||
+           (ac && is_valid_huffman(ac, 0) && (scan->is_refining || most_bits(ac) + scan->low <= 15));
 }
 
 /* Whether a scan sends what is to come next of each of its coefficients. */
