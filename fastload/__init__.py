@@ -13,6 +13,7 @@ command line prints its help, and ``fastload run`` starts a script, without impo
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .base.version import __version__ as __version__
     from .device.prefetch import prefetch
     from .engine.statistics import Statistics
     from .errors import (
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from .verification.report import VerifyReport
     from .verification.run import verify
     from .workers.on_error import FailedSample
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ConfigError",
@@ -60,6 +59,7 @@ __all__ = [
 ]
 
 _MODULE_OF = {
+    "__version__": "base.version",
     "DataLoader": "loader",
     "DistributedBatchSampler": "sampling.distributed",
     "DistributedSampler": "sampling.distributed",
@@ -80,7 +80,7 @@ def __getattr__(name: str) -> object:
         from importlib import import_module
 
         return import_module(f".{name}", __name__)
-    if name not in __all__:
+    if name not in __all__ and name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 

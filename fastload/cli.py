@@ -200,9 +200,10 @@ class _Version(argparse.Action):
     """Print the version: argparse's own action would read it for every command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version
+        from . import native
+        from .base.version import __version__
 
-        print(f"fastload {version('fastload')}")
+        print(f"fastload {__version__}, {native.description()}")
         parser.exit()
 
 

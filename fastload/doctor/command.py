@@ -16,9 +16,9 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
+from ..base.version import __version__
 from .finding import Finding, State
 from .probes import PROBES, Probe
 
@@ -36,16 +36,12 @@ def examine_and_print(*, as_json: bool) -> int:
     for number, (probe, findings) in enumerate(examine(PROBES, f"{__package__}.probes", SECONDS), 1):
         found += [(probe.section, finding) for finding in findings]
         _show_progress(f"checking {PROBES[number].name} ..." if number < len(PROBES) else "")
-    try:
-        own = version("fastload")
-    except PackageNotFoundError:  # run from its folder
-        own = "(not installed)"
     if as_json:
-        print(to_json(own, found))
+        print(to_json(__version__, found))
     else:
         columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
         colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print("\n".join(page(f"fastload {own}", found, columns, colored=colored)))
+        print("\n".join(page(f"fastload {__version__}", found, columns, colored=colored)))
     return int(any(finding.state == "broken" for _, finding in found))
 
 

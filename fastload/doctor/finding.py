@@ -46,17 +46,3 @@ def _has_pip() -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
-
-
-_BUILD_TOOLS = {
-    "apt-get": "apt-get install -y gcc libc6-dev",
-    "dnf": "dnf install -y gcc glibc-devel",
-    "pacman": "pacman -S --noconfirm gcc",
-    "brew": "brew install gcc",
-}
-
-
-def build_tools() -> str:
-    """Return the command that installs what building the native library needs; words, where it is not known."""
-    words = "install a C compiler"
-    return next((command for name, command in _BUILD_TOOLS.items() if shutil.which(name) is not None), words)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import one_line
-from .finding import Finding, State, build_tools, pip
+from .finding import Finding, State, pip
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,7 +114,7 @@ def native_library() -> Iterator[Finding]:
         remedy = "unset FASTLOAD_NATIVE" if os.environ.get("FASTLOAD_NATIVE") == "0" else rebuild()
         yield Finding("native library", "costs", reason, cost, remedy)
         return
-    yield Finding("native library", "ok", f"loaded; instruction set: {native.processor_level()}")
+    yield Finding("native library", "ok", native.description().removeprefix("native library "))
     name = "its JPEG decoder"
     from ..native.jpeg import pillow_agrees
     from ..native.rows import pillow_order
@@ -189,14 +189,12 @@ def torchvision_io() -> Iterator[Finding]:
 
 
 def rebuild() -> str:
-    """Return the commands that build the native library."""
+    """Return the command that builds the native library; where there is no compiler, the installer gets one."""
     from .. import native
 
     checkout = Path(native.LIBRARY).parents[2]
-    build = pip("--force-reinstall --no-deps --no-cache-dir PATH_OF_THE_CLONE")
-    if (checkout / "setup.py").exists():
-        build = f"(cd {shlex.quote(str(checkout))} && {sys.executable} setup.py build_ext --inplace --force)"
-    return f"{build_tools()} && {build}"
+    where = f"-e {shlex.quote(str(checkout))}" if (checkout / "setup.py").exists() else "PATH_OF_THE_CLONE"
+    return pip(f"--force-reinstall --no-deps --no-cache-dir {where}")
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ABI = 5
+ABI = 6
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 
@@ -31,7 +31,7 @@ def _load() -> _Loaded:
     if os.environ.get("FASTLOAD_NATIVE") == "0":
         return _Loaded(None, "FASTLOAD_NATIVE=0 switches it off")
     if not LIBRARY.exists():
-        return _Loaded(None, f"it was not built: there is no {LIBRARY}; a C compiler is needed at installation")
+        return _Loaded(None, f"it was not built: there is no {LIBRARY}; install fastload again")
     try:
         library = ctypes.CDLL(str(LIBRARY))
         found = library.fastload_abi()
@@ -50,6 +50,18 @@ def why_not() -> str | None:
 def available() -> bool:
     """Return whether the library can be used."""
     return why_not() is None
+
+
+def description() -> str:
+    """Return how the library was built, and what it uses here; or why it cannot be used.
+
+    For example "native library built by gcc 12.2.0, instruction set avx512".
+    """
+    reason = why_not()
+    if reason is not None:
+        return f"no native library: {reason}"
+    compiler = function("fastload_compiler", ctypes.c_char_p)().decode()
+    return f"native library built by {compiler}, instruction set {processor_level()}"
 
 
 def processor_level() -> str:

@@ -1,11 +1,13 @@
-"""The build succeeds without a compiler, and says what is missing; asked to insist, it fails."""
+"""The library is built by what compiler there is, or by one that the installer gets; what is missing is said."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ pytest.importorskip("setuptools")
 pytestmark = [pytest.mark.without_library, pytest.mark.slow]
 
 ROOT = native.LIBRARY.parents[2]
-NO_COMPILER = "no C compiler that works"
+NO_COMPILER = "no C compiler that works, and no package ziglang==0.17.* in this environment"
 
 
 @pytest.fixture
@@ -31,49 +33,111 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def quick_compiler(tmp_path: Path) -> str:
-    """A compiler that does not optimise."""
+def wrapper(path: Path, line: str) -> str:
+    """Return a compiler that runs a line of shell, with gcc's path as $gcc."""
     found = shutil.which("gcc")
     if found is None:
         pytest.skip("there is no gcc")
-    wrapper = tmp_path / "quick"
-    wrapper.write_text(f'#!/bin/sh\nexec {found} "$@" -O0\n')
-    wrapper.chmod(0o755)
-    return str(wrapper)
+    path.write_text(f"#!/bin/sh\ngcc={found}\n{line}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
-def build(root: Path, **environment: str) -> tuple[int, str, Path]:
-    """Return the exit code, what was said, and where the library is if it was built."""
+@pytest.fixture
+def quick_compiler(tmp_path: Path) -> str:
+    """A compiler that does not optimise."""
+    return wrapper(tmp_path / "quick", 'exec $gcc "$@" -O0')
+
+
+@pytest.fixture
+def old_compiler(tmp_path: Path) -> str:
+    """A compiler without the functions for the instructions of 2018, as gcc before 8."""
+    return wrapper(tmp_path / "old", 'exec $gcc "$@" -D__AVX512VBMI2INTRIN_H_INCLUDED -D_AVX512VBMI2INTRIN_H_INCLUDED')
+
+
+def run(root: Path, *words: str, **environment: str) -> tuple[int, str, Path]:
+    """Run Python in a checkout; return the exit code, what was said, and where the library is if it was built."""
     done = subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--inplace"],
+        [sys.executable, *words],
         cwd=root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "FASTLOAD_REQUIRE_NATIVE": "0", "FASTLOAD_NATIVE_WERROR": "0", **environment},
+        env={**os.environ, "FASTLOAD_REQUIRE_NATIVE": "", "FASTLOAD_NATIVE_WERROR": "0", "CC": "", **environment},
     )
     return done.returncode, done.stdout, root / "fastload/native/_fastload.so"
 
 
-def test_without_a_compiler_nothing_is_built_and_that_is_said(checkout):
+def build(root: Path, **environment: str) -> tuple[int, str, Path]:
+    return run(root, "setup.py", "build_ext", "--inplace", **environment)
+
+
+def requirements(root: Path, **environment: str) -> str:
+    code, said, _ = run(root, "-c", "import setup; print(setup.get_requires_for_build_wheel())", **environment)
+    assert code == 0, said
+    return said.splitlines()[-1]
+
+
+def test_a_compiler_is_asked_for_only_where_none_works(checkout, quick_compiler, old_compiler):
+    assert requirements(checkout, CC=quick_compiler) == "[]"
+    for missing in ("/nowhere/cc", "ziglang", old_compiler):
+        assert requirements(checkout, CC=missing) == "['ziglang==0.17.*']"
+    assert requirements(checkout, CC="/nowhere/cc", FASTLOAD_REQUIRE_NATIVE="0") == "[]"
+
+
+def test_without_a_compiler_the_build_fails_and_says_what_helps(checkout):
     code, said, library = build(checkout, CC="/nowhere/cc")
+    assert code == 1
+    assert f"fastload: {NO_COMPILER}" in said
+    assert "pip install 'ziglang==0.17.*'" in said
+    assert "FASTLOAD_REQUIRE_NATIVE=0" in said
+    assert not library.exists()
+
+
+def test_without_a_compiler_nothing_is_built_where_that_may_be(checkout):
+    code, said, library = build(checkout, CC="/nowhere/cc", FASTLOAD_REQUIRE_NATIVE="0")
     assert code == 0, said
     assert f"fastload: building without the native library: {NO_COMPILER}" in said
     assert not library.exists()
 
 
-def test_without_a_compiler_the_build_fails_where_it_must_not(checkout):
-    code, said, _ = build(checkout, CC="/nowhere/cc", FASTLOAD_REQUIRE_NATIVE="1")
+def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(checkout, quick_compiler):
+    (checkout / "fastload/native/src/store.c").write_text("#error not today\n")
+    code, said, library = build(checkout, CC=quick_compiler)
     assert code == 1
-    assert said.splitlines()[-1].startswith(f"fastload: {NO_COMPILER}")
+    assert "fastload: the native library does not compile" in said
+    assert "not today" in said
+    assert not library.exists()
 
 
 def test_a_changed_header_builds_the_library_anew(checkout, quick_compiler):
     code, said, library = build(checkout, CC=quick_compiler)
     assert code == 0, said
     before = library.stat().st_mtime_ns
-    assert "store.c" not in build(checkout, CC=quick_compiler)[1]
+    assert "fastload: built" not in build(checkout, CC=quick_compiler)[1]
     header = checkout / "fastload/native/src/scratch.h"
     os.utime(header, ns=(before + 10**9, before + 10**9))
-    assert "store.c" in build(checkout, CC=quick_compiler)[1]
+    assert "fastload: built" in build(checkout, CC=quick_compiler)[1]
+
+
+def test_a_wheel_is_named_for_the_oldest_system_that_has_what_the_library_names(checkout, quick_compiler):
+    code, said, _ = run(checkout, "setup.py", "bdist_wheel", CC=quick_compiler)
+    assert code == 0, said
+    (wheel,) = (checkout / "dist").iterdir()
+    assert re.fullmatch(r"fastload-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
+    assert "fastload/native/_fastload.so" in zipfile.ZipFile(wheel).namelist()
+    code = (
+        "from setup import platform_tag as tag\n"
+        "print(tag('linux_x86_64', b'\\0libc.so.6\\0GLIBC_2.2.5\\0GLIBC_2.14\\0'))\n"
+        "print(tag('linux_x86_64', b'\\0libc.so.6\\0libm.so.6\\0GLIBC_2.4\\0GLIBC_2.29\\0'))\n"
+        "print(tag('linux_x86_64', b'\\0libc.so.6\\0libjpeg.so.62\\0GLIBC_2.14\\0'))\n"
+        "print(tag('linux_x86_64', b'\\0libc.musl-x86_64.so.1\\0'))\n"
+        "print(tag('macosx_11_0_arm64', b'\\0GLIBC_2.4\\0'))"
+    )
+    assert run(checkout, "-c", code)[1].split() == [
+        "manylinux_2_17_x86_64",
+        "manylinux_2_29_x86_64",
+        "linux_x86_64",
+        "linux_x86_64",
+        "macosx_11_0_arm64",
+    ]

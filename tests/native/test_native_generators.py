@@ -99,7 +99,8 @@ def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(level, tmp_p
     # One key in four billions has such a seed, so it is given to the function that makes states of keys.
     source, library = tmp_path / "made.c", tmp_path / "made.so"
     source.write_text(_MADE)
-    subprocess.run([compiler(), "-O1", "-shared", "-fPIC", f"-I{SOURCES}", source, "-o", library], check=True)
+    files = [source, SOURCES / "processor.c"]
+    subprocess.run([compiler(), "-O1", "-shared", "-fPIC", f"-I{SOURCES}", *files, "-o", library], check=True)
     digests = np.random.default_rng(0).integers(0, 2**64, (2, 16), dtype=np.uint64)
     short = {0: 0, 3: 1, 7: 2**32 - 1, 8: 2**32, 15: 5}
     digests[0, list(short)] = list(short.values())

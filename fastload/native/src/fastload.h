@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 5
+#define FASTLOAD_ABI 6
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 
@@ -47,24 +47,13 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
                           "popcnt")))
 #endif
 
+/* The highest level of the processor at hand; set when the library is loaded. */
+extern int fastload_processor;
+
 /* The highest level that this processor has, not above `wanted`. */
 static inline int fastload_level(int wanted)
 {
-#ifdef FASTLOAD_X86
-    /* All that the targets above name: a virtual machine may hide any of it. */
-    if (wanted < FASTLOAD_AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("popcnt"))
-        return FASTLOAD_PLAIN;
-    if (wanted >= FASTLOAD_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-        __builtin_cpu_supports("avx512vnni"))
-        return FASTLOAD_AVX512;
-    return FASTLOAD_AVX2;
-#else
-    (void)wanted;
-    return FASTLOAD_PLAIN;
-#endif
+    return wanted < fastload_processor ? wanted : fastload_processor;
 }
 
 #endif
