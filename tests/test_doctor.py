@@ -19,7 +19,6 @@ import pytest
 from fastload import native
 from fastload.base.cgroups import processor_quota
 from fastload.doctor import command, images, probes
-from fastload.doctor import finding as findings_of
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding
 from fastload.doctor.probes import PROBES, Probe

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import distributions
