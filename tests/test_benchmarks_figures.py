@@ -160,6 +160,40 @@ def test_a_file_that_is_not_made_of_rows_is_an_error_that_names_it(change, words
         append_rows(file, [])
 
 
+def test_what_runners_found_becomes_rows():
+    from benchmarks import pack
+    from benchmarks.profiling import overhead
+    from benchmarks.profiling.predictions import Pair, sums
+
+    common = {"date": "2026-11-23", "commit": "abc"}
+    shares = [(0.02, 0.01, 0.0), (0.04, 0.03, -0.01), (0.03, 0.02, 0.01)]
+    batch, recorded, another = overhead.rows_of("torch", "CIFAR", shares, common)
+    assert (batch.key, batch.value, batch.n) == (("CIFAR samples", "torch", "CPU ms/batch"), pytest.approx(30), 3)
+    assert (recorded.value, recorded.low, recorded.high) == pytest.approx((2, 1, 3))
+    assert (another.value, another.spread, another.commit) == (0, "95 %", "abc")
+
+    found = pack.Found(4, {"files": 2_000_000, "raw": 5_000_000}, {"raw": 1.5})
+    found.taken["files"] += [4.0, 6.0]
+    found.taken["raw"] += [2.0, 2.0]
+    found.ratios["raw"] += [2.0, 3.0]
+    rows = {row.key[1:]: row for row in pack.rows_of(found, common)}
+    assert rows["raw", "size, of the files"].value == 2.5
+    loading = rows["raw", "loading, CPU ms/image"]
+    assert (loading.value, loading.ratio, loading.ratio_low, loading.ratio_high) == (2.0, 2.5, 2.0, 3.0)
+    assert (loading.ratio_of, loading.ratio_spread) == ("raw / files", "min, max")
+    assert ("files", "size, of the files") not in rows
+
+    pairs = [Pair("slow reads", "none", "1 x 2", -0.5, 10.0, predicted) for predicted in (11.0, 12.0, None)]
+    assert {row.metric: row.value for row in sums("all", pairs, common)} == pytest.approx(
+        {
+            "error of predictions, %: median": 15,
+            "error of predictions, %: nine of ten below": 19,
+            "error of predictions, %: largest": 20,
+            "without a prediction, %": 100 / 3,
+        }
+    )
+
+
 def test_a_row_that_a_table_needs_and_is_not_there_is_named():
     rows = Rows({"peers": [Row(case="images", side="torch", metric="images/s", value=1.0, date="2026-11-22")]})
     with pytest.raises(BadRow, match=r"peers\.csv has no row of case 'images', side 'DALI', metric 'images/s'"):

@@ -174,7 +174,8 @@ def main() -> None:
             pairs += of_it
     print(f"{'all':15} {summary(pairs)}")
     common = stamp(surroundings, cores_used_by_others(before, read_cpu()))
-    for name in (*dict.fromkeys(pair.pipeline for pair in pairs), "all"):
+    of_all = () if options.names else ("all",)  # sums over some would stand in place of those over all
+    for name in (*dict.fromkeys(pair.pipeline for pair in pairs), *of_all):
         append_rows(options.rows, sums(name, [pair for pair in pairs if name in (pair.pipeline, "all")], common))
     if options.json is not None:
         options.json.write_text(json.dumps([pair._asdict() for pair in pairs], indent=1) + "\n")

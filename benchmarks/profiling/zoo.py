@@ -280,6 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep scripts and recordings there")
     options = parser.parse_args(arguments)
     check_outputs(parser, options)
+    if options.rows is not None and options.names:
+        parser.error("--rows is for all pipelines: sums over some of them would stand in place of those over all")
     surroundings = look_around(sys.argv[1:] if arguments is None else arguments, module="benchmarks.profiling.zoo")
     if unknown := sorted(set(options.names) - set(names())):
         parser.error(f"no such pipeline: {', '.join(unknown)}; there are {', '.join(names())}")
