@@ -412,7 +412,7 @@ def _check(
         check_seed("seed", seed)
         if seeding == "torch":
             raise ConfigError(
-                f"seeding='torch' takes its randomness from generator, so it cannot be combined with {seed=}; "
+                f"seeding='torch' uses torch's random streams, so it cannot be combined with {seed=}; "
                 "leave seed out, or use seeding='sample'"
             )
     if chunk_size is not None and chunk_size != "batch":

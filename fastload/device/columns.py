@@ -366,8 +366,8 @@ def check_alike(one: Any, other: Any, index: int, *, drew: bool) -> None:
     else:
         return
     raise ConfigError(
-        f"resident data is read once, and the dataset is random: {what}; every epoch would have the same draws. Leave "
-        "what is random to batch_transform (see fastload.transforms), which draws anew in each epoch"
+        f"resident data is read once, and the dataset is random: {what}; every epoch would have the same draws. Move "
+        "random transforms to batch_transform (see fastload.transforms), which draws anew in each epoch"
     )
 
 
@@ -386,7 +386,8 @@ def rows_of(indices: Any, length: int) -> Rows:
     if rows.dtype.kind not in "iu" or rows.ndim != 1:
         shown = f"{rows.tolist()[:3]!r}{' ...' if len(indices) > 3 else ''}"
         raise ConfigError(
-            f"resident data is found by integers, and the sampler gave {shown}; resident=None asks the dataset itself"
+            f"resident needs a sampler that gives integers, got {shown}; use resident=None, which passes "
+            "them to the dataset"
         )
     if rows.size and (rows.min() < 0 or rows.max() >= length):
         outside = (rows < -length) | (rows >= length)
@@ -420,12 +421,12 @@ def check_can_reside(spec: Spec) -> None:
         raise ConfigError(f"{name} needs a dataset with indices, got {type(spec.dataset).__name__}, an IterableDataset")
     if not spec.auto_collation:
         raise ConfigError(
-            f"{name} makes batches itself, which batch_size=None leaves to the dataset; give a batch size"
+            f"{name} makes batches of samples, but with batch_size=None the dataset makes them; give a batch_size"
         )
     if not compat.collates_by_default(spec.collate_fn):
         raise ConfigError(
-            f"{name} gathers batches as torch's default collation makes them, got collate_fn={spec.collate_fn!r}; a "
-            "batch_transform can do to whole batches what it does"
+            f"{name} makes batches as torch's default collation does, got collate_fn={spec.collate_fn!r}; leave "
+            "collate_fn out, and do what it does in batch_transform"
         )
 
 

@@ -52,7 +52,7 @@ def check_kept(batch: Any, keep_on_host: Collection[Key]) -> None:
     paths = set(paths_of(batch))
     if missing := {str(key) for key in keep_on_host} - paths:
         raise ConfigError(
-            f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, and the batch has "
+            f"keep_on_host names {', '.join(map(repr, sorted(missing)))}, which the batch does not have; it has "
             f"{', '.join(map(repr, sorted(paths))) or 'no parts'}"
         )
 
@@ -193,7 +193,9 @@ class Mover:
             try:
                 made = self._transform(made, draws)
             except StopIteration as error:  # in a loop it would end the epoch without a word
-                raise DatasetError("the batch transform raised StopIteration, which would end the iteration") from error
+                raise DatasetError(
+                    "batch_transform raised StopIteration, which would end the epoch early; raise another error"
+                ) from error
         if not self._buffers:
             return made
         buffers = self._buffers[self._turn]

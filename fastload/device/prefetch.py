@@ -329,10 +329,14 @@ def check_device_arguments(spec: Spec) -> None:
         device_of(spec.device)
         return
     if spec.resident == "device":
-        raise ConfigError("resident='device' keeps the data on the device that device=... names, got device=None")
+        raise ConfigError(
+            "resident='device' needs a device, got device=None; add device='cuda', or use resident='host'"
+        )
     for name in ("keep_on_host", "channels_last", "fixed_buffers"):
         if getattr(spec, name):
-            raise ConfigError(f"{name} has a meaning only with device=..., got {getattr(spec, name)!r} without")
+            raise ConfigError(
+                f"{name}={getattr(spec, name)!r} needs a device, got device=None; add device=... or leave it out"
+            )
 
 
 def prefetch(

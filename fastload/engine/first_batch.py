@@ -52,7 +52,9 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
             batch = iteration.source.next()
             data = batch.result()
     except StopIteration:
-        raise ConfigError("the loader gives no batch") from None
+        raise ConfigError(
+            "the loader gives no batch: the dataset is empty, or has less than batch_size samples and drop_last=True"
+        ) from None
     finally:
         if owner is not None:
             owner.epoch = epoch

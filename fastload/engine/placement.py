@@ -177,7 +177,7 @@ def _fill(spec: Spec, columns: Columns, batch_size: int, counts: Counts) -> None
         ):
             start += columns.put(start, batch)
     if start != len(columns):
-        raise ConfigError(f"the dataset has {len(columns)} samples by its length, and gave {start}")
+        raise ConfigError(f"len(dataset) is {len(columns)}, but it gave {start} samples; correct its __len__")
 
 
 def _read_as(spec: Spec, dataset: Any, indices: Sequence[int] | None, batch_size: int, num_workers: int) -> Spec:

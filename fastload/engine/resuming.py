@@ -68,7 +68,8 @@ def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
             load()
         except StopIteration:
             raise StateError(
-                f"the state was saved after {resume.batches} batches, and the dataset ends before them now"
+                f"the state was saved after {resume.batches} batches, but the dataset ends before them now: it was "
+                "changed; resume with the same dataset, or begin without the state"
             ) from None
 
 
@@ -155,7 +156,10 @@ def rest_of_index_batches(
             num_rows += len(list(index)) if spec.auto_collation else 1
             skipped += 1
         if skipped < resume.batches:
-            raise StateError(f"the state was saved after {resume.batches} batches, and the sampler gives {skipped} now")
+            raise StateError(
+                f"the state was saved after {resume.batches} batches, but the sampler gives only {skipped} now: it or "
+                "the dataset was changed; resume with the same ones, or begin without the state"
+            )
         if resume.batches == 0 and epoch.generators:  # the order has to be made while its generators are there
             batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
     return batches, num_rows

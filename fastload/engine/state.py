@@ -168,7 +168,7 @@ def _check_names(spec: Spec, state: dict[str, Any]) -> None:
         unknown -= {f"{_GENERATOR}{name}" for name in names_not_made_yet(spec)}
     if missing or unknown:
         wrong = [f"{_quoted(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
-        raise StateError(f"the state is not whole: {'; '.join(wrong)}")
+        raise StateError(f"the state is damaged: {'; '.join(wrong)}")
     different = [name for name in _IDENTITY if name in expected and state[name] != expected[name]]
     if "global_batch_size" in expected:
         # On another number of ranks one of the two sizes is another, and no sample is lost by it. Steps of a global

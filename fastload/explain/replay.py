@@ -139,17 +139,17 @@ def _found(
     if known is None:
         if index is None or position is None:
             raise ConfigError(
-                "the loader's sampler is not fastload's, so index and position (the number of samples before it) are "
-                f"both needed, got {index=}, {position=}"
+                "with a sampler that is not fastload's, replay needs index and position (the number of samples before "
+                f"it in the epoch), got {index=}, {position=}"
             )
         return index, position
     order = known.rows.order
     if position is None:
         if index is None or not order.once:
             raise ConfigError(
-                "position is needed: the order may give an index more than once"
+                f"replay needs position, since the order may give an index more than once, got {index=}, position=None"
                 if index is not None
-                else "index or position is needed"
+                else "replay needs index or position, got index=None, position=None"
             )
         index = as_integer(index)
         if not isinstance(index, int) or not 0 <= index < order.length:
@@ -159,7 +159,9 @@ def _found(
         raise ConfigError(f"position must be below {order.length}, the length of an epoch, got {position=}")
     there = int(order.at(epoch, np.array([position % order.length]))[0])
     if index is not None and as_integer(index) != there:
-        raise ConfigError(f"epoch {epoch} has index {there} at position {position}, not {index}; leave one of them out")
+        raise ConfigError(
+            f"position {position} of epoch {epoch} has index {there}, got {index=}; leave index or position out"
+        )
     return there, position
 
 
@@ -182,4 +184,4 @@ def _batch_around(known: KnownBatches, position: int) -> Any:
         positions = there.positions(first, min(size, there.num_rows - first))
         if position in positions:
             return positions
-    raise ConfigError(f"no rank is given position {position}: the tail {shard.tail!r} leaves it out")
+    raise ConfigError(f"position {position} is not loaded by any rank: tail={shard.tail!r} leaves it out")

@@ -80,7 +80,7 @@ def chosen(decoder: str) -> tuple[str, str]:
         return "pillow", f"{Decoder.library()}; native is not available: {native.why_not}"
     if decoder == "nvjpeg":
         raise ConfigError(
-            "decoder='nvjpeg' decodes whole batches on the device, and no single files; use "
+            "decoder='nvjpeg' decodes whole batches on the device, not single files; use "
             "fastload.images.decode_batch(files, device)"
         )
     if decoder not in DECODERS:

@@ -196,7 +196,7 @@ def _check_moments(mean: Sequence[float], std: Sequence[float]) -> tuple[tuple[f
             raise ConfigError(f"{name} must be a sequence, a number for each channel, got {name}={values!r}") from None
     means, deviations = checked
     if not means or not deviations or len({1, len(means), len(deviations)}) > 2:
-        raise ConfigError(f"mean and std must be as many numbers as there are channels, got {mean=} and {std=}")
+        raise ConfigError(f"mean and std must have one number for each channel, or one for all, got {mean=} and {std=}")
     if 0 in deviations:
         raise ConfigError(f"std must not be 0, since images are divided by it, got {std=}")
     num = max(len(means), len(deviations))

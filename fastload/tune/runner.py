@@ -131,7 +131,9 @@ class Runner:
             batch = next(iterator, None)
             first_s = time.perf_counter() - begun
             if batch is None:
-                raise ConfigError("the loader returns no batch")
+                raise ConfigError(
+                    "the loader returns no batch: is its dataset empty, or smaller than a batch that drop_last drops?"
+                )
             hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(hashes)
             rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
@@ -181,7 +183,9 @@ class Runner:
             cpu_s = time.process_time() - before
             hashes += self._hashed(iter(loaded), len(loaded), self._slice_s)
         if not loaded:
-            raise ConfigError(f"the loader returns {'a single' if hashes else 'no'} batch")
+            raise ConfigError(
+                f"the loader returns {'a single' if hashes else 'no'} batch, too few to measure; use a larger dataset"
+            )
         made = min(len(loaded) * rows, max(1, number))
         return cpu_s / made, made, self._compare(hashes)
 

@@ -707,7 +707,9 @@ def test_what_is_to_stay_on_the_host_is_the_very_object():
 
 
 def test_a_path_that_is_not_there_is_an_error_that_names_those_that_are():
-    with pytest.raises(ConfigError, match=r"keep_on_host names 'lenghts', and the batch has 'lengths', 'x'"):
+    with pytest.raises(
+        ConfigError, match=r"keep_on_host names 'lenghts', which the batch does not have; it has 'lengths', 'x'"
+    ):
         list(prefetch([{"x": torch.ones(1), "lengths": torch.ones(1)}], "cpu", keep_on_host=("lenghts",)))
 
 

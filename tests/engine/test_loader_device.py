@@ -512,9 +512,9 @@ def test_fixed_places_are_the_same_in_all_epochs():
     [
         ({"device": "cuda:99"}, "device='cuda:99' is not there"),
         ({"device": "cpu", "prefetch_to_device": 0}, "prefetch_to_device must be an integer of at least 1"),
-        ({"keep_on_host": ("x",)}, "keep_on_host has a meaning only with device="),
-        ({"channels_last": True}, "channels_last has a meaning only with device="),
-        ({"fixed_buffers": True}, "fixed_buffers has a meaning only with device="),
+        ({"keep_on_host": ("x",)}, r"keep_on_host=\('x',\) needs a device"),
+        ({"channels_last": True}, "channels_last=True needs a device"),
+        ({"fixed_buffers": True}, "fixed_buffers=True needs a device"),
         ({"device": "cpu", "keep_on_host": "x"}, "keep_on_host must be a collection"),
         ({"device": "cpu", "keep_on_host": 3}, "keep_on_host must be a collection"),
         ({"batch_transform": 3}, "batch_transform must be callable"),

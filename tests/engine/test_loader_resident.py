@@ -371,7 +371,7 @@ class Stream2(IterableDataset[Any]):
         ((Images(),), {"collate_fn": list}, "torch's default collation"),
         ((Images(),), {"resident": "gpu"}, "must be None, 'device', 'host' or 'auto', got resident='gpu'"),
         ((Images(),), {"resident": True}, "must be None, 'device', 'host' or 'auto', got resident=True"),
-        ((Images(),), {"resident": "device"}, r"device that device=\.\.\. names"),
+        ((Images(),), {"resident": "device"}, "resident='device' needs a device, got device=None"),
     ],
     ids=lambda value: str(value) if isinstance(value, (dict, str)) else "",
 )

@@ -123,7 +123,7 @@ def test_rows_are_found_as_a_sequence_finds_them(given_, rows):
 
 @pytest.mark.parametrize("indices", [["a"], [0.5], [True], [[1, 2]], [(0, 1)]], ids=str)
 def test_indices_that_are_no_integers_are_refused(indices):
-    with pytest.raises(ConfigError, match="found by integers"):
+    with pytest.raises(ConfigError, match="resident needs a sampler that gives integers"):
         rows_of(indices, 5)
 
 
@@ -168,5 +168,5 @@ def test_samples_that_are_read_again_are_compared_bit_for_bit_but_for_nan():
 
 def test_parts_that_are_to_stay_must_be_there():
     check_kept({"lengths": torch.zeros(1)}, ("lengths",))
-    with pytest.raises(ConfigError, match="keep_on_host names 'lengths', and the batch has 'x'"):
+    with pytest.raises(ConfigError, match="keep_on_host names 'lengths', which the batch does not have; it has 'x'"):
         check_kept({"x": torch.zeros(1)}, ("lengths",))

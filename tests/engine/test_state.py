@@ -337,8 +337,8 @@ GOOD = {"batch_size": 8, "shuffle": True, "seed": 5}
         (lambda state: {**state, "version": 1}, "has version 1, and this fastload reads version 2"),
         (lambda state: {**state, "version": True}, "has version True"),
         (lambda state: {**state, "kind": "iterable"}, "of kind 'iterable', and this loader's is 'position'"),
-        (lambda state: {key: state[key] for key in list(state)[:-1]}, "not whole: 'position' missing"),
-        (lambda state: {**state, "model": 1}, "not whole: 'model' unknown"),
+        (lambda state: {key: state[key] for key in list(state)[:-1]}, "the state is damaged: 'position' missing"),
+        (lambda state: {**state, "model": 1}, "the state is damaged: 'model' unknown"),
         (lambda state: {**state, "seed": 6}, "the seed was 6 when it was saved and is 5 now"),
         (lambda state: {**state, "length": 54}, "the number of samples was 54 when it was saved and is 53 now"),
         (lambda state: {**state, "order": "block 4"}, "the order was 'block 4' when it was saved and is 'keyed' now"),
@@ -499,7 +499,7 @@ def test_an_iterable_dataset_that_has_become_shorter_is_an_error():
     resumed.load_state_dict(state)
     with (
         pytest.warns(UserWarning, match="loaded again"),
-        pytest.raises(StateError, match="saved after 9 batches, and the dataset ends before them now"),
+        pytest.raises(StateError, match="saved after 9 batches, but the dataset ends before them now"),
     ):
         list(resumed)
 

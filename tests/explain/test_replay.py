@@ -105,13 +105,13 @@ class Stream(IterableDataset[int]):
     [
         (DataLoader(Drawing()), {"index": 1}, "give the DataLoader seed=..., got seed=None"),
         (DataLoader(Stream(), seed=1), {"index": 1}, "replay needs a map-style dataset"),
-        (DataLoader(Drawing(), seed=1), {}, "index or position is needed"),
+        (DataLoader(Drawing(), seed=1), {}, "replay needs index or position"),
         (DataLoader(Drawing(), seed=1), {"index": 1, "epoch": -1}, "epoch must be an integer from 0"),
         (DataLoader(Drawing(), seed=1), {"position": -1}, "position must be an integer of at least 0"),
         (DataLoader(Drawing(), seed=1), {"position": 53}, "position must be below 53, the length of an epoch"),
-        (DataLoader(Drawing(), seed=1), {"index": 4, "position": 5}, "epoch 0 has index 5 at position 5, not 4"),
+        (DataLoader(Drawing(), seed=1), {"index": 4, "position": 5}, "position 5 of epoch 0 has index 5, got index=4"),
         (DataLoader(Drawing(), **steps(0, 1, weights=[1.0] * 53)), {"index": 4}, "may give an index more than once"),
-        (DataLoader(Drawing(), seed=1, sampler=[3, 4]), {"index": 4}, "index and position .* are both needed"),
+        (DataLoader(Drawing(), seed=1, sampler=[3, 4]), {"index": 4}, "replay needs index and position"),
         (DataLoader(DrawingInBatches(), 2, seed=1, shuffle=True), {"index": 60}, "epoch 0 has no index 60"),
     ],
 )

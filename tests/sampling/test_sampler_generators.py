@@ -322,7 +322,7 @@ def test_a_sampler_that_gives_fewer_batches_than_were_given_is_an_error():
 
     resumed = make(16)
     resumed.load_state_dict(stopped_at(make(40), 0, 4))
-    with pytest.raises(StateError, match="saved after 4 batches, and the sampler gives 2 now"):
+    with pytest.raises(StateError, match="saved after 4 batches, but the sampler gives only 2 now"):
         iter(resumed)
 
 

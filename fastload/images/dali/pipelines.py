@@ -49,7 +49,7 @@ class Running:
             self._pipeline = factory(**options)
         if not declared:
             raise ConfigError(
-                "the pipeline takes nothing from the loader: its function is to call fastload.images.dali.source, at "
+                "the pipeline takes nothing from the loader; its function must call fastload.images.dali.source, at "
                 "least source('file')"
             )
         self._names = list(declared)
@@ -203,7 +203,7 @@ def _tensor(output: Any, place: int) -> Tensor:
     """Return an output as a tensor, in DALI's memory, which the tensor keeps."""
     if not output.is_dense_tensor():
         raise ValueError(
-            f"a batch's samples are to have one shape, and those of output {place} have "
-            f"{sorted(set(map(tuple, output.shape())))}: resize or crop them to one"
+            f"all samples of a batch must have one shape, but output {place} of the pipeline has "
+            f"{sorted(set(map(tuple, output.shape())))}; resize or crop them to one"
         )
     return from_dlpack(output.as_tensor())
