@@ -55,11 +55,13 @@ class Compose(Transform):
             and so on) need labels.
         layout: None: that of the transforms.
 
-    ``print`` shows what is merged. Parameters, as ``forward`` returns and takes them: a dict with the name of each
-    member, numbered where there are several of a kind (``RandomCrop``, ``RandomCrop 2``).
+    ``print`` shows what is merged.
+
+    Drawn: a dict with the parameters of each member under its name, numbered if there are several of a kind
+    (``RandomCrop``, ``RandomCrop 2``).
 
     Raises:
-        ConfigError: not a list, a member is not a transform of this package, or the layouts differ.
+        ConfigError: transforms is not a list or empty, a member is not a transform of this package, or the layouts differ.
     """
 
     def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
