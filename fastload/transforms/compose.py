@@ -61,7 +61,7 @@ class Compose(Transform):
     (``RandomCrop``, ``RandomCrop 2``).
 
     Raises:
-        ConfigError: transforms is not a list or empty, a member is not a transform of this package, or the layouts differ.
+        ConfigError: no list of at least one transform, a member is not of this package, or the layouts differ.
     """
 
     def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
