@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .workers.on_error import FailedSample
 
 __all__ = [
+    "ClusterError",
     "ConfigError",
     "DataLoader",
     "DatasetError",

@@ -5,6 +5,7 @@
     FastloadError
     ├── ConfigError (ValueError)    arguments that cannot work together
     ├── WorkerDied (RuntimeError)   a worker ended before its work was done
+    │   └── ClusterError            the Ray cluster cannot do the work any more, or not at all
     ├── StateError (ValueError)     a state that does not fit the loader
     ├── RankMismatch (RuntimeError) ranks that would train on different orders
     ├── LoadTimeout (RuntimeError)  no batch within ``timeout`` seconds
@@ -62,6 +63,16 @@ class WorkerDied(FastloadError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _worker_died, (str(self), self.worker_id, self.exitcode, self.samples)
+
+
+class ClusterError(WorkerDied):
+    """Workers of a Ray cluster cannot be started, or cannot go on: no machine has room, its head is gone, or the like.
+
+    The iteration is over; ``state_dict()`` says where it was, and a loader with any kind of workers resumes there.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ClusterError, (str(self),)
 
 
 def _worker_died(message: str, worker_id: int, exitcode: int | None, samples: tuple[object, ...]) -> WorkerDied:

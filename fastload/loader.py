@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from multiprocessing.context import BaseContext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -39,7 +39,7 @@ ADAPTED_LIBRARIES = (
     "pytorch_lightning.loops.fit_loop",
 )
 
-WorkerMethod = Literal["multiprocessing", "thread"]
+WorkerMethod = Literal["multiprocessing", "thread", "ray"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
@@ -68,7 +68,11 @@ class DataLoader(compat.TorchDataLoader[T]):
         pin_memory_device: as in torch.
         in_order: False: batches are given as they are completed.
         worker_method: ``"multiprocessing"``, or ``"thread"``: workers are threads of this process. Threads pay off if
-            the dataset spends its time in code that releases the GIL.
+            the dataset spends its time in code that releases the GIL. ``"ray"``: actors of a Ray cluster, on any
+            of its machines; the batches are the same, bit for bit, also where machines are lost on the way.
+        remote_workers: Ray actors beside the ``num_workers`` local workers; both take tasks from one queue.
+        ray_options: options of the actors: Ray's (``num_cpus``, ``resources``, ``runtime_env`` and others), and
+            ``placement_timeout``, ``share_memory``, ``compare_nodes``: see docs/ray.md.
         seed: None: order and random numbers follow torch's generators. An integer of up to 128 bits: they depend only
             on it and on the epoch, which advances by itself.
         seeding: ``"sample"``: ``random``, NumPy and torch are seeded before each sample, from its own key, so
@@ -144,6 +148,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         pin_memory_device: str = "",
         in_order: bool = True,
         worker_method: WorkerMethod = "multiprocessing",
+        remote_workers: int = 0,
+        ray_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
         seeding: Seeding = "sample",
         chunk_size: int | Literal["batch"] | None = None,
@@ -162,6 +168,8 @@ class DataLoader(compat.TorchDataLoader[T]):
     ) -> None:
         _follow_libraries()
         self.worker_method = worker_method
+        self.remote_workers = as_integer(remote_workers)
+        self.ray_options = ray_options
         self.seed = seed = as_integer(seed)
         self.seeding = seeding
         self.chunk_size = chunk_size
@@ -218,6 +226,10 @@ class DataLoader(compat.TorchDataLoader[T]):
         try:
             _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
             self._check_device_stage()
+            if self.worker_method == "ray" or self.remote_workers != 0 or self.ray_options is not None:
+                from .workers.ray.options import check_ray_arguments
+
+                check_ray_arguments(with_arguments_of(self))
             if self.on_error != "raise" or type(self.max_errors) is not int or self.max_errors < 0:
                 from .workers.on_error import check_on_error
 
@@ -249,7 +261,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _get_iterator(self) -> Any:
         observe.notify(observe.on_iteration, self)
-        if self.resident is None and self.num_workers:
+        if self.resident is None and self.num_workers and self.worker_method != "ray":
             self.check_worker_number_rationality()
         return Iteration(self, spec_of(self), self._epochs, self._runtime)
 
@@ -401,10 +413,10 @@ def _check(
     """Check the arguments that are ours; torch checks its own."""
     if worker_method not in WORKER_MODULES:
         raise ConfigError(f"worker_method must be {' or '.join(map(repr, WORKER_MODULES))}, got {worker_method=}")
-    if worker_method == "thread" and multiprocessing_context is not None:
+    if worker_method != "multiprocessing" and multiprocessing_context is not None:
         raise ConfigError(
-            "multiprocessing_context has no meaning with worker_method='thread'; leave one of the two out, got "
-            f"{multiprocessing_context=}"
+            f"multiprocessing_context has no meaning with worker_method={worker_method!r}; leave one of the two out, "
+            f"got {multiprocessing_context=}"
         )
     if seeding not in ("sample", "torch"):
         raise ConfigError(f"seeding must be 'sample' or 'torch', got {seeding=}")

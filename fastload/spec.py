@@ -7,7 +7,7 @@ loader; for another way of serving the same dataset they take ``dataclasses.repl
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ class Spec(Sampling):
     """Whether an index batch names several samples, which are collated."""
     num_workers: int = 0
     worker_method: str = "multiprocessing"
+    remote_workers: int = 0
+    ray_options: Mapping[str, Any] | None = None
     multiprocessing_context: Any = None
     prefetch_factor: int | None = None
     persistent_workers: bool = False
@@ -75,6 +77,11 @@ class Spec(Sampling):
     seeding_reason: str = ""
     routed: bool = False
     """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
+
+    @property
+    def workers_in_all(self) -> int:
+        """Number of workers, those beside the local ones included."""
+        return self.num_workers + self.remote_workers if self.num_workers else 0
 
     @property
     def worker_name(self) -> str:

@@ -17,6 +17,7 @@ from fastload import errors
 PACKAGE = Path(fastload.__file__).parent
 
 NAMES = [
+    "ClusterError",
     "ConfigError",
     "DataLoader",
     "DatasetError",
@@ -42,6 +43,8 @@ NAMES = [
 OWN_METHODS = ["close", "explain", "failed_samples", "load_state_dict", "set_epoch", "state_dict", "statistics"]
 OWN_ARGUMENTS = {
     "worker_method": "multiprocessing",
+    "remote_workers": 0,
+    "ray_options": None,
     "seed": None,
     "seeding": "sample",
     "chunk_size": None,

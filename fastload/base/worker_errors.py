@@ -5,11 +5,16 @@ In: an exception, and where it was raised. Out: torch's ``ExceptionWrapper``, an
 
 from __future__ import annotations
 
+import itertools
+import pickle
 from typing import Any
 
 from torch._utils import ExceptionWrapper
 
 from ..errors import SampleNote, add_note
+
+_INTEGERS = ("BININT", "BININT1", "BININT2", "LONG1")
+"""The instructions by which pickle writes them."""
 
 
 def wrap_exception(error: BaseException, where: str) -> ExceptionWrapper:
@@ -58,3 +63,26 @@ def error_of(wrapper: ExceptionWrapper) -> BaseException:
     for note in getattr(wrapper, "sample_notes", ()):
         add_note(found, note)
     return found
+
+
+def read_error(payload: bytes) -> ExceptionWrapper:
+    """Return a wrapped exception, as a worker has sent it."""
+    try:
+        wrapper: ExceptionWrapper = pickle.loads(payload)
+    except Exception as error:
+        wrapper = wrap_unreadable(error, "an exception")
+    return wrapper
+
+
+def wrap_unreadable(error: Exception, what: str) -> ExceptionWrapper:
+    """Wrap the exception that the user's code raised while something of a worker's was read."""
+    error.add_note(f"while reading {what} that a DataLoader worker process had sent")
+    return wrap_exception(error, "of a DataLoader worker process")
+
+
+def first_integers(pickled: memoryview | bytes | bytearray, number: int) -> list[int]:
+    """Return the integers that a pickled tuple begins with, which nothing of the user's comes before."""
+    import pickletools
+
+    read = pickletools.genops(bytes(pickled))
+    return list(itertools.islice((int(value or 0) for code, value, _ in read if code.name in _INTEGERS), number))

@@ -172,8 +172,11 @@ class Layout:
 
     def copy_rows(self, source: Buffer, count: int, buffer: Buffer, num_rows: int, row: int) -> None:
         """Copy a buffer of ``count`` rows into rows ``row``, ``row + 1``, ... of a buffer of ``num_rows``."""
-        for chunk, batch in zip(self.tensors(source, count), self.tensors(buffer, num_rows), strict=True):
-            batch[row : row + count] = chunk
+        theirs, _ = self.offsets(count)
+        ours, _ = self.offsets(num_rows)
+        for leaf, start, place in zip(self.leaves, theirs, ours, strict=True):
+            num_bytes, place = leaf.row_bytes * count, place + leaf.row_bytes * row
+            buffer[place : place + num_bytes] = source[start : start + num_bytes]
 
     def build(self, buffer: Buffer, num_rows: int, objects: Sequence[Sequence[Any]]) -> Any:
         """Return the batch: what ``default_collate`` gives for the samples in ``buffer``.

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import observe
 from ..base.worker_errors import error_of
@@ -29,7 +29,6 @@ from ..work import (
     EpochWork,
     Replica,
     Stage,
-    Turns,
     WorkItem,
     choose_chunk_size,
     chunk_bounds,
@@ -39,6 +38,9 @@ from ..workers.deaths import PATIENCE_S, overdue
 from ..workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from ..workers.pool import Pool
 from .assembly import Assembly
+
+if TYPE_CHECKING:
+    from .turns import Turns
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ class Delivery(Stage):
     def __init__(self, pool: Pool, spec: Spec, book: LayoutBook, counts: Counts) -> None:
         self._pool = pool
         self._spec = spec
-        self._window = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0)
+        self._window = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
         self._chunk_size = sys.maxsize if spec.uncut_reason else spec.chunk_size
         self._assembly = Assembly(pool, book, f"{spec.worker_name} 0")
         self._book = book
@@ -158,6 +160,8 @@ class Delivery(Stage):
         self._pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._spec.num_workers
         if self._spec.assigned:
+            from .turns import Turns
+
             self._turns = Turns(self._spec.num_workers, work.first_worker, self._window, in_order=self._spec.in_order)
         if begun and self._spec.iterable:
             for worker_id in range(self._spec.num_workers):
@@ -334,7 +338,7 @@ class Delivery(Stage):
         """Return the rows of each task of a batch."""
         awaited = batch_id == 0 and epoch is self._epoch
         size = self._chunk_size or choose_chunk_size(
-            num_rows, self._spec.num_workers, self._book.sample_ns, awaited=awaited
+            num_rows, self._spec.workers_in_all, self._book.sample_ns, awaited=awaited
         )
         bounds = chunk_bounds(num_rows, size)
         if len(bounds) > 1 and self._book.layout is None and batch_id < self._spec.num_workers and bounds[0][1] > 1:

@@ -39,6 +39,10 @@ class Runtime:
         self.start_method: str | None = None
         self.transport: str | None = None
         self.job_pickled: str | None = None
+        self.remote: dict[str, int] = {}
+        """What the pool of the last iteration says of its workers on other machines."""
+        self.kept: Any = None
+        """What that pool leaves to the next one."""
         self.num_slots = 0
         self.slot_bytes = 0
         self.mover: tuple[Any, Mover] | None = None
@@ -60,6 +64,7 @@ class Runtime:
         """Note what :meth:`DataLoader.statistics` says of workers."""
         self.start_method, self.transport, self.job_pickled = pool.start_method, pool.transport, pool.job_pickled
         self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
+        self.remote, self.kept = pool.remote(), pool.kept
 
     def keep_slots(self, slots: SlotPool, device: Any) -> None:
         """Keep slots for the next iteration, if they were ended so that they can be used again."""
@@ -85,9 +90,12 @@ class Runtime:
             kept[0].close()
 
     def close(self) -> None:
-        """Let go of resident data and page-locked memory."""
+        """Let go of resident data, page-locked memory, and what pools have left."""
         self.mover = self.resident = None
         self._close_slots()
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            kept.close()
 
 
 class Opened(NamedTuple):
@@ -136,7 +144,7 @@ def open_source(spec: Spec, runtime: Runtime, origin: Origin) -> Opened:
     # Beside the window: the batch the user has and the one before it; or those that the device has not consumed (see
     # NOTE [Back-pressure] in device/prefetch.py) and the one to be copied next.
     held = 2 if runtime.page_lock is None else spec.prefetch_to_device + 3
-    slots.keep = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0) + held
+    slots.keep = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0) + held
     pool = start_workers(job, spec, slots)
     return Opened(Delivery(pool, spec, runtime.book, runtime.counts), pool, tail)
 
@@ -167,7 +175,7 @@ def make_job(spec: Spec, runtime: Runtime, origin: Origin) -> tuple[Job, Transfo
         stride=origin.shard.stride,
         length=repeats_from(origin.shard),
         base_seed=origin.base_seed,
-        num_workers=spec.num_workers,
+        num_workers=spec.workers_in_all,
         shared_seed=origin.shared_seed,
         worker_init_fn=init_fn,
         fused=fused,

@@ -23,11 +23,12 @@ class Statistics:
     num_workers: int
     """The argument."""
     worker_method: str
-    """``multiprocessing`` or ``thread``; ``inline`` without workers."""
+    """``multiprocessing``, ``thread`` or ``ray``; ``inline`` without workers."""
     start_method: str | None
-    """How workers were started: ``fork``, ``spawn``, ``forkserver``, or ``thread``; None before the first iteration."""
+    """How workers were started: ``fork``, ``spawn``, ``forkserver``, ``thread`` or ``ray``; None before the first
+    iteration."""
     transport: str | None
-    """How results come back: ``packets``, ``pipes``, or ``memory`` for threads; None before the first iteration."""
+    """How results come back: ``packets``, ``pipes``, ``memory`` for threads, ``ray``; None before the first iteration."""
     dataset_pickled: str | None
     """How workers got the dataset: ``inherited``, ``shared``, pickled ``once for all workers``, ``for each worker``."""
     chunk_size: int
@@ -60,6 +61,13 @@ class Statistics:
     """Numbers of decoded images. With ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, ``"at once (REASON)"``
     (by Pillow). With ``fuse=True``: ``"native"``, ``"torchvision"``, ``"pillow"``, ``"pillow (REASON)"`` (left to
     Pillow). ``", from coefficients"`` is added for packs of coefficients. Images of dropped tasks are included."""
+    remote: dict[str, int]
+    """Of Ray's workers, in the current (or last) iteration; empty without them. ``"workers"``: that run now;
+    ``"sharing_memory"``: of them, that write into the slots themselves, as they are on this machine; ``"lost"``: that
+    were lost; ``"tasks"``: that they did; ``"local_tasks"``: that others did; ``"made_again"``: that were made again
+    after a loss; ``"bytes_under_way"`` and ``"most_bytes_under_way"``: results in Ray's object store or on the network,
+    now and at most; ``"bytes"``: all that came that way; ``"network_ms"``: the time from which a result was there
+    until it was in its slot, in all."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
 
@@ -79,7 +87,7 @@ def statistics_of(spec: Spec, runtime: Runtime) -> Statistics:
         transport=runtime.transport,
         dataset_pickled=runtime.job_pickled,
         chunk_size=counts.chunk_size,
-        slots_in_flight=slots_in_flight(spec.num_workers, spec.prefetch_factor or 0),
+        slots_in_flight=slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0),
         max_in_flight=counts.max_in_flight,
         slots=runtime.num_slots,
         slot_bytes=runtime.slot_bytes,
@@ -91,5 +99,6 @@ def statistics_of(spec: Spec, runtime: Runtime) -> Statistics:
         resident_bytes=0 if columns is None else columns.num_bytes,
         failed_samples=0 if counts.failures is None else counts.failures.total,
         decoded=dict(counts.decoded),
+        remote=dict(runtime.remote),
         waited_s=counts.waited_ns / 1e9,
     )

@@ -7,6 +7,7 @@ In: a process that has ended, or a pool that keeps its user waiting. Out: the :c
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 
@@ -32,8 +33,8 @@ def died(worker_id: int, process: BaseProcess, item: WorkItem | None) -> WorkerD
     samples: tuple[object, ...] = ()
     doing = "between two tasks"
     if item is not None:
-        samples = _samples(item)
-        doing = f"while loading {_named(item)}"
+        samples = samples_of(item)
+        doing = f"while loading {named(item)}"
     how = f"exited with code {code}"
     if code is not None and code < 0:
         try:
@@ -53,12 +54,14 @@ def died(worker_id: int, process: BaseProcess, item: WorkItem | None) -> WorkerD
     return error
 
 
-def _samples(item: WorkItem) -> tuple[object, ...]:
+def samples_of(item: WorkItem) -> tuple[object, ...]:
+    """Return the samples of a task."""
     return tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
 
 
-def _named(item: WorkItem) -> str:
-    samples = _samples(item)
+def named(item: WorkItem) -> str:
+    """Return a task's batch and samples, in words."""
+    samples = samples_of(item)
     shown = ", ".join(repr(sample)[:40] for sample in samples[:8])
     return f"batch {item.batch_id} (samples {shown}{f', ... {len(samples)} in all' if len(samples) > 8 else ''})"
 
@@ -78,8 +81,9 @@ def overdue(pool: Pool, items: Mapping[int, WorkItem], timeout: float) -> None:
     for worker_id, worker in enumerate(pool.workers):
         item = items.get(-1 if (serial := pool.held_by(worker_id)) is None else serial)
         if item is not None:
-            where = f"pid {worker.pid}" if hasattr(worker, "pid") else f"thread {worker.name}"
-            busy.append(f"worker {worker_id} ({where}) is loading {_named(item)}")
+            where = f"pid {worker.pid}" if hasattr(worker, "pid") else f"{worker.name}"
+            where = f"thread {where}" if isinstance(worker, threading.Thread) else where
+            busy.append(f"worker {worker_id} ({where}) is loading {named(item)}")
     doing = "; ".join(busy) or "no worker has begun a task"
     if timeout:
         raise LoadTimeout(f"DataLoader timed out after {timeout} seconds: {doing}")

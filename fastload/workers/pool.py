@@ -32,7 +32,7 @@ from .samples import Job
 if TYPE_CHECKING:
     from ..spec import Spec
 
-WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads"}
+WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads", "ray": "ray"}
 """The values of ``worker_method``, and the module of this package that starts such workers."""
 
 # How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
@@ -51,6 +51,8 @@ class Pool(Protocol):
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
     """How the dataset came to the workers."""
+    kept: Any = None
+    """What the next pool of the same loader can use; it has a ``close()``, for the end of the loader."""
 
     @property
     def transport(self) -> str:
@@ -92,6 +94,10 @@ class Pool(Protocol):
         objects: list[Sequence[Any]] = payload
         return objects
 
+    def remote(self) -> dict[str, int]:
+        """Return what :class:`fastload.engine.statistics.Statistics` says of workers on other machines."""
+        return {}
+
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most about ``grace`` seconds for what they are doing."""
 
@@ -104,6 +110,8 @@ def memory_kind(worker_method: str) -> Any:
 def start_workers(job: Job, spec: Spec, slots: SlotPool) -> Pool:
     """Start the workers that a spec asks for; they write to these slots."""
     pool: Pool = _module(spec.worker_method).start(job, spec, slots)
+    if spec.remote_workers:
+        pool = import_module(".ray.pool", __package__).with_remote_workers(pool, job, spec)
     return pool
 
 

@@ -12,25 +12,25 @@ process that the worker has forked, so it serves only where there are no pidfds.
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import multiprocessing.process
 import os
 import pickle
+import socket
 import sys
 import time
 import weakref
 from collections.abc import Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch._utils import ExceptionWrapper
 
-from ..base.worker_errors import wrap_exception
+from ..base.worker_errors import first_integers, read_error, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
-from ..buffers.packing import pack, unpack
+from ..buffers.packing import unpack
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..errors import WorkerDied
 from ..spec import Spec
@@ -40,10 +40,10 @@ from .fetch import ERROR, Result
 from .pool import GRACE, HeldInterrupts, Pool
 from .samples import Job
 from .transport import MAX_PACKET, Packets, Transport, use_packets
-from .worker_process import JOB_OFFSET, LAYOUT_SHIFT, Control, DirectJob, SharedJob, worker_main
+from .worker_process import LAYOUT_SHIFT, Control, DirectJob, worker_main
 
-_INTEGERS = ("BININT", "BININT1", "BININT2", "LONG1")
-"""The instructions by which pickle writes them."""
+if TYPE_CHECKING:
+    from .shared_job import SharedJob
 
 
 def memory_kind() -> type[Memory]:
@@ -58,7 +58,7 @@ def memory_kind() -> type[Memory]:
 def start(job: Job, spec: Spec, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :mod:`fastload.workers.pool`."""
     context = spec.multiprocessing_context or multiprocessing.get_context()
-    return ProcessPool(job, context, shared=not spec.assigned, slots=slots)
+    return ProcessPool(job, context, spec.num_workers, shared=not spec.assigned, slots=slots)
 
 
 def _transport(num_workers: int, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
@@ -75,11 +75,12 @@ class ProcessPool(Pool):
     Args:
         job: what they load.
         context: how they are started.
+        num_processes: how many. Where the job has more workers, the others take tasks at :attr:`ends`.
         shared: whether any idle worker takes any item; else each item names its worker.
         slots: where batches are written. Through a memory file tasks pass in packets, else through pipes.
     """
 
-    def __init__(self, job: Job, context: BaseContext, *, shared: bool, slots: SlotPool) -> None:
+    def __init__(self, job: Job, context: BaseContext, num_processes: int, *, shared: bool, slots: SlotPool) -> None:
         self.start_method: str = context.get_start_method()
         self.workers: list[BaseProcess] = []
         self._watches: list[int | None] = []
@@ -99,7 +100,7 @@ class ProcessPool(Pool):
         _pools.add(self)
         try:
             with HeldInterrupts():
-                self._start(context)
+                self._start(context, num_processes)
         except BaseException:
             self.close(grace=0)
             raise
@@ -109,12 +110,22 @@ class ProcessPool(Pool):
         """``packets`` or ``pipes``."""
         return self._transport.name
 
-    def _start(self, context: BaseContext) -> None:
-        direct = DirectJob(self._job)
+    @property
+    def ends(self) -> list[socket.socket]:
+        """The workers' ends, for those that are no processes; empty where tasks pass in pipes, which have none."""
+        return self._transport.theirs if isinstance(self._transport, Packets) else []
+
+    def _start(self, context: BaseContext, num_processes: int) -> None:
         if self.start_method == "fork":
             _load_image_plugins()
-        source = direct if self.start_method == "fork" else self._share_job(direct)
-        for worker_id in range(self._job.num_workers):
+        source: SharedJob | DirectJob = DirectJob(self._job)
+        if self.start_method != "fork":
+            from .shared_job import share_job
+
+            shared = share_job(self._job, self._file)
+            self.job_pickled = "for each worker" if shared is None else "once for all workers"
+            source = shared or source
+        for worker_id in range(num_processes):
             endpoint = self._transport.endpoint(worker_id)
             foreign = self._transport.inherited() if self.start_method == "fork" else []
             process = context.Process(  # type: ignore[attr-defined]  # every concrete context has it
@@ -135,20 +146,6 @@ class ProcessPool(Pool):
             self.workers.append(process)
             self._watches.append(_pidfd(process))
             self._transport.started(worker_id)
-
-    def _share_job(self, direct: DirectJob) -> SharedJob | DirectJob:
-        self.job_pickled = "for each worker"
-        if self._file is None:
-            return direct
-        try:
-            pieces, length = pack(self._job, for_all=True)
-        except Exception:
-            # Locks, queues and shared tensors can only be passed while a process is being started; and for what
-            # cannot be pickled at all, multiprocessing's own error follows.
-            return direct
-        self._file.write(list(pieces), JOB_OFFSET)
-        self.job_pickled = "once for all workers"
-        return SharedJob(length)
 
     def begin(self, iteration: int) -> None:
         if self._control is not None:
@@ -194,11 +191,11 @@ class ProcessPool(Pool):
             if self._dead is not None:
                 raise self._death(self._dead)
             return None
-        fields = _fields(message)
+        fields = fields_of(message)
         if len(fields) == 2:
             assert self._file is not None
             offset, length = fields
-            fields = _fields(self._file.take(length, offset))
+            fields = fields_of(self._file.take(length, offset))
         result = Result(*fields)
         self._items.pop(result.serial, None)
         mail = self._mail.pop(result.serial, None)
@@ -217,25 +214,19 @@ class ProcessPool(Pool):
             self._dead = sentinels[ready[0]]
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
-        if isinstance(payload, ExceptionWrapper):
-            return payload
-        try:
-            wrapper: ExceptionWrapper = pickle.loads(payload)
-        except Exception as error:
-            wrapper = _wrap_unreadable(error, "an exception")
-        return wrapper
+        return payload if isinstance(payload, ExceptionWrapper) else read_error(payload)
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
         if isinstance(payload, int):
             assert self._file is not None
             payload = self._file.take(payload, chunk_offset(item.slot, item.chunk_id))
-        return super().take_samples(unpack(_writable(payload)), item)
+        return super().take_samples(unpack(writable(payload)), item)
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         if isinstance(payload, int):
             return unpack(self.slots.lend(item.slot, payload))
         self.slots.release(item.slot)
-        return unpack(_writable(payload))
+        return unpack(writable(payload))
 
     def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Sequence[Any]]:
         if self._file is None:
@@ -279,23 +270,14 @@ class ProcessPool(Pool):
         self.slots.end(all_ended=all_ended)
 
 
-def _fields(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
+def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
     """Return what a message says; an ERROR result, where the user's code cannot read its part, such as a key."""
     try:
         fields: tuple[Any, ...] = pickle.loads(message)
         return fields
     except Exception as error:
-        import pickletools
-
-        # A result begins with integers, which nothing of the user's comes before.
-        read = pickletools.genops(bytes(message))
-        serial, worker_id = itertools.islice((int(value or 0) for code, value, _ in read if code.name in _INTEGERS), 2)
-        return Result(serial, worker_id, ERROR, 0, _wrap_unreadable(error, "a result"), 0)
-
-
-def _wrap_unreadable(error: Exception, what: str) -> ExceptionWrapper:
-    error.add_note(f"while reading {what} that a DataLoader worker process had sent")
-    return wrap_exception(error, "of a DataLoader worker process")
+        serial, worker_id = first_integers(message, 2)
+        return Result(serial, worker_id, ERROR, 0, wrap_unreadable(error, "a result"), 0)
 
 
 def _load_image_plugins() -> None:
@@ -325,6 +307,7 @@ def _pidfd(process: BaseProcess) -> int | None:
         return None
 
 
-def _writable(payload: Any) -> Buffer:
+def writable(payload: Any) -> Buffer:
+    """Return bytes that may be written to: a copy, where these may not."""
     found: Buffer = np.frombuffer(payload, dtype=np.uint8)
     return found if found.flags.writeable else found.copy()

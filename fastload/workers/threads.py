@@ -48,7 +48,14 @@ def memory_kind() -> type[PrivateMemory]:
 
 def start(job: Job, spec: Spec, slots: SlotPool) -> ThreadPool:
     """Start worker threads: see :mod:`fastload.workers.pool`."""
-    return ThreadPool(job, shared=not spec.assigned, slots=slots, routed=spec.routed, keep_on_host=spec.keep_on_host)
+    return ThreadPool(
+        job,
+        spec.num_workers,
+        shared=not spec.assigned,
+        slots=slots,
+        routed=spec.routed,
+        keep_on_host=spec.keep_on_host,
+    )
 
 
 class _PoolState:
@@ -64,7 +71,7 @@ class _PoolState:
         """The serial of the task that each worker is at, or was at last."""
         self.iteration = 0
         self.closed = False
-        self._memory = memory
+        self.memory = memory
         self._kept = kept
 
     def layout(self, generation: int) -> Layout | None:
@@ -72,16 +79,16 @@ class _PoolState:
 
     def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         _, num_bytes = layout.offsets(item.num_rows)
-        buffer = self._memory.buffer(item.slot, max(1, num_bytes))
+        buffer = self.memory.buffer(item.slot, max(1, num_bytes))
         return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
     def in_slot(self, result: Result, slot: int) -> Result:
         """Copy the tensors of a whole batch into its slot, if a device will copy them from there by itself."""
-        page_lock = self._memory.page_lock
+        page_lock = self.memory.page_lock
         if result.status != WHOLE or page_lock is None or page_lock.refused is not None:
             return result
         batch = _BatchInSlot(result.payload, self._kept)
-        batch.write(self._memory.buffer(slot, max(1, batch.num_bytes)))
+        batch.write(self.memory.buffer(slot, max(1, batch.num_bytes)))
         return result._replace(payload=batch)
 
 
@@ -226,6 +233,7 @@ class ThreadPool(Pool):
 
     Args:
         job: what all of them do.
+        num_threads: how many. Where the job has more workers, the others take tasks from :attr:`state` too.
         shared: whether the first idle worker takes an item.
         slots: where batches are written, in the process's own memory.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
@@ -238,11 +246,18 @@ class ThreadPool(Pool):
     job_pickled = "shared"
 
     def __init__(
-        self, job: Job, *, shared: bool, slots: SlotPool, routed: bool, keep_on_host: Collection[Key] = ()
+        self,
+        job: Job,
+        num_threads: int,
+        *,
+        shared: bool,
+        slots: SlotPool,
+        routed: bool,
+        keep_on_host: Collection[Key] = (),
     ) -> None:
         self.pid = os.getpid()
         self.slots = slots
-        self._state = _PoolState(job.num_workers, slots.memory, frozenset(map(str, keep_on_host)), shared=shared)
+        self.state = _PoolState(job.num_workers, slots.memory, frozenset(map(str, keep_on_host)), shared=shared)
         self._waiting: list[Result] = []
         self._closed = False
         if routed:
@@ -251,11 +266,11 @@ class ThreadPool(Pool):
         self.workers = [
             threading.Thread(
                 target=_run_worker,
-                args=(self._state, job, worker_id, routing.ThreadGenerators() if routed else None, scripted),
+                args=(self.state, job, worker_id, routing.ThreadGenerators() if routed else None, scripted),
                 name=f"fastload_worker_{worker_id}",
                 daemon=True,
             )
-            for worker_id in range(job.num_workers)
+            for worker_id in range(num_threads)
         ]
         close_at_exit(self)
         for thread in self.workers:
@@ -269,32 +284,32 @@ class ThreadPool(Pool):
                 raise
 
     def begin(self, iteration: int) -> None:
-        self._state.iteration = iteration
+        self.state.iteration = iteration
 
     def publish(self, generation: int, layout: Layout) -> None:
-        self._state.layouts[generation] = layout
+        self.state.layouts[generation] = layout
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        tasks = self._state.tasks
+        tasks = self.state.tasks
         tasks[(worker_id or 0) % len(tasks)].put(item)
 
     def poll(self) -> Result | None:
         if self._waiting:
             return self._waiting.pop()
         try:
-            return self._state.results.get_nowait()
+            return self.state.results.get_nowait()
         except queue.Empty:
             return None
 
     def wait(self, timeout: float | None) -> None:
         if not self._waiting:
             try:
-                self._waiting.append(self._state.results.get(timeout=timeout))
+                self._waiting.append(self.state.results.get(timeout=timeout))
             except queue.Empty:
                 pass
 
     def held_by(self, worker_id: int) -> int | None:
-        return self._state.held.get(worker_id)
+        return self.state.held.get(worker_id)
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         if not isinstance(payload, _BatchInSlot):
@@ -306,8 +321,8 @@ class ThreadPool(Pool):
         if self._closed:
             return
         self._closed = True
-        self._state.closed = True
-        for tasks in self._state.tasks:
+        self.state.closed = True
+        for tasks in self.state.tasks:
             for _ in self.workers:
                 tasks.put(None)
         deadline = time.monotonic() + max(grace, 0.5)  # those that are idle end at once

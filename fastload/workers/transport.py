@@ -115,14 +115,15 @@ class Packets(Transport):
     def __init__(self, num_workers: int, *, shared: bool) -> None:
         self._num_workers = num_workers
         self._ours: list[socket.socket] = []
-        self._theirs: list[socket.socket] = []
+        self.theirs: list[socket.socket] = []
+        """The workers' ends, until each worker has been started."""
         for _ in range(1 if shared else num_workers):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.setblocking(False)
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # the system caps it as it likes
             self._ours.append(ours)
-            self._theirs.append(theirs)
+            self.theirs.append(theirs)
         self._waiting: list[deque[bytes]] = [deque() for _ in self._ours]
         self._memory = memoryview(bytearray(_RECEIVE_BYTES))
         self._poll = select.poll()
@@ -131,14 +132,14 @@ class Packets(Transport):
         self._next = 0
 
     def endpoint(self, worker_id: int) -> PacketEndpoint:
-        return PacketEndpoint(self._theirs[worker_id % len(self._theirs)])
+        return PacketEndpoint(self.theirs[worker_id % len(self.theirs)])
 
     def started(self, worker_id: int) -> None:
         # A shared end is kept until the last worker has it.
         if worker_id == self._num_workers - 1:
-            for end in self._theirs:
+            for end in self.theirs:
                 end.close()
-            self._theirs.clear()
+            self.theirs.clear()
 
     def inherited(self) -> list[Any]:
         return self._ours
@@ -206,7 +207,7 @@ class Packets(Transport):
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        for end in self._ours + self._theirs:
+        for end in self._ours + self.theirs:
             end.close()
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import mmap
 import os
 import pickle
 import select
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from torch._utils import ExceptionWrapper
 from ..base import compat
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import Layout, WriteRows
-from ..buffers.packing import join, pack, unpack
+from ..buffers.packing import BytesLike, join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
@@ -45,6 +44,9 @@ from .pool import GRACE, let_interrupts_through_in_worker
 from .samples import Job
 from .transport import MAX_PACKET, MessageSink
 
+if TYPE_CHECKING:
+    from .shared_job import SharedJob
+
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -54,7 +56,6 @@ _ITERATION = 0
 _FIRST_WORKER = 8
 # Published layouts lie in slot 0, this far apart; each begins with its length.
 LAYOUT_SHIFT = 24
-JOB_OFFSET = 1 << 42
 
 
 class Control:
@@ -85,7 +86,7 @@ class Control:
         self._words[_FIRST_WORKER + worker_id] = 0
 
 
-class _FileSink(MessageSink):
+class FileSink(MessageSink):
     """A worker's side of the memory file."""
 
     def __init__(self, memory: MemoryFile) -> None:
@@ -110,21 +111,29 @@ class _FileSink(MessageSink):
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
         """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
         if result.status in (SAMPLES, WHOLE):
-            pieces, length = pack(result.payload)
-            if result.status == SAMPLES and length > MAX_CHUNK_BYTES:
-                raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
-            if length <= MAX_PACKET // 2:
-                payload: Any = join(pieces).tobytes()
-            else:
-                assert item is not None
-                offset = slot_offset(item.slot) if result.status == WHOLE else chunk_offset(item.slot, item.chunk_id)
-                self._memory.write(list(pieces), offset)
-                payload = length
-            result = result._replace(payload=payload)
-        message = result.pickled()
+            assert item is not None
+            result = result._replace(payload=self.kept(*pack(result.payload), result.status, item))
+        return self.in_packet(result.pickled(), result.worker_id, item)
+
+    def kept(self, pieces: list[BytesLike], length: int, status: int, item: WorkItem) -> Any:
+        """Return what a message says of packed samples: all of it, or its length, when it is written to the slot.
+
+        Raises:
+            ValueError: it has no room there.
+        """
+        if status == SAMPLES and length > MAX_CHUNK_BYTES:
+            raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
+        if length <= MAX_PACKET // 2:
+            return join(pieces).tobytes()
+        offset = slot_offset(item.slot) if status == WHOLE else chunk_offset(item.slot, item.chunk_id)
+        self._memory.write(list(pieces), offset)
+        return length
+
+    def in_packet(self, message: bytes, worker_id: int, item: WorkItem | None) -> bytes:
+        """Return a message as it is sent: as it is, or where it lies."""
         if len(message) > MAX_PACKET:
             # What is said of a start that failed belongs to no item: slot 0 has a place for each worker.
-            offset = message_offset(0, result.worker_id) if item is None else message_offset(item.slot, item.chunk_id)
+            offset = message_offset(0, worker_id) if item is None else message_offset(item.slot, item.chunk_id)
             self._memory.write([message], offset)
             message = pickle.dumps((offset, len(message)), 5)
         return message
@@ -135,21 +144,6 @@ class _FileSink(MessageSink):
             offset, length = fields
             fields = pickle.loads(self._memory.read(length, offset))
         return WorkItem(*fields)
-
-
-class SharedJob:
-    """A job that lies in the memory file, pickled once for all workers. Their tensors and arrays share its pages."""
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-
-    def load(self, memory: MemoryFile | None) -> Job:
-        """Return the job, in the worker."""
-        assert memory is not None
-        # Private: a worker may change its copy of the dataset, as it may after a fork.
-        mapped = mmap.mmap(memory.fd, self._length, flags=mmap.MAP_PRIVATE, offset=JOB_OFFSET)
-        job: Job = unpack(np.frombuffer(mapped, dtype=np.uint8))
-        return job
 
 
 class DirectJob:
@@ -192,7 +186,7 @@ def worker_main(
         compat.set_worker_signal_handlers()
         compat.set_thread_name("fastload_worker")
         torch.set_num_threads(1)
-        _keep_freed_memory()
+        keep_freed_memory()
         compat.process.is_worker = True
         _live(source, worker_id, endpoint, memory)
     except BaseException as error:
@@ -207,7 +201,7 @@ def worker_main(
 
 def _sink_of(memory: MemoryFile | None) -> MessageSink:
     if memory is not None:
-        return _FileSink(memory)
+        return FileSink(memory)
     from .pipes import PipeSink
 
     return PipeSink()
@@ -222,27 +216,8 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
         _send_failed_start(error, sink, worker_id, endpoint, where)
         return
     del source
-    _without_opencvs_threads()
-    seeding.torch_worker_streams(job.base_seed, worker_id)
-    dataset = compat.seed_iter_data_pipe(job.dataset, job.shared_seed)
-    compat.set_process_worker_info(
-        compat.make_worker_info(
-            id=worker_id,
-            num_workers=job.num_workers,
-            seed=job.base_seed + worker_id,
-            dataset=dataset,
-            worker_method="multiprocessing",
-        )
-    )
-    compat.collate_into_private_memory()
     try:
-        if job.worker_init_fn is not None:
-            job.worker_init_fn(worker_id)
-        seeder: seeding.Seeder = seeding.GlobalSeeder()
-        if job.seed is not None:
-            seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
-            libraries.adopt()
-        fetcher = Fetcher(job, worker_id, where, seeder)
+        fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
         _send_failed_start(error, sink, worker_id, endpoint, where)
         return
@@ -259,19 +234,47 @@ def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: 
                 continue
             control.begin(worker_id, item.serial)
         result = fetcher.run(item, sink)
-        encoded = _encoded(sink, result, item, where)
+        message = encoded(sink, result, item, where)
         del result
-        endpoint.send(encoded)
+        endpoint.send(message)
         if control is not None:
             control.end(worker_id)
 
 
+def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
+    """Return what loads samples in this process, which is a worker from now on.
+
+    Raises:
+        Exception: what ``worker_init_fn`` or the dataset raises.
+    """
+    _without_opencvs_threads()
+    seeding.torch_worker_streams(job.base_seed, worker_id)
+    dataset = compat.seed_iter_data_pipe(job.dataset, job.shared_seed)
+    compat.set_process_worker_info(
+        compat.make_worker_info(
+            id=worker_id,
+            num_workers=job.num_workers,
+            seed=job.base_seed + worker_id,
+            dataset=dataset,
+            worker_method="multiprocessing",
+        )
+    )
+    compat.collate_into_private_memory()
+    if job.worker_init_fn is not None:
+        job.worker_init_fn(worker_id)
+    seeder: seeding.Seeder = seeding.GlobalSeeder()
+    if job.seed is not None:
+        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
+        libraries.adopt()
+    return Fetcher(job, worker_id, where, seeder)
+
+
 def _send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
     result = Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0)
-    endpoint.send(_encoded(sink, result, None, where))
+    endpoint.send(encoded(sink, result, None, where))
 
 
-def _encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str) -> bytes:
+def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str) -> bytes:
     """Encode a result; one that cannot be pickled becomes an error that says so, in its place."""
     try:
         return sink.encode(result, item)
@@ -292,7 +295,7 @@ def _encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: st
                 "return tensors, arrays or other picklable objects"
             )
             result = result._replace(status=ERROR, payload=wrap_exception(error, where))
-        return _encoded(sink, result, item, where)
+        return encoded(sink, result, item, where)
 
 
 def _without_opencvs_threads() -> None:
@@ -306,7 +309,7 @@ def _without_opencvs_threads() -> None:
         set_threads(0)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let malloc keep what a sample frees for the next sample, up to 32 MiB, where it is glibc's.
 
     By default large blocks go back to the system at once and come again as fresh pages, to be zeroed: 65 to 200 page

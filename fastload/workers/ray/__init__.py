@@ -1,0 +1,47 @@
+"""Workers that are actors of a Ray cluster, on any of its machines.
+
+In: tasks, at a seat of another pool (:class:`.seats.Seat`). Out: results, as any worker gives them. Ray schedules the
+actors, finds out when they die, and carries what they make; everything else is that of a pool of processes.
+
+::
+
+    pool ── socket or queue ──> Relay (two threads of this process) ── calls ──> RayWorker (an actor)
+         <── result, rows ──────                                    <── rows ──
+
+:mod:`.options` checks arguments, :mod:`.cluster` connects to Ray, :mod:`.nodes` compares the machines,
+:mod:`.actor` is the actors' side, :mod:`.seats` their place at a pool, :mod:`.relay` hands out tasks and copies
+rows to their slots, :mod:`.pool` is what the engine sees. Ray itself is imported when a pool starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...buffers.slots import MemoryFile, SlotPool
+from ...errors import ConfigError
+from ...spec import Spec
+from ..pool import Pool
+from ..samples import Job
+from ..transport import use_packets
+
+
+def memory_kind() -> type[MemoryFile]:
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
+    if not use_packets():
+        raise ConfigError(
+            "worker_method='ray' needs Linux's memory files, without FASTLOAD_TRANSPORT=pipes and without a limit of "
+            "file sizes (ulimit -f); elsewhere use worker_method='thread' with remote_workers"
+        )
+    return MemoryFile
+
+
+def start(job: Job, spec: Spec, slots: SlotPool) -> Any:
+    """Start actors: see :mod:`fastload.workers.pool`."""
+    import multiprocessing
+
+    from ..processes import ProcessPool
+    from .pool import with_remote_workers
+
+    # A pool without processes: all its workers sit at its seat.
+    empty: Pool = ProcessPool(job, multiprocessing.get_context(), 0, shared=not spec.assigned, slots=slots)
+    return with_remote_workers(empty, job, spec)

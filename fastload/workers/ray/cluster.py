@@ -1,0 +1,129 @@
+"""The connection to a Ray cluster: found or started, used by several pools, and ended by who began it.
+
+In: nothing, ``RAY_ADDRESS``, or a ``ray.init`` of the user's. Out: :class:`Cluster`, which also says whether its head
+still answers, and what it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ...base import compat
+from ...errors import ClusterError
+
+HEAD_PATIENCE_S = 20.0
+"""How long the head may be gone before the loader gives up, in seconds: it may be started again."""
+_HEAD_PROBE_S = 3.0
+
+_lock = threading.Lock()
+_users = 0
+_is_ours = False
+
+
+def ray_module() -> Any:
+    """Return Ray, imported now if it was not yet."""
+    import ray
+
+    return ray
+
+
+class Cluster:
+    """One use of the connection. The last that is closed, or dropped, ends it, if it was made here.
+
+    Raises:
+        ClusterError: there is no cluster at the address, or none can be started, or it cannot be used.
+    """
+
+    def __init__(self) -> None:
+        global _users, _is_ours
+        ray = self.ray = ray_module()
+        with _lock:
+            if not ray.is_initialized():
+                _is_ours = True
+                self._connect()
+            _users += 1
+        self._open, self._exits = True, compat.exits
+        try:
+            if ray.util.client.ray.is_connected():
+                raise ClusterError(
+                    "this process is a client of Ray (an address that begins with ray://), and batches are not passed "
+                    "through its server; run the script on a machine of the cluster, with RAY_ADDRESS=auto"
+                )
+            context = ray.get_runtime_context()
+            self.head: str = context.gcs_address
+            self.node_id: str = context.get_node_id()
+        except BaseException:
+            self.close()
+            raise
+        self._answered = self._probed = time.monotonic()
+
+    def _connect(self) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+        try:
+            self.ray.init(include_dashboard=False, logging_level="WARNING")
+        except Exception as error:
+            where = os.environ.get("RAY_ADDRESS")
+            raise ClusterError(
+                f"cannot connect to the Ray cluster at RAY_ADDRESS={where}: {error}"
+                if where
+                else f"Ray cannot be started on this machine: {error}"
+            ) from error
+
+    def store_bytes(self) -> int:
+        """Return the size of this machine's object store."""
+        for node in self.ray.nodes():
+            if node["NodeID"] == self.node_id:
+                return int(node["Resources"].get("object_store_memory", 0))
+        return 0
+
+    def in_words(self) -> str:
+        """Return what the cluster has."""
+        with contextlib.suppress(Exception):  # this goes into an error, which must not be lost
+            has, free = self.ray.cluster_resources(), self.ray.available_resources()
+            nodes = sum(node["Alive"] for node in self.ray.nodes())
+            return f"the cluster has {nodes} machines with {_resources(has)}, of which are free: {_resources(free)}"
+        return "what the cluster has is not known"
+
+    def is_gone(self) -> float | None:
+        """Return for how many seconds the head has not answered, if that is too long; None while all is well."""
+        now = time.monotonic()
+        if now - self._probed < _HEAD_PROBE_S:
+            return None
+        self._probed = now
+        host, _, port = self.head.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+        except OSError:
+            silent = now - self._answered
+            return silent if silent > HEAD_PATIENCE_S else None
+        self._answered = now
+        return None
+
+    def close(self) -> None:
+        """End this use."""
+        global _users, _is_ours
+        with _lock:
+            if not self._open:
+                return
+            self._open = False
+            _users -= 1
+            if _users or not _is_ours:
+                return
+            _is_ours = False
+            if self.ray.is_initialized():
+                self.ray.shutdown()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False) and not self._exits():  # then Ray ends by itself
+            self.close()
+
+
+def _resources(amounts: Mapping[str, float]) -> str:
+    shown = {name: amount for name, amount in amounts.items() if ":" not in name and "memory" not in name}
+    return ", ".join(f"{name} {amount:g}" for name, amount in sorted(shown.items())) or "nothing"

@@ -1,0 +1,170 @@
+"""A pool with workers on other machines: a pool of local workers, or of none, and the relay at its seat."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+
+from ...base.at_exit import close_at_exit
+from ...base.users_line import warn_at_users_line
+from ...buffers.layout import Layout
+from ...spec import Spec
+from ...work import WorkItem
+from ..fetch import Result
+from ..pool import GRACE, Pool
+from ..samples import Job
+from .cluster import Cluster
+from .options import options_of
+from .relay import Relay
+from .seats import Seat, seat_at
+
+
+def with_remote_workers(local: Any, job: Job, spec: Spec) -> RayPool:
+    """Return a pool that has Ray's workers at the seat of another pool, which is its own then.
+
+    Raises:
+        ClusterError: there is no cluster, or it does not take the workers.
+        Exception: what pickling the job raises.
+    """
+    try:
+        return RayPool(local, job, spec)
+    except BaseException:
+        local.close(0)
+        raise
+
+
+class RayPool(Pool):
+    """See the module.
+
+    Args:
+        local: has a seat.
+        job: what all workers do.
+        spec: the loader's.
+    """
+
+    def __init__(self, local: Any, job: Job, spec: Spec) -> None:
+        self._local = local
+        self.slots, self.pid = local.slots, local.pid
+        self._first_remote = len(local.workers)
+        only_remote = not self._first_remote
+        self.start_method = "ray" if only_remote else local.start_method
+        self.job_pickled = "once for all workers" if only_remote else local.job_pickled
+        self._done = [0, 0]
+        self._closed = False
+        packed = _pickled(job)
+        cluster = Cluster()
+        self.kept = Cluster()  # starting Ray anew for each epoch would take seconds
+        self._seat: Seat | None = None
+        try:
+            self._seat = seat_at(local, job.num_workers)
+            remote_ids = range(self._first_remote, job.num_workers)
+            options = options_of(spec.ray_options)
+            self._relay = Relay(cluster, self._seat, packed, options, remote_ids, assigned=spec.assigned)
+        except BaseException:
+            self.kept.close()
+            cluster.close()
+            if self._seat is not None:
+                self._seat.end()
+                self._seat.close()
+            raise
+        self.workers = [*local.workers, *self._relay.workers]
+        close_at_exit(self)
+
+    @property
+    def transport(self) -> str:
+        """How tasks and results pass."""
+        return f"{self._local.transport} and ray" if self._first_remote else "ray"
+
+    def begin(self, iteration: int) -> None:
+        self._local.begin(iteration)
+
+    def publish(self, generation: int, layout: Layout) -> None:
+        self._local.publish(generation, layout)
+
+    def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+        self._local.submit(item, worker_id)
+
+    def poll(self) -> Result | None:
+        """Return a result that is there, or None. Never blocks.
+
+        Raises:
+            WorkerDied: a worker is lost, or the cluster, and nothing more can come.
+        """
+        if self._relay.failure is not None:
+            raise self._relay.failure
+        for words in self._relay.words():
+            warn_at_users_line(words)
+        result: Result | None = self._local.poll()
+        if result is not None and result.serial >= 0:
+            self._done[result.worker_id >= self._first_remote] += 1
+        return result
+
+    def wait(self, timeout: float | None) -> None:
+        self._local.wait(timeout)
+
+    def held_by(self, worker_id: int) -> int | None:
+        if worker_id < self._first_remote:
+            held: int | None = self._local.held_by(worker_id)
+            return held
+        return next(iter(self.workers[worker_id].tasks), None)
+
+    def take_error(self, payload: Any) -> ExceptionWrapper:
+        if self._relay.failure is not None:
+            raise self._relay.failure
+        wrapper: ExceptionWrapper = self._local.take_error(payload)
+        return wrapper
+
+    def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
+        samples: list[Any] = self._local.take_samples(payload, item)
+        return samples
+
+    def take_whole(self, payload: Any, item: WorkItem) -> Any:
+        return self._local.take_whole(payload, item)
+
+    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Any]:
+        objects: list[Any] = self._local.take_rows(payload, item, layout)
+        return objects
+
+    def remote(self) -> dict[str, int]:
+        relay = self._relay
+        up = [worker for worker in relay.workers if worker.is_up]
+        return {
+            "workers": len(up),
+            "sharing_memory": sum(worker.shares_memory for worker in up),
+            "lost": relay.num_lost,
+            "tasks": self._done[1],
+            "local_tasks": self._done[0],
+            "made_again": relay.made_again,
+            "bytes_under_way": relay.under_way,
+            "most_bytes_under_way": relay.most_under_way,
+            "bytes": relay.num_bytes,
+            "network_ms": relay.network_ns // 1_000_000,
+        }
+
+    def close(self, grace: float = GRACE) -> None:
+        if self._closed or self.pid != os.getpid():
+            return
+        self._closed = True
+        assert self._seat is not None
+        self._seat.end()
+        self._relay.stop()
+        self._local.close(grace)
+        self._seat.close()
+
+
+def _pickled(job: Job) -> bytes:
+    """Pickle a job as Ray pickles functions: classes and functions of the script itself by value."""
+    from ray import cloudpickle
+
+    try:
+        packed: bytes = cloudpickle.dumps(job, protocol=5)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        error.add_note(
+            "the dataset, collate_fn and worker_init_fn must be picklable for Ray's workers, which may be on other "
+            "machines: open files, locks and connections in __getitem__ or worker_init_fn, not in __init__"
+        )
+        raise
+    return packed
