@@ -21,7 +21,8 @@ VARIABLE = "FASTLOAD_LOADER"
 OPTIONS: Mapping[str, str] = {
     "fuse": "true, false or auto; without a value: true",
     "seed": "an integer",
-    "worker_method": "multiprocessing or thread",
+    "worker_method": "multiprocessing, thread or ray",
+    "remote_workers": "workers of a Ray cluster beside the local ones",
     "seeding": "sample or torch",
     "chunk_size": "samples a task; or batch",
     "resident": "host, device or auto",

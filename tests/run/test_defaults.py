@@ -57,7 +57,7 @@ def test_text_that_does_not_read_so_is_refused(text, message):
 
 
 def test_the_options_are_the_arguments_that_take_plain_values():
-    assert {*OPTIONS} == {*own_argument_names(fastload.DataLoader)} - {"batch_transform", "keep_on_host"}
+    assert {*OPTIONS} == {*own_argument_names(fastload.DataLoader)} - {"batch_transform", "keep_on_host", "ray_options"}
     loader = fastload.DataLoader([1])
     assert {*FLAGS} == {name for name in OPTIONS if isinstance(getattr(loader, name), bool)} | {"fuse"}
 

@@ -6,9 +6,7 @@ import hashlib
 import io
 import os
 import random
-import threading
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fastload import ClusterError, DataLoader
+from fastload import DataLoader
 
 ray = pytest.importorskip("ray")
 

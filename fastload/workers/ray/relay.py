@@ -371,10 +371,6 @@ class Relay:
                 self._started(worker, value)
             return
         self._give(worker, item, value, since)
-        with self._changed:
-            self._forget(worker, item)
-            self._submit_waiting()
-            self._changed.notify_all()
 
     def _forget(self, worker: Worker, item: WorkItem) -> None:
         worker.tasks.pop(item.serial, None)
@@ -413,22 +409,29 @@ class Relay:
 
     def _give(self, worker: Worker, item: WorkItem, value: Any, since: int) -> None:
         """Copy what an actor made into its slot, and give its result."""
-        if not isinstance(value, tuple):
-            self._seat.give(value, item, worker.worker_id)
-            return
-        message, array = value
-        result = Result(*fields_of(message))
+        message, array = value if isinstance(value, tuple) else (value, None)
         packed = None
+        if array is not None:
+            packed = self._copied(item, message, array)
+            self.num_bytes += len(array)
+            self.network_ns += time.perf_counter_ns() - since
+        del value, array
+        with self._changed:
+            self._forget(worker, item)
+            self._submit_waiting()
+            self._changed.notify_all()
+        self._seat.give(message, item, worker.worker_id, packed)
+
+    def _copied(self, item: WorkItem, message: bytes, array: Any) -> Any:
+        """Copy rows into their slot; return samples, or a whole batch, that are packed."""
+        result = Result(*fields_of(message))
         if result.status == ROWS:
             layout = result.payload[0] if result.layout == OWN_LAYOUT else self._seat.layout(result.layout)
             assert layout is not None
             rows = self._seat.rows(item.slot, layout.offsets(item.num_rows)[1])
             layout.copy_rows(array, len(item.indices), rows, item.num_rows, item.row)
-        elif result.status in (SAMPLES, WHOLE):
-            packed = array
-        self.num_bytes += len(array)
-        self.network_ns += time.perf_counter_ns() - since
-        self._seat.give(message, item, worker.worker_id, packed)
+            return None
+        return array if result.status in (SAMPLES, WHOLE) else None
 
     def _tick(self) -> None:
         silent = self._cluster.is_gone()
