@@ -32,6 +32,11 @@ struct entry look_further(const struct table *table, uint64_t bits)
     return (struct entry){(uint8_t)length, (uint8_t)(length + size), (uint8_t)(symbol >> 4), (uint8_t)size};
 }
 
+int decode_scan_plain(struct pass *pass, const struct picture *p, const struct blocks *blocks)
+{
+    return decode_scan_by_kind(pass, p, blocks);
+}
+
 static int decode_pass(struct pass *pass, const struct picture *p, const struct blocks *blocks)
 {
 #ifdef FASTLOAD_X86
@@ -40,7 +45,7 @@ static int decode_pass(struct pass *pass, const struct picture *p, const struct 
     if (p->level == FASTLOAD_AVX2)
         return decode_scan_avx2(pass, p, blocks);
 #endif
-    return decode_scan_by_kind(pass, p, blocks);
+    return decode_scan_plain(pass, p, blocks);
 }
 
 static int begin_pass(struct pass *pass, struct fastload_scratch *scratch, const struct scan *scan,

@@ -9,13 +9,7 @@
 #define SPREAD _pdep_u64
 #define CORRECT correct_avx512
 
-#include "progressive_pass.h"
-
-FASTLOAD_TARGET_AVX512 INLINE uint64_t bit_below_bmi2(uint64_t from, int num)
-{
-    const int more = __builtin_popcountll(from) - 1 - num;
-    return more < 0 ? 0 : _pdep_u64((uint64_t)1 << more, from);
-}
+#include "progressive_bmi2.h"
 
 FASTLOAD_TARGET_AVX512 INLINE void correct_avx512(int16_t *levels, uint64_t which, int low)
 {

@@ -37,7 +37,7 @@ struct entry look_further(const struct table *table, uint64_t bits);
 
 /* Returns 0 for damage. */
 typedef int decode_scan(struct pass *pass, const struct picture *p, const struct blocks *blocks);
-decode_scan decode_scan_avx2, decode_scan_avx512;
+decode_scan decode_scan_plain, decode_scan_avx2, decode_scan_avx512;
 
 static inline int smaller(int a, int b)
 {
