@@ -1,6 +1,8 @@
 /* Rows of samples to rows of pixels: upsampling and colours. See picture.h. */
 #include "picture.h"
 
+#include <string.h>
+
 /* libjpeg's factors of chroma, in units of 2**-16, less the whole numbers nearest to them. */
 #define RED_CR 26345   /* 1.402 - 1 */
 #define BLUE_CB -14942 /* 1.772 - 2 */
@@ -61,6 +63,10 @@ INLINE void weigh_h1v2(const uint8_t *restrict near, const uint8_t *restrict far
         weigh_h1v2(near, far, bias, out, n);                                                                           \
     }
 
+#ifdef FASTLOAD_VECTORS_128
+#include "colors_128.h"
+#define to_rgb_plain to_rgb_128
+#else
 static uint8_t clip(int x)
 {
     return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x);
@@ -85,6 +91,7 @@ static void to_rgb_plain(const struct colors *from, uint8_t *out, int n)
                 out[c] = channels[c][i];
     }
 }
+#endif
 
 LOOPS(plain, )
 

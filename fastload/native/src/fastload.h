@@ -47,6 +47,12 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
                           "popcnt")))
 #endif
 
+/* What FASTLOAD_PLAIN may use on such processors. */
+#if (defined(__SSE2__) || (defined(__aarch64__) && defined(__ARM_NEON))) && !defined(FASTLOAD_PORTABLE) && \
+    __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define FASTLOAD_VECTORS_128 1
+#endif
+
 /* The highest level of the processor at hand; set when the library is loaded. */
 extern int fastload_processor;
 

@@ -118,8 +118,12 @@ void finish_group(const struct picture *p, int component, int row, int column, i
         break;
 #endif
     default:
+#ifdef FASTLOAD_VECTORS_128
+        idct_128(group, plane->quant, out, plane->stride, extent);
+#else
         (void)extent;
         idct_plain(group, plane->quant, out, plane->stride);
+#endif
     }
 }
 

@@ -102,6 +102,7 @@ void picture_row(const struct picture *p, int y, uint8_t *out);
 
 /* The inverse transform of a group, which is zeroed. out: 8 rows of GROUP * 8 bytes. */
 void idct_plain(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride);
+void idct_128(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 void idct_avx2(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 void idct_avx512(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 
