@@ -129,13 +129,6 @@ int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const str
     return FASTLOAD_DONE;
 }
 
-int takes_rows_as_they_are(const struct resizer *r)
-{
-    const struct target *t = &r->target;
-    return r->copies_columns && !r->rows.taps && t->element == 1 && !t->table && t->column == t->channels &&
-           (t->channel == 1 || t->channels == 1);
-}
-
 static void resize_columns(const struct resizer *r, const struct strip *strip)
 {
 #ifdef FASTLOAD_X86

@@ -107,10 +107,6 @@ int check_request(const struct fastload_request *request, int image_height, int 
  * pixels from columns.first on. Returns enum fastload_status. */
 int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const struct fastload_request *request);
 
-/* Whether the target wants the needed rows just as they are, but for the number of channels: then they may be written
- * there in place of pushing them. */
-int takes_rows_as_they_are(const struct resizer *r);
-
 /* Bytes from one row of so many pixels to the next. */
 static inline size_t padded(int width)
 {
