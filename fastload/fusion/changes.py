@@ -8,7 +8,6 @@ inside an array or tensor are not seen. Nothing is called.
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 import sys
 from collections.abc import Iterable
@@ -92,7 +91,8 @@ class Objects:
 
     def _values(self) -> list[Any]:
         values = [own.get(name) for own in self._datasets for name in _OF_A_DATASET]
-        values.extend(itertools.chain.from_iterable(self._live))
+        for live in self._live:
+            values.extend(live)  # in one step of C, since another thread may add to a dict
         return values
 
     def _add_dataset(self, dataset: Any) -> None:

@@ -250,7 +250,7 @@ class FileReader:
             except Exception:  # data() raises it, in its place
                 continue
             try:
-                self._to_ask -= self._to_ask > 0
+                self._to_ask = max(0, self._to_ask - 1)
                 if not _in_memory(file):
                     self._to_ask = _WATCHED
                     _advise(file, 0, 0, os.POSIX_FADV_WILLNEED)

@@ -61,7 +61,7 @@ class Keys:
     def key(self, sample_id: int) -> bytes:
         """Return the 16 bytes of the sample with this id (any integer that fits 128 bits, signed)."""
         digest = self._hash.copy()
-        digest.update(sample_id.to_bytes(16, "little", signed=True))
+        digest.update(int(sample_id).to_bytes(16, "little", signed=True))  # NumPy's integers have no such method
         return digest.digest()
 
 

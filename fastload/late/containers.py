@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -50,10 +51,22 @@ class _Table(NamedTuple):
 
 def prepare(in_worker_process: bool) -> None:
     """Replace the methods of the containers that are imported, unless somebody else has."""
-    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if name in sys.modules)
+    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if _is_imported(name))
     if imported == _known.modules:
         return
-    _known.find(imported)
+    with _preparing:
+        if imported != _known.modules:
+            _replace_methods(in_worker_process)
+            _known.find(imported)
+
+
+def _is_imported(name: str) -> bool:
+    """Return whether a module is imported, and not just being imported by another thread."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+def _replace_methods(in_worker_process: bool) -> None:
     for module, name, method in _CONTAINERS:
         owner = getattr(sys.modules.get(module), name, None)
         if owner is None or (owner is nn.Sequential and not in_worker_process):
@@ -128,11 +141,13 @@ def _table_of(run: Sequence[Any]) -> _Table | None:
     if None in signature:
         return None
     key = (torch.get_default_dtype(), *signature)
-    if key not in _tables:
+    try:
+        return _tables[key]  # in one step, since another thread may clear it
+    except KeyError:
         if len(_tables) >= _MOST_TABLES:
             _tables.clear()
-        _tables[key] = _made_table(run)
-    return _tables[key]
+        table = _tables[key] = _made_table(run)
+        return table
 
 
 def _made_table(run: Sequence[Any]) -> _Table | None:
@@ -221,16 +236,19 @@ class _Known:
 
     def find(self, modules: tuple[str, ...]) -> None:
         """Find the transforms and functions of these modules."""
-        self.modules = modules
+        # Other threads may be using it: a class is found once all that is asked about it is known.
         for module in modules:
             self._originals.add(sys.modules[module], _FUNCTIONS.get(module, ()))
+        for module in modules:
             for name, arguments in _CLASSES.get(module, {}).items():
                 kind = getattr(sys.modules[module], name)
-                (self.first if name in _FIRST else self.later).add(kind)
+                self._originals.add(kind, METHODS)
                 self.arguments[kind] = arguments
-        self.drawing.update(draws.classes())
-        for kind in (*self.arguments, *self.drawing):
+                (self.first if name in _FIRST else self.later).add(kind)
+        for kind in draws.classes():
             self._originals.add(kind, METHODS)
+            self.drawing.add(kind)
+        self.modules = modules
 
     def is_patched(self) -> bool:
         """Whether code that the known classes run was replaced, or all modules have a hook."""
@@ -240,3 +258,4 @@ class _Known:
 
 
 _known = _Known()
+_preparing = threading.Lock()

@@ -93,6 +93,55 @@ def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
     return view.resized((columns, rows), interpolation, source)
 
 
+# Functions and no methods: another thread may make an image real, and so exchange its class, at any moment.
+
+
+def _state_of(image: Any, method: str) -> _State | None:
+    """Return the state if the image may stay late; None if it must become real.
+
+    Args:
+        method: the overridden method of Pillow's.
+    """
+    scope = thread.scope
+    if scope is None or ORIGINALS.is_replaced(Image.Image, method):
+        return None
+    if "_late" not in image.__dict__:
+        image.load()
+    state: _State | None = image.__dict__.get("_late")
+    if state is not None and state.sample is None:
+        state.sample = scope.sample
+    # An image that is kept over several samples is decoded once, as without late decoding.
+    return state if state is not None and state.sample is scope.sample else None
+
+
+def _recorded(image: Any, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
+    """Return the late image that an operation makes; None if it is not to be recorded.
+
+    Args:
+        method: the overridden method of Pillow's.
+        change: the operation. Asked first: what Pillow refuses, it refuses before it loads the file.
+        mode: of the result; None: the image's own.
+    """
+    late: _State | None = image.__dict__.get("_late")
+    view = change(View.whole(*image._size) if late is None else late.view)
+    state = None if view is None else _state_of(image, method)
+    if state is None or view is None:
+        return None
+    info = {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
+    return made_late(state.source, view, mode or image._mode, info)
+
+
+def _pixels(image: Any, method: str) -> Pixels | None:
+    """Return the pixels where that is better than making the image real; else None."""
+    before: _State | None = image.__dict__.get("_late")
+    fresh = before is not None and before.sample is None
+    state = _state_of(image, method)
+    # Small pixels replace their file, and an image that is read twice is decoded once.
+    if state is None or not fresh or _is_small(image, state):
+        return None
+    return _pixels_of(state, "L" if image._mode == "L" else "RGB")
+
+
 class _Late:
     """What the two classes have in common.
 
@@ -106,42 +155,9 @@ class _Late:
     _mode: str
     info: dict[Any, Any]
 
-    def _state(self, method: str) -> _State | None:
-        """Return the state if the image may stay late; None if it must become real.
-
-        Args:
-            method: the overridden method of Pillow's.
-        """
-        scope = thread.scope
-        if scope is None or ORIGINALS.is_replaced(Image.Image, method):
-            return None
-        if "_late" not in self.__dict__:
-            self.load()
-        state: _State | None = self.__dict__.get("_late")
-        if state is not None and state.sample is None:
-            state.sample = scope.sample
-        # An image that is kept over several samples is decoded once, as without late decoding.
-        return state if state is not None and state.sample is scope.sample else None
-
-    def _recorded(self, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
-        """Return the late image that an operation makes; None if it is not to be recorded.
-
-        Args:
-            method: the overridden method of Pillow's.
-            change: the operation. Asked first: what Pillow refuses, it refuses before it loads the file.
-            mode: of the result; None: the image's own.
-        """
-        late: _State | None = self.__dict__.get("_late")
-        view = change(View.whole(*self._size) if late is None else late.view)
-        state = None if view is None else self._state(method)
-        if state is None or view is None:
-            return None
-        info = {name: value.copy() if isinstance(value, list) else value for name, value in self.info.items()}
-        return made_late(state.source, view, mode or self._mode, info)
-
     def copy(self) -> Any:
         """See :meth:`PIL.Image.Image.copy`."""
-        made = self._recorded("copy", lambda view: view)
+        made = _recorded(self, "copy", lambda view: view)
         return make_real(self).copy() if made is None else made
 
     __copy__ = copy
@@ -150,26 +166,26 @@ class _Late:
         """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
         known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
-        made = self._recorded("convert", lambda view: view, mode) if known and plain else None
+        made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
         return make_real(self).convert(mode, *args, **options) if made is None else made
 
     def crop(self, box: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
-        made = self._recorded("crop", partial(_cropped, box=box))
+        made = _recorded(self, "crop", partial(_cropped, box=box))
         return make_real(self).crop(box) if made is None else made
 
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
         made = None
         if reducing_gap is None:
-            made = self._recorded("resize", partial(_resized, size=size, resample=resample, box=box))
+            made = _recorded(self, "resize", partial(_resized, size=size, resample=resample, box=box))
         return make_real(self).resize(size, resample, box, reducing_gap) if made is None else made
 
     def transpose(self, method: Any) -> Any:
         """See :meth:`PIL.Image.Image.transpose`; recorded."""
         made = None
         if isinstance(method, int):
-            made = self._recorded("transpose", lambda view: view.transposed_by(method))
+            made = _recorded(self, "transpose", lambda view: view.transposed_by(method))
         return make_real(self).transpose(method) if made is None else made
 
     def load(self) -> Any:
@@ -185,13 +201,13 @@ class _Late:
 
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
         """See :meth:`PIL.Image.Image.tobytes`."""
-        pixels = self._pixels("tobytes") if encoder_name == "raw" and not args else None
+        pixels = _pixels(self, "tobytes") if encoder_name == "raw" and not args else None
         return make_real(self).tobytes(encoder_name, *args) if pixels is None else pixels.tobytes()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """See :class:`PIL.Image.Image`; read-only, as Pillow's."""
-        pixels = self._pixels("__array_interface__")
+        pixels = _pixels(self, "__array_interface__")
         if pixels is None:
             real: dict[str, Any] = make_real(self).__array_interface__
             return real
@@ -201,16 +217,6 @@ class _Late:
             "typestr": "|u1",
             "data": pixels.data.toreadonly().cast("B"),
         }
-
-    def _pixels(self, method: str) -> Pixels | None:
-        """Return the pixels where that is better than making the image real; else None."""
-        before: _State | None = self.__dict__.get("_late")
-        fresh = before is not None and before.sample is None
-        state = self._state(method)
-        # Small pixels replace their file, and an image that is read twice is decoded once.
-        if state is None or not fresh or _is_small(self, state):
-            return None
-        return _pixels_of(state, "L" if self._mode == "L" else "RGB")
 
     def putpalette(self, *args: Any, **options: Any) -> None:
         """See :meth:`PIL.Image.Image.putpalette`: it changes the mode before it reads the pixels."""
@@ -252,7 +258,7 @@ def _set_core(image: Any, core: Any) -> None:
     image.__dict__[CORE] = core
     if core is not None and is_late(image):
         image.__dict__.pop("_late", None)
-        object.__setattr__(image, "__class__", image._plain)
+        _make_plain(image)
 
 
 setattr(_Late, CORE, property(_core, _set_core))
@@ -285,7 +291,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
     def load(self) -> Any:
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
         scope = thread.scope
-        if "_late" not in self.__dict__ and scope is not None and not ORIGINALS.is_replaced(self._plain, "load"):
+        if "_late" not in self.__dict__ and scope is not None and not ORIGINALS.is_replaced(LateJpeg._plain, "load"):
             source = read(self)
             if isinstance(source, str):
                 scope.count(f"at once ({source})")
@@ -351,12 +357,17 @@ def make_real(image: Any) -> Any:
         # Another thread may have been faster: what it made may have been changed since.
         image.__dict__.setdefault(CORE, _to_core(state, image._mode))
         image.__dict__.pop("_late", None)
-    if is_late(image):
-        object.__setattr__(image, "__class__", image._plain)
+    _make_plain(image)
     access = None if state is None or state.access is None else state.access()
     if access is not None:
         access.real()
     return image
+
+
+def _make_plain(image: Any) -> None:
+    plain = getattr(type(image), "_plain", None)  # its class is read once: another thread may be making it plain too
+    if plain is not None:
+        object.__setattr__(image, "__class__", plain)
 
 
 def make_real_if_small(image: Any) -> None:
@@ -393,7 +404,7 @@ def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
 
     None where the image must become real: it is grey, transposed, or was used before.
     """
-    state = image._state("__array_interface__") if image._mode == "RGB" else None
+    state = _state_of(image, "__array_interface__") if image._mode == "RGB" else None
     if state is None or state.view.transposed:
         return None
     width, height = state.view.upright_size

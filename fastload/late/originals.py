@@ -59,8 +59,8 @@ class Originals:
 
     def add(self, owner: Any, names: Iterable[str]) -> None:
         """Add functions of a module, or methods of a class."""
-        for name in names:
-            self._known.setdefault((owner, name), None)
+        # A new dict, since another thread may be going through the old one.
+        self._known = {**{(owner, name): None for name in names}, **self._known}
 
     def is_replaced(self, owner: Any, name: str) -> bool:
         """Whether one of the added functions was replaced."""

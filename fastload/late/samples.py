@@ -75,7 +75,8 @@ class LateSamples(Scope):
                 make_real(found)
         for image in kept:
             make_real_if_small(image)
-        Scope.outlived = self.outlived or any(map(is_late, kept))
+        if any(map(is_late, kept)):
+            Scope.outlived = True  # never False again: another thread may have set it meanwhile
 
 
 def settle(sample: Any) -> Any:

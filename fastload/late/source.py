@@ -7,6 +7,7 @@ pixels equal to Pillow's bit for bit. No lock is held while decoding: two thread
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -81,8 +82,10 @@ def _read(file: Any, block_bytes: int) -> Source | str:
         blocks.append(block)
 
 
-class _RecentUses:
+class _RecentUses(threading.local):
     """Guesses whether a sample will use a file's pixels more than once, as with two views of each image.
+
+    Each thread guesses by itself, since the last file of another may not be used up yet.
 
     Then one whole decode is cheaper than several partial ones. The guess changes the cost, never the pixels.
     """

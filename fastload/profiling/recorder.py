@@ -50,6 +50,7 @@ class Recorder:
         self._noted = False
         self._rings = 0
         self._failed = False
+        self._lock = threading.RLock()
         self._stem = os.path.join(self.folder, f"{os.getpid()}-{time.monotonic_ns()}")
 
     def ring(self) -> Any:
@@ -64,8 +65,9 @@ class Recorder:
                 raise OSError
             if not self._noted:
                 self._note_process()
-            self._rings += 1  # the system reuses the number of a thread that has ended
-            path = f"{self._stem}-{thread}.{self._rings}.ring"
+            with self._lock:
+                self._rings += 1  # the system reuses the number of a thread that has ended
+                path = f"{self._stem}-{thread}.{self._rings}.ring"
             made: Any = Ring(path, self._capacity, thread=thread, is_main=main, full=self._fail)
         except OSError as error:
             self._fail(error)
@@ -76,10 +78,13 @@ class Recorder:
     def name(self, text: str) -> int:
         """Return the number that stands for a name in this process's records; 0 means no name."""
         number = self._names.get(text)
-        if number is None:
-            number = self._names[text] = len(self._names) + 1
-            self.note("name", number=number, text=text)
-        return number
+        if number is not None:
+            return number
+        with self._lock:
+            if text not in self._names:
+                self.note("name", number=len(self._names) + 1, text=text)
+                self._names[text] = len(self._names) + 1
+            return self._names[text]
 
     def missing(self, signal: str, why: str) -> None:
         """Note, once per process, that a signal is not recorded: it is missing, not zero."""
@@ -105,7 +110,10 @@ class Recorder:
             self._fail(error)
 
     def _note_process(self) -> None:
-        self._noted = True
+        with self._lock:
+            if self._noted:
+                return
+            self._noted = True
         rank = os.environ.get("RANK", "")
         self.note(
             "process",

@@ -10,6 +10,11 @@ way to set it, so it is written with ctypes. Before that, the memory is compared
 an unknown layout is a :class:`~fastload.errors.ConfigError`, and nothing is written. While a method is patched its hash
 is another, so it is not found as the key of a dict or in a set.
 
+NOTE [Other threads meanwhile]: a method of C has two fields to change. A thread that calls it between the two writes
+passes the wrong object to a function of C, and crashes. With the GIL no other thread runs meanwhile. Without it, all of
+them are stopped, as the garbage collector stops them. Until they go on, no bytecode may run: a signal handler or a
+collection in it could wait for one of them.
+
 Ownership: patched objects are kept alive for ever, since their memory is written.
 """
 
@@ -18,9 +23,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import operator
 import struct
+import sysconfig
 import types
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
@@ -53,13 +61,15 @@ class Patch(NamedTuple):
     kept: tuple[object, ...]
     """What must stay alive."""
 
-    def apply(self) -> None:
-        """Write the changed bytes."""
-        _write(self.address, self.changed)
 
-    def undo(self) -> None:
-        """Write the original bytes."""
-        _write(self.address, self.original)
+def apply(patches: Iterable[Patch]) -> None:
+    """Write the changed bytes of patches: see NOTE [Other threads meanwhile]."""
+    _write((patch.address, patch.changed) for patch in patches)
+
+
+def undo(patches: Iterable[Patch]) -> None:
+    """Write the original bytes."""
+    _write((patch.address, patch.original) for patch in patches)
 
 
 class _BoundMethod(functools.partial[Any]):
@@ -156,6 +166,32 @@ def _immortal(thing: Any) -> Any:
     return thing
 
 
-def _write(address: int, data: bytes) -> None:
-    """Write memory in one step: ctypes keeps the GIL, so no other thread sees half of it."""
-    (ctypes.c_char * len(data)).from_address(address).raw = data
+# As ctypes.memmove, which lets other threads run meanwhile.
+_memmove = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)(
+    ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
+)
+
+
+def _write(changes: Iterable[tuple[int, bytes]]) -> None:
+    """Write bytes at addresses, all in one step for other threads."""
+    calls = [functools.partial(_memmove, address, data, len(data)) for address, data in changes]
+    if calls and sysconfig.get_config_var("Py_GIL_DISABLED"):
+        stop, start = _stop_and_start()
+        calls = [stop, *calls, start]
+    deque(map(operator.call, calls), maxlen=0)
+
+
+def _stop_and_start() -> tuple[functools.partial[Any], functools.partial[Any]]:
+    """Return functions that stop the other threads of a Python without the GIL, and let them go on."""
+    python = ctypes.PyDLL(None)  # not ctypes.pythonapi: the types below would be everybody's
+    try:
+        stop, start = python._PyEval_StopTheWorld, python._PyEval_StartTheWorld
+    except AttributeError as error:
+        raise ConfigError(
+            "worker_method='thread' cannot give worker threads their own random generators: this Python without the "
+            "GIL has no _PyEval_StopTheWorld; set PYTHON_GIL=1, or use worker_method='multiprocessing'"
+        ) from error
+    python.PyInterpreterState_Get.restype = ctypes.c_void_p
+    interpreter = ctypes.c_void_p(python.PyInterpreterState_Get())
+    stop.restype = start.restype = None
+    return functools.partial(stop, interpreter), functools.partial(start, interpreter)

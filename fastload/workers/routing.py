@@ -32,7 +32,7 @@ import torch
 from ..base import compat, reachable
 from ..errors import DatasetError
 from ..keys import seeding
-from . import torch_routing
+from . import method_patches, torch_routing
 from .method_patches import Patch, bound_methods, patch_method, patch_type
 from .torch_routing import ActiveGenerator, TorchRouting
 
@@ -247,8 +247,7 @@ class _Routing:
             self._find_methods()
             # Patched methods live for ever: more references than now mean that there are more methods.
             self._references = self._count_references()
-        for patch in self._patches.values():
-            patch.apply()
+        method_patches.apply(self._patches.values())
         _inst.__class__ = _RoutedRandom
         torch_routing.route_torch_random()
 
@@ -268,8 +267,7 @@ class _Routing:
     def _restore(self) -> None:
         torch_routing.restore_torch_random()
         _inst.__class__ = random.Random
-        for patch in self._patches.values():
-            patch.undo()
+        method_patches.undo(self._patches.values())
 
     def after_fork(self) -> None:
         """Undo the routing in a child, where no worker thread lives; another thread may have held the lock."""

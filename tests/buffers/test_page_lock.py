@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sysconfig
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -136,7 +137,8 @@ def test_memory_that_a_thread_outgrows_is_unlocked_by_the_training_thread(end, m
     assert list(pages.locked) == [small]  # the reader has it still
     go_on.set()
     reader.join()
-    assert list(pages.locked) == [small]
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):  # there the thread that made an object is the one that frees it
+        assert list(pages.locked) == [small]
     pool.release(slot)
     if end == "del":
         del pool

@@ -329,6 +329,7 @@ def test_what_visits_the_users_process_leaves_no_trace_there():
     assert states() == before
 
 
+@pytest.mark.skipif(slow_because() is not None, reason="states cannot be installed here")
 def test_asking_for_more_samples_than_there_are_is_an_error():
     with preserved_global_generators():
         seed_next = GlobalSeeder().each(Keys(1, 2, SAMPLE), [1, 2])

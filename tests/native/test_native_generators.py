@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -65,6 +66,8 @@ def level(request):
 
 @pytest.fixture(autouse=True)
 def _usable():
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        pytest.skip("states are installed with the GIL alone")
     assert seeding.slow_because() is None, "states cannot be installed here"
 
 
