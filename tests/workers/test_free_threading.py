@@ -1,0 +1,200 @@
+"""Many threads that use many loaders with worker threads at a time give the batches of one loader without workers.
+
+With the GIL this is a short test. On a Python without it the threads do run at a time, and the rounds are more;
+``FASTLOAD_STRESS_ROUNDS`` says how many: 100 take about two minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from image_files import pixels
+from torch.utils.data import Dataset
+from torchvision import datasets, transforms
+
+import fastload
+
+HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
+ROUNDS = int(os.environ.get("FASTLOAD_STRESS_ROUNDS", "1" if HAS_GIL else "10"))
+USERS = 4
+BROKEN = 13
+"""The index of the sample that fails."""
+
+
+class Draws(Dataset[Any]):
+    """Samples that draw from all generators, by names that were bound before."""
+
+    def __init__(self, broken: int = -1) -> None:
+        self.draw, self.bits, self.normal = random.random, random.getrandbits, np.random.standard_normal
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.broken:
+            raise KeyError(index)
+        drawn = [self.draw(), self.bits(20), random.gauss(0, 1), self.normal(), np.random.randint(1000)]
+        return index, torch.tensor(drawn, dtype=torch.float64), torch.rand(3), torch.dropout(torch.ones(4), 0.5, True)
+
+
+class Pictures(Dataset[Any]):
+    """JPEG files decoded late, and an image that all samples share."""
+
+    def __init__(self) -> None:
+        self.files = [_jpeg(40 + index, seed=index) for index in range(20)]
+        self.shared: Any = None
+        normalise = transforms.Normalize([0.5] * 3, [0.25] * 3)
+        crop, flip = transforms.RandomResizedCrop(24), transforms.RandomHorizontalFlip()
+        self.transform = transforms.Compose([crop, flip, transforms.ToTensor(), normalise])
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        shared = self.shared
+        if shared is None:
+            shared = PIL.Image.open(io.BytesIO(self.files[0]))
+            shared.load()
+            self.shared = shared  # late images may outlive their sample, and be another thread's
+        part = shared.crop((index % 5, 2, 30, 30)).resize((8, 8), PIL.Image.Resampling.BILINEAR)
+        with PIL.Image.open(io.BytesIO(self.files[index])) as image:
+            return self.transform(image.convert("RGB")), np.array(part)
+
+
+def _jpeg(side: int, seed: int) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels(side // 4, side // 4, 3, seed=seed)).resize((side, side)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def digest(batch: Any) -> str:
+    """Return a hash of each column, so that a failure tells which generator it was."""
+    return " ".join(hashlib.sha256(column.numpy().tobytes()).hexdigest()[:12] for column in batch)
+
+
+def loader_of(dataset: Any, **options: Any) -> fastload.DataLoader[Any]:
+    options = {"num_workers": 3, "worker_method": "thread", "batch_size": 4, "shuffle": True, "seed": 5, **options}
+    if not options["num_workers"]:
+        del options["worker_method"]
+    return fastload.DataLoader(dataset, **options)
+
+
+def outcomes(batches: Iterator[Any], most: int = sys.maxsize) -> list[str]:
+    """Return the digests of batches, or the class of the error in the place of one."""
+    found: list[str] = []
+    while len(found) < most:
+        try:
+            found.append(digest(next(batches)))
+        except StopIteration:
+            break
+        except KeyError as error:
+            found.append(type(error).__name__)
+    return found
+
+
+def assert_equal(found: list[str], expected: list[str]) -> None:
+    differing = [(place, *pair) for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1]]
+    assert differing == []
+
+
+def two_epochs(make: Callable[..., Any], expected: list[list[str]]) -> None:
+    loader = make(persistent_workers=True)
+    assert_equal(outcomes(iter(loader)), expected[0])
+    assert_equal(outcomes(iter(loader)), expected[1])
+    loader.close()
+
+
+def broken_off(make: Callable[..., Any], expected: list[list[str]]) -> None:
+    loader = make()
+    assert_equal(outcomes(iter(loader), 2), expected[0][:2])
+    assert_equal(outcomes(iter(loader)), expected[1])
+
+
+def closed_meanwhile(make: Callable[..., Any], expected: list[list[str]]) -> None:
+    loader = make(persistent_workers=True, prefetch_factor=4)
+    batches = iter(loader)
+    assert_equal(outcomes(batches, 1), expected[0][:1])
+    loader.close()
+    assert_equal(outcomes(iter(loader)), expected[1])
+    loader.close()
+
+
+WAYS = (two_epochs, broken_off, closed_meanwhile)
+
+
+@contextmanager
+def drawing_meanwhile() -> Iterator[None]:
+    """Threads of the user's that draw from the process's own generators while worker threads come and go."""
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def draw(uniform: Any = random.random, bits: Any = random.getrandbits) -> None:
+        try:
+            while not over.is_set():
+                for _ in range(20):
+                    assert 0 <= uniform() < 1
+                    assert 0 <= bits(7) < 128
+                    assert 0 <= np.random.random_sample() < 1
+                over.wait(0.0005)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=draw) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_loaders_of_many_threads_give_the_batches_of_one_without_workers(tmp_path):
+    for index in range(12):
+        (tmp_path / "class").mkdir(exist_ok=True)
+        (tmp_path / "class" / f"{index}.jpg").write_bytes(_jpeg(50 + index, seed=index))
+    steps = [transforms.RandomResizedCrop(20), transforms.ToTensor()]
+    kinds: list[Callable[..., Any]] = [
+        partial(loader_of, Draws()),
+        partial(loader_of, Draws(BROKEN)),
+        partial(loader_of, Draws(BROKEN), on_error="skip"),
+        partial(loader_of, Draws(), collate_fn=_collated),
+        partial(loader_of, Pictures()),
+        partial(loader_of, datasets.ImageFolder(tmp_path, transforms.Compose(steps)), fuse=True),
+    ]
+    expected = []
+    for make in kinds:  # before others draw, since without workers samples draw from the process's generators
+        alone = make(num_workers=0)
+        expected.append([outcomes(iter(alone)), outcomes(iter(alone))])
+    assert len({epoch[0] for one in expected for epoch in one}) == 8  # those with a broken sample begin alike
+
+    def use(user: int) -> None:
+        for turn in range(ROUNDS * len(WAYS)):
+            kind = (user + turn) % len(kinds)
+            WAYS[(user + turn // len(kinds)) % len(WAYS)](kinds[kind], expected[kind])
+
+    with drawing_meanwhile(), ThreadPoolExecutor(USERS) as users:
+        list(users.map(use, range(USERS)))
+
+
+def _collated(samples: list[Any]) -> Any:
+    return [
+        torch.tensor([random.random(), float(len(samples))]),
+        *map(torch.stack, list(zip(*samples, strict=True))[1:]),
+    ]
