@@ -72,7 +72,7 @@ async def _measure_in_child(
     measurements: dict[str, list[Measurement]],
 ) -> None:
     """Start a child, hand it its request, and add what it measures to ``measurements``."""
-    async with Child() as child:
+    async with Child(environment=sides[0].environment if benchmark.fresh_process else {}) as child:
         child.ask(benchmark.measure, arguments, sides)
         for side in sides:
             advance(f"{benchmark.name}: {side.name}")
@@ -88,10 +88,12 @@ class Child:
 
     Args:
         python: the interpreter that it runs.
+        environment: variables that it gets beside those of this process.
     """
 
-    def __init__(self, python: str = sys.executable) -> None:
+    def __init__(self, python: str = sys.executable, environment: Mapping[str, str] | None = None) -> None:
         self._python = python
+        self._environment = {**os.environ, **(environment or {})}
 
     async def __aenter__(self) -> Self:
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed where the context is left)
@@ -105,6 +107,7 @@ class Child:
             stderr=self._complaints,
             start_new_session=True,
             limit=2**24,
+            env=self._environment,
         )
         return self
 

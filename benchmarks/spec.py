@@ -17,6 +17,8 @@ class Side:
     """Where its DataLoader comes from: "torch" or "fastload"; "none" for what a subject measures without any."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Arguments that only this side gets, such as ``seeding="torch"``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that its child process gets; only where each measurement has a process of its own."""
     compared_with: str | None = None
     """Name of the side that this side is divided by; None for the sides of torch, which others are compared with."""
 
@@ -73,6 +75,8 @@ class Benchmark:
     """One child process for each measurement, where what ran before in the process would show in the number."""
     needs_images: bool = False
     """True if the measuring function takes ``image_root``, the folder given by ``--data``."""
+    needs_free_threading: bool = False
+    """True if it is about a Python that can do without the GIL."""
 
     @property
     def subject(self) -> str:

@@ -26,6 +26,7 @@ from fastload.keys.seeding import (
     Keys,
     draws_nothing,
     seed_global_generators,
+    slow_because,
     torch_worker_streams,
 )
 
