@@ -139,10 +139,10 @@ BENCHMARKS = tuple(
         needs_free_threading=True,
     )
     for kind, num_samples in (
-        ("imagefolder", 2000),
-        ("late", 4000),
-        ("fused", 8000),
-        ("python", 64 * 1000),
-        ("tokens", 32 * 4000),
+        ("imagefolder", 1000),
+        ("late", 2000),
+        ("fused", 4000),
+        ("python", 64 * 400),
+        ("tokens", 32 * 1500),
     )
 )
