@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import types
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -153,6 +154,35 @@ def test_a_probe_that_cannot_import_what_it_checks_is_a_line():
     assert one(broken).state == "broken"
     assert one(optional).state == "costs"
     assert "No module named 'not_there'" in one(broken).words
+
+
+@pytest.mark.parametrize(
+    ("is_on", "asked", "state", "words", "remedy"),
+    [
+        (False, None, "ok", "off: threads run at the same time", ""),
+        (False, 0, "ok", "off, as PYTHON_GIL=0 asks: threads run at the same time", ""),
+        (True, 1, "costs", "on: PYTHON_GIL=1 asks for it", "unset PYTHON_GIL"),
+        (True, None, "costs", "on: a.module turns it on, since it does not say that it can do without", "PYTHON_GIL=0"),
+    ],
+)
+def test_a_python_that_can_do_without_the_gil_says_whether_it_does_and_what_turns_it_on(
+    monkeypatch, is_on, asked, state, words, remedy
+):
+    said = "RuntimeWarning: The global interpreter lock (GIL) has been enabled to load module 'a.module', which has"
+    monkeypatch.setattr(probes.gil, "IS_FREE_THREADED", True)
+    monkeypatch.setattr(probes.gil, "is_on", lambda: is_on)
+    monkeypatch.setattr(
+        probes, "sys", types.SimpleNamespace(flags=types.SimpleNamespace(gil=asked), executable="python")
+    )
+    monkeypatch.setattr(probes.subprocess, "run", lambda *_, **__: types.SimpleNamespace(stderr=said))
+    (finding,) = probes.without_gil()
+    assert (finding.state, finding.words) == (state, words)
+    assert remedy in finding.remedy
+
+
+def test_a_usual_python_has_no_word_on_the_gil(monkeypatch):
+    monkeypatch.setattr(probes.gil, "IS_FREE_THREADED", False)
+    assert list(probes.without_gil()) == []
 
 
 def test_the_names_of_probes_differ():

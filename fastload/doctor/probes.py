@@ -15,11 +15,13 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base import gil
 from ..base.cgroups import processor_quota, processors
 from ..errors import one_line
 from . import images
@@ -84,6 +86,24 @@ def together() -> Iterator[Finding]:
         yield Finding("together", "broken", words, remedy=pip(f"--force-reinstall {packages}"))
     else:
         yield Finding("together", "ok", "torchvision's operators and numpy's arrays work in torch")
+
+
+def without_gil() -> Iterator[Finding]:
+    """On a Python that can do without the GIL: whether it does, and which module turns it on."""
+    if not gil.IS_FREE_THREADED:
+        return
+    asked = getattr(sys.flags, "gil", None)  # None: not asked for
+    if not gil.is_on():
+        yield Finding("GIL", "ok", f"off{', as PYTHON_GIL=0 asks' if asked == 0 else ''}: threads run at the same time")
+        return
+    words, remedy = "PYTHON_GIL=1 asks for it", "unset PYTHON_GIL"
+    if asked is None:
+        command = [sys.executable, "-W", "always", "-c", "import torch, torchvision, numpy, PIL.Image"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        found = re.search(r"GIL\) has been enabled to load module '([^']+)'", done.stderr)
+        words = f"{found[1] if found else 'a module'} turns it on, since it does not say that it can do without"
+        remedy = "export PYTHON_GIL=0"
+    yield Finding("GIL", "costs", f"on: {words}", "worker threads run Python code one at a time", remedy)
 
 
 def seeding() -> Iterator[Finding]:
@@ -292,6 +312,7 @@ PROBES = (
     Probe("Versions", "Python", python, needed=True),
     *(Probe("Versions", name, partial(required, name), needed=True) for name in REQUIRED),
     Probe("Versions", "together", together, needed=True),
+    Probe("Versions", "GIL", without_gil),
     Probe("Versions", "seeding", seeding),
     Probe("Images", "Pillow", images.pillow, needed=True),
     Probe("Images", "native library", images.native_library, needed=True),

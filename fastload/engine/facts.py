@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..base import gil
 from ..base.memory import in_words
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
@@ -82,6 +83,8 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     words = f"{spec.num_workers} {kind if spec.num_workers == 1 else several}"
     if spec.persistent_workers:
         words += ", kept between epochs"
+    if threads and gil.IS_FREE_THREADED:
+        words += "; the GIL is on, fastload doctor says why" if gil.is_on() else ", without the GIL"
     if statistics.start_method and not threads:
         words += f", started by {statistics.start_method}, over {statistics.transport}"
         words += f"; dataset {statistics.dataset_pickled}"

@@ -25,12 +25,12 @@ import functools
 import gc
 import operator
 import struct
-import sysconfig
 import types
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ..base import gil
 from ..errors import ConfigError
 
 _HEADER = object.__basicsize__  # reference count and type; the fields of a class follow
@@ -175,7 +175,7 @@ _memmove = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_si
 def _write(changes: Iterable[tuple[int, bytes]]) -> None:
     """Write bytes at addresses, all in one step for other threads."""
     calls = [functools.partial(_memmove, address, data, len(data)) for address, data in changes]
-    if calls and sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if calls and gil.IS_FREE_THREADED:
         stop, start = _stop_and_start()
         calls = [stop, *calls, start]
     deque(map(operator.call, calls), maxlen=0)

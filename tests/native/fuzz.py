@@ -43,6 +43,15 @@ def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None) -
     return program
 
 
+def build_threads(folder: Path) -> Path:
+    """Return the program that decodes in many threads, under ThreadSanitizer, built in a folder."""
+    program = folder / "threads_jpeg"
+    sources = [str(Path(__file__).with_name("threads_jpeg.c")), *map(str, sorted(SOURCES.glob("*.c")))]
+    command = [compiler(), *FLAGS, "-D_DEFAULT_SOURCE", "-pthread", "-fsanitize=thread", f"-I{SOURCES}", *sources]
+    subprocess.run([*command, "-o", str(program), "-lm"], check=True, cwd=folder)
+    return program
+
+
 def made_files(folder: Path) -> list[Path]:
     """Return small files of every kind that the decoder knows, and some that it does not."""
     maker = Maker(folder)

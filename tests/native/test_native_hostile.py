@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz import build, made_files, start
+from fuzz import build, build_threads, made_files, start
 from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
 from jpeg_files import by_pillow, cut_of, mutants, picture, saved
 
@@ -35,6 +35,20 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     assert counts[Status.DONE] > 50
     assert counts[Status.DAMAGED] > 50
     assert min(compared, records, returned, waited) > 10
+
+
+@pytest.mark.slow
+def test_many_threads_decode_at_a_time_without_a_race_and_to_the_same_pixels(tmp_path):
+    try:
+        program = build_threads(tmp_path)
+    except subprocess.CalledProcessError as error:
+        if os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0"):
+            raise
+        pytest.skip(f"the compiler here has no ThreadSanitizer: {error}")
+    files = made_files(tmp_path)
+    done = subprocess.run([program, "4", "1", *files], capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout.split()[0]) > 4 * len(files)
 
 
 @pytest.mark.slow
