@@ -26,7 +26,6 @@ import numpy as np
 import torch
 
 from .. import native
-from ..base import gil
 
 # The 624 words of a Mersenne Twister, and its place among them.
 _STATE_BYTES = 2500
@@ -87,8 +86,8 @@ def _offsets() -> tuple[int, int, int] | str:
     """
     if not native.available():
         return f"the native library cannot be used: {native.why_not()}"
-    if sys.implementation.name != "cpython" or not gil.is_on():
-        return "this Python runs without the GIL, or is not CPython"
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "this Python has no GIL, or is not CPython"
     if sys.byteorder != "little":
         return "this processor is big-endian"
     try:
