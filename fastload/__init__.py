@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .device.prefetch import prefetch
     from .engine.statistics import Statistics
     from .errors import (
+        ClusterError,
         ConfigError,
         DatasetError,
         FastloadError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -73,6 +74,12 @@ def test_each_public_name_can_be_imported_and_has_a_docstring(name):
     assert value.__name__ == name
     assert inspect.getdoc(value)
     assert name in dir(fastload)
+
+
+def test_type_checkers_and_the_reference_see_each_public_name():
+    for_types = next(node for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If))
+    seen = {name.name for node in for_types.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert seen == {*NAMES, "__version__"}
 
 
 def test_star_gives_the_public_names():
