@@ -12,6 +12,11 @@ from fastload import cli
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
 INTRODUCTION = """\
+---
+search:
+  boost: 0.5
+---
+
 # Command line
 
 | command | what it does |
