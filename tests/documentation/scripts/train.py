@@ -1,4 +1,4 @@
-"""A script as people have it: torch's loader over an ImageFolder, and a loop. Its arguments do not matter."""
+"""A script as people have it: torch's loader over an ImageFolder, and a loop. It ignores its arguments."""
 
 import torch
 from torch.utils.data import DataLoader
@@ -12,14 +12,11 @@ optimizer = torch.optim.SGD(model.parameters(), 0.01)
 
 def train(epochs=12):
     train_loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=2, persistent_workers=True)
-    test_loader = DataLoader(dataset, batch_size=8)
     for _ in range(epochs):
         for images, labels in train_loader:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
-    for images, _ in test_loader:
-        model(images)
 
 
 if __name__ == "__main__":

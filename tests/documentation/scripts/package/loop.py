@@ -1,6 +1,6 @@
-"""The script with a single loader as a module."""
+"""The same script as a module."""
 
-import runpy
+from train import train
 
 if __name__ == "__main__":
-    runpy.run_module("one_loader", run_name="__main__")
+    train()
