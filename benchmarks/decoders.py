@@ -6,8 +6,8 @@
 Claims: a whole file takes at most 1/1.25 of the time of libjpeg-turbo 3 (simplejpeg); from a coefficient record, half
 of that. Each folder is a kind of files (``imagenet=DIR photos=DIR cifar=DIR``). The decoders take turns, file by file;
 of each file the minimum of the repeats counts, in processor time; printed are milliseconds a file and nanoseconds a
-pixel, means over the files. Files that are not sequential are left out. Decoders that are not installed are left out.
-A C compiler is needed for the steps.
+pixel, means over the files. Of a folder of progressive files there are no records, and no steps. Decoders that are not
+installed are left out. A C compiler is needed for the steps.
 
 Meaningless if: other work runs on the core's other hardware thread.
 """
@@ -43,8 +43,8 @@ OTHERS = ("simplejpeg", "opencv-python-headless")
 """Distributions of decoders that are no dependency."""
 
 
-def decoders(levels: list[str]) -> dict[str, Callable[[bytes, bytes], object]]:
-    """Return what makes [H, W, 3] of a file and its record, by name."""
+def decoders(levels: list[str], *, records: bool) -> dict[str, Callable[[bytes, bytes], object]]:
+    """Return what makes [H, W, 3] of a file and its record, by name; ``records``: whether there are any."""
 
     def own(level: str, *, packed: bool) -> Callable[[bytes, bytes], object]:
         def decode(data: bytes, record: bytes) -> object:
@@ -58,7 +58,8 @@ def decoders(levels: list[str]) -> dict[str, Callable[[bytes, bytes], object]]:
     found: dict[str, Callable[[bytes, bytes], object]] = {}
     for level in levels:
         found[f"fastload, file, {level}"] = own(level, packed=False)
-        found[f"fastload, record, {level}"] = own(level, packed=True)
+        if records:
+            found[f"fastload, record, {level}"] = own(level, packed=True)
     found["Pillow"] = lambda data, record: np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     mode = torchvision.io.ImageReadMode.RGB
     found["torchvision.io"] = lambda data, record: torchvision.io.decode_jpeg(
@@ -80,13 +81,17 @@ def decoders(levels: list[str]) -> dict[str, Callable[[bytes, bytes], object]]:
 
 
 def files_of(folder: Path, most: int) -> list[tuple[Path, bytes, bytes]]:
-    """Return paths, files and records of what can be made a record."""
+    """Return paths, files and records; these are empty where the first file is progressive.
+
+    Others of which no record can be made are left out.
+    """
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     found = []
     for path in paths[:: max(1, len(paths) // most)][:most]:
         data = path.read_bytes()
-        record = jpeg.record_of_jpeg(data)
-        if not isinstance(record, Status):
+        progressive = jpeg.read_size(data).progressive
+        record = b"" if progressive else jpeg.record_of_jpeg(data)
+        if not isinstance(record, Status) and (not found or bool(found[0][2]) != progressive):
             found.append((path, data, record))
     return found
 
@@ -94,7 +99,7 @@ def files_of(folder: Path, most: int) -> list[tuple[Path, bytes, bytes]]:
 def compare(files: list[tuple[Path, bytes, bytes]], repeats: int) -> dict[tuple[str, str], float]:
     """Print a line for each decoder; return what it takes, by decoder and unit."""
     levels = list(native.LEVELS[: native.LEVELS.index(native.processor_level()) + 1])
-    sides = decoders(levels)
+    sides = decoders(levels, records=bool(files[0][2]))
     best = dict.fromkeys(sides, 0)
     pixels = 0
     for done, (_, data, record) in enumerate(files, 1):
@@ -160,13 +165,15 @@ def main() -> None:
         name, _, folder = given.partition("=")
         files = files_of(Path(folder), options.files)
         if not files:
-            parser.error(f"{folder} has no sequential JPEG files")
+            parser.error(f"{folder} has no JPEG files that fastload decodes")
         plain, packed = (sum(len(file[place]) for file in files) for place in (1, 2))
         size, ratio = plain / len(files), packed / plain
-        print(f"\n## {name}: {len(files)} files, {size:,.0f} bytes each, records {ratio:.2f} times")
+        print(f"\n## {name}: {len(files)} files, {size:,.0f} bytes each" + f", records {ratio:.2f} times" * bool(packed))
         before = read_cpu()
-        taken = compare(files, options.repeats) | steps(files, options.repeats)
-        taken["fastload, record", "size, of the files"] = ratio
+        taken = compare(files, options.repeats)
+        if packed:
+            taken |= steps(files, options.repeats)
+            taken["fastload, record", "size, of the files"] = ratio
         common = stamp(surroundings, cores_used_by_others(before, read_cpu()), versions)
         note = f"{len(files)} files of {size:,.0f} bytes on average; means of each file's minimum of {options.repeats}"
         append_rows(

@@ -14,6 +14,7 @@ import pytest
 from fuzz import build, build_threads, made_files, start
 from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
 from jpeg_files import by_pillow, cut_of, mutants, picture, saved
+from scan_encoder import Scan, drawn, file_of
 
 from fastload.native import jpeg
 from fastload.native.rows import Status
@@ -75,12 +76,15 @@ def test_a_header_that_claims_a_large_image_costs_no_memory():
     limits = resource.getrlimit(resource.RLIMIT_AS)
     for width, height in [(8192, 8192), (65500, 1000), (1000, 65500)]:
         data = hundred_bytes.replace(frame(8, 8), frame(width, height))
+        several = file_of(drawn(np.random.default_rng(0), 8, 8), [Scan((0,), 0, 0), Scan((0,), 1)])
+        several = several.replace(frame(8, 8, marker=0xC2), frame(width, height, marker=0xC2))
         resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), limits[1]))
         try:
             found = [jpeg.record_of_jpeg(data), jpeg.pixels_of_jpeg(data, cut_of((0, 0, 500, min(width, 5000))))]
+            found.append(jpeg.pixels_of_jpeg(several, cut_of((0, 0, 500, min(width, 5000)))))
         finally:
             resource.setrlimit(resource.RLIMIT_AS, limits)
-        assert found == [Status.DAMAGED, Status.DAMAGED]
+        assert found == [Status.DAMAGED] * 3
 
 
 def test_threads_decode_good_and_damaged_files_side_by_side():
