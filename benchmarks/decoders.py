@@ -168,7 +168,8 @@ def main() -> None:
             parser.error(f"{folder} has no JPEG files that fastload decodes")
         plain, packed = (sum(len(file[place]) for file in files) for place in (1, 2))
         size, ratio = plain / len(files), packed / plain
-        print(f"\n## {name}: {len(files)} files, {size:,.0f} bytes each" + f", records {ratio:.2f} times" * bool(packed))
+        records = f", records {ratio:.2f} times" if packed else ""
+        print(f"\n## {name}: {len(files)} files, {size:,.0f} bytes each{records}")
         before = read_cpu()
         taken = compare(files, options.repeats)
         if packed:
