@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="for loaders without a seed of their own (0)")
     parser.add_argument("--batch-size", type=positive, default=8, metavar="N", help="where the target is a dataset (8)")
     parser.add_argument(
-        "--methods", type=_methods, metavar="LIST", help="kinds of workers: inline,thread,fork,spawn (all)"
+        "--methods", type=_methods, metavar="LIST", help="kinds of workers: inline,thread,fork,spawn (all these), ray"
     )
     parser.add_argument(
         "--loader", dest="number", type=positive, default=1, metavar="N", help="of a script: the N-th it iterates (1)"
@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _methods(word: str) -> list[str]:
-    known = ("inline", "thread", "fork", "spawn")
+    known = ("inline", "thread", "fork", "spawn", "ray")
     methods = [one.strip() for one in word.split(",")]
     if not set(methods) <= set(known):
         raise argparse.ArgumentTypeError(f"must be some of {','.join(known)}, got {word!r}")

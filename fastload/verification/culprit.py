@@ -140,10 +140,10 @@ def _usual_cause(subject: Subject, setting: Setting) -> str:
         return "the dataset loads whole batches (__getitems__), which are seeded as a whole; those of ranks differ"
     if setting.method == "thread":
         return "threads share this object: one may overwrite what another keeps in it while it works on a sample"
-    if setting.method == "spawn":
+    if setting.method in ("spawn", "ray"):
         return (
-            "it differs in processes started by spawn, which import the script anew: hash() of a string, and so the "
-            "order of a set, differs there (PYTHONHASHSEED); sort the set, or use hashlib"
+            "it differs in processes that are started anew, by spawn or Ray, and import the code again: hash() of a "
+            "string, and so the order of a set, differs there (PYTHONHASHSEED); sort the set, or use hashlib"
         )
     return "its code shows no reason: look for generators, counters or caches of its own, the clock, process ids"
 

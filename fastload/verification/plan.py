@@ -15,8 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Method = Literal["inline", "thread", "fork", "spawn"]
+Method = Literal["inline", "thread", "fork", "spawn", "ray"]
 METHODS: tuple[Method, ...] = ("inline", "thread", "fork", "spawn")
+"""What is checked by default."""
+KNOWN_METHODS: tuple[Method, ...] = (*METHODS, "ray")
+"""What can be checked: Ray's workers too, where it is installed, which takes much longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,10 @@ _WITH_THREADS = (
     ("workers", Setting(num_workers=3, chunk_size=1, prefetch_factor=4)),
     ("next epoch", Setting(num_workers=3, chunk_size=3, prefetch_factor=1, persistent=True, num_epochs=2)),
 )
+_WITH_RAY = (
+    ("workers", Setting(method="ray", num_workers=1, chunk_size=3)),
+    ("next epoch", Setting(method="ray", num_workers=2, prefetch_factor=4, persistent=True, num_epochs=2)),
+)
 _SPAWNED = Setting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1)
 
 
@@ -124,6 +131,8 @@ def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> li
             made.append(("resume", Setting(resume_after=step, num_workers=before, resumed_by=after, method=method)))
     if "spawn" in methods and process != "spawn":
         made.append(("workers", _SPAWNED))
+    if "ray" in methods:
+        made += _WITH_RAY
     checks = [PlannedCheck(name=name, setting=setting) for name, setting in made]
     return checks + _against_torch("torch's order", process) + _against_torch("torch's samples", process)
 
@@ -155,5 +164,7 @@ def plan_iterable_checks(methods: Sequence[Method]) -> list[PlannedCheck]:
             pairs.append((replace(three, method="thread"), three))
         if "spawn" in methods and process != "spawn":
             pairs.append((replace(one, method="spawn"), one))
+        if "ray" in methods:
+            pairs.append((replace(one, method="ray"), one))
         made += [PlannedCheck(name="replicas", setting=setting, reference=reference) for setting, reference in pairs]
     return made + _against_torch("torch's samples", process)

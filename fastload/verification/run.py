@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
-from .plan import METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
+from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
 from .record import Record, first_difference, pickled_kinds, record, with_index
 from .report import Check, VerifyReport
 from .subject import Subject, subject_of
@@ -46,7 +47,7 @@ def verify(
         batches: batches of an epoch that each run loads; at least 1.
         seed: for loaders without an integer seed; None: 0.
         batch_size: samples in a batch, for a dataset.
-        methods: kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"``.
+        methods: kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"``; ``"ray"`` only if named.
         timeout: seconds without a batch after which a run fails, for loaders without a timeout.
         progress: what is printed to standard error. True: a progress bar on a terminal, otherwise a line for each
             check; False: nothing; None: only the bar.
@@ -69,8 +70,8 @@ def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method],
     """
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise ConfigError(f"batches must be a positive integer, got {batches=}")
-    if isinstance(methods, str) or not set(methods) <= set(METHODS):
-        raise ConfigError(f"methods must be some of {', '.join(METHODS)}, got {methods!r}")
+    if isinstance(methods, str) or not set(methods) <= set(KNOWN_METHODS):
+        raise ConfigError(f"methods must be some of {', '.join(KNOWN_METHODS)}, got {methods!r}")
     report = VerifyReport(
         subject=f"{subject.name}; {batches} batches of an epoch, seed {subject.seed}",
         seed=subject.seed,
@@ -217,6 +218,8 @@ class _Run:
         on_error, methods = subject.arguments["on_error"], {setting.method, planned.reference.method}
         if methods & self._timed_out and (setting.num_workers or setting.resumed_by):
             return "workers of this kind timed out before"
+        if "ray" in methods and find_spec("ray") is None:
+            return "Ray is not installed: pip install 'fastload[ray]'"
         if sys.platform == "win32" and "fork" in methods:
             return "this system cannot fork"
         if "spawn" in methods and self._why_not_spawned is not None:

@@ -168,13 +168,16 @@ class Subject:
         if arguments["num_workers"]:
             arguments |= {"timeout": self.timeout, "persistent_workers": setting.persistent}
             arguments["prefetch_factor"] = setting.prefetch_factor
-            if setting.method != "thread":
+            if setting.method in ("fork", "spawn"):
                 arguments["multiprocessing_context"] = setting.method
         if setting.engine == "torch":
             return _torch_loader(arguments)
         if setting.seeding == "sample":
             arguments |= {"seed": self.seed, "chunk_size": setting.chunk_size}
-        arguments["worker_method"] = "thread" if setting.method == "thread" else "multiprocessing"
+        arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
+        arguments["remote_workers"] = 0
+        if setting.method != "ray":
+            arguments["ray_options"] = None
         return build({**arguments, "seeding": setting.seeding})
 
     @property

@@ -1,101 +1,25 @@
-"""Ray's workers: the batches are those of local processes, whoever makes them and whoever is lost on the way."""
+"""Ray's workers make the batches that local processes make."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
 import random
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from ray_clusters import Images, cluster_of_two, digest, epochs
 
 from fastload import DataLoader
 
-ray = pytest.importorskip("ray")
-
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-STORE_BYTES = 100 << 20
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A cluster of two machines, with one processor each."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]))
-        made = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 1, "object_store_memory": STORE_BYTES, "include_dashboard": False},
-        )
-        made.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
-        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    with cluster_of_two() as made:
         yield made
-        ray.shutdown()
-        made.shutdown()
-
-
-def jpeg(number: int) -> bytes:
-    """Return an image of a size of its own."""
-    generator = np.random.RandomState(number)
-    pixels = generator.randint(0, 255, (40 + number % 9, 50 + number % 7, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=80)
-    return file.getvalue()
-
-
-class Images(torch.utils.data.Dataset[Any]):
-    """Real JPEG files, and transforms that draw from all three global generators."""
-
-    def __init__(self, length: int = 48, wait_s: float = 0.0) -> None:
-        self.files = [jpeg(number) for number in range(length)]
-        self.wait_s = wait_s
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(self.wait_s)
-        image = Image.open(io.BytesIO(self.files[index])).convert("RGB")
-        left, top = random.randrange(9), int(np.random.randint(9))
-        image = image.crop((left, top, left + 32, top + 30)).resize((24, 24))
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
-        return pixels + torch.rand(3, 1, 1), index, f"name {index}"
-
-
-def digest(batches: list[Any]) -> str:
-    found = hashlib.sha256()
-
-    def add(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            found.update(f"{value.dtype} {tuple(value.shape)}".encode() + value.numpy().tobytes())
-        elif isinstance(value, (list, tuple)):
-            for part in value:
-                add(part)
-        else:
-            found.update(repr(value).encode())
-
-    add(batches)
-    return found.hexdigest()
-
-
-def epochs(dataset: Any = None, number: int = 2, **arguments: Any) -> tuple[str, Any]:
-    """Return the hash of some epochs, and the loader's statistics."""
-    given = {"batch_size": 8, "shuffle": True, "seed": 5, "num_workers": 2, **arguments}
-    loader = DataLoader(Images() if dataset is None else dataset, **given)
-    batches = [batch for _ in range(number) for batch in loader]
-    statistics = loader.statistics()
-    loader.close()
-    return digest(batches), statistics
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +36,132 @@ def test_batches_are_those_of_local_processes(cluster, expected, share_memory):
     assert remote["tasks"] > 0
     assert (remote["bytes"] == 0) == share_memory
     assert remote["bytes_under_way"] == 0
+
+
+@pytest.mark.parametrize("arguments", [{"num_workers": 1}, {"num_workers": 1, "worker_method": "thread"}])
+def test_local_and_remote_workers_share_the_tasks(cluster, expected, arguments):
+    dataset = Images(wait_s=0.01)
+    # Epochs until both have had something to do: the actor needs a while to start.
+    loader = DataLoader(dataset, 8, shuffle=True, seed=5, remote_workers=1, persistent_workers=True, **arguments)
+    batches = [batch for _ in range(2) for batch in loader]
+    assert digest(batches) == expected
+    for _ in range(60):
+        list(loader)
+        if loader.statistics().remote["tasks"] > 3:
+            break
+    done = loader.statistics().remote
+    assert min(done["tasks"], done["local_tasks"]) > 3
+    assert "and ray" in loader.statistics().transport
+    loader.close()
+
+
+def test_a_state_goes_from_local_workers_to_ray_and_back(cluster, expected):
+    first, second = sorted(random.Random(3).sample(range(1, 6), 2))
+    state: Any = None
+    batches = []
+    for stop, method in ((first, "multiprocessing"), (second, "ray"), (100, "thread")):
+        loader = DataLoader(Images(), 8, shuffle=True, seed=5, num_workers=2, worker_method=method)
+        if state is not None:
+            loader.load_state_dict(state)
+        for batch in loader:
+            batches.append(batch)
+            if len(batches) == stop:
+                break
+        state = loader.state_dict()
+        loader.close()
+    loader = DataLoader(Images(), 8, shuffle=True, seed=5)
+    loader.set_epoch(1)
+    assert digest(batches + list(loader)) == expected
+
+
+class Ragged(torch.utils.data.Dataset[Any]):
+    """Samples that have no layout in common: they travel pickled."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(1 + index % 3), {"index": index}, random.random()
+
+
+def as_list(samples: list[Any]) -> list[Any]:
+    return [*samples, float(np.random.rand())]
+
+
+def test_samples_without_a_layout_and_whole_batches_come_pickled(cluster):
+    arguments = {"dataset": Ragged(), "batch_size": 4, "collate_fn": as_list, "number": 1}
+    for share_memory in (True, False):
+        options = {"share_memory": share_memory}
+        found = epochs(worker_method="ray", ray_options=options, **arguments)[0]
+        assert found == epochs(**arguments)[0]
+
+
+class Failing(Images):
+    def __getitem__(self, index: int) -> Any:
+        if index % 11 == 3:
+            raise KeyError(f"nothing at {index}")
+        return super().__getitem__(index)
+
+
+def test_an_error_of_the_dataset_keeps_its_traceback_and_its_sample(cluster):
+    loader = DataLoader(Failing(), 8, seed=1, num_workers=1, worker_method="ray")
+    with pytest.raises(KeyError, match=r"in DataLoader Ray worker 0 on .*[\s\S]*nothing at 3") as raised:
+        list(loader)
+    assert any("at index 3 of the dataset" in note for note in raised.value.__notes__)
+    loader.close()
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_failed_samples_are_left_out_or_replaced_as_locally(cluster, on_error):
+    arguments = {"dataset": Failing(), "on_error": on_error, "number": 1}
+    found, statistics = epochs(worker_method="ray", **arguments)
+    assert found == epochs(**arguments)[0]
+    assert statistics.failed_samples == 5
+
+
+class Counting(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        for number in range(20):
+            yield number, info.id, random.random()
+
+
+@pytest.mark.parametrize("seeding", ["sample", "torch"])
+def test_a_replica_stays_with_its_actor(cluster, seeding):
+    def batches(**arguments: Any) -> str:
+        generator = torch.Generator().manual_seed(4)
+        loader = DataLoader(Counting(), 3, num_workers=2, generator=generator, seeding=seeding, **arguments)
+        found = [batch for _ in range(2) for batch in loader]
+        loader.close()
+        return digest(found)
+
+    assert batches(worker_method="ray", persistent_workers=True) == batches(persistent_workers=True)
+
+
+def test_torchs_streams_are_torchs(cluster):
+    def batches(**arguments: Any) -> str:
+        generator = torch.Generator().manual_seed(4)
+        loader = DataLoader(Images(), 8, True, num_workers=2, generator=generator, seeding="torch", **arguments)
+        found = list(loader)
+        loader.close()
+        return digest(found)
+
+    assert batches(worker_method="ray") == batches()
+
+
+def test_fused_samples_and_batches_on_a_device_are_those_of_local_processes(cluster, tmp_path):
+    from ray_clusters import jpeg
+    from torchvision import datasets, transforms
+
+    for number in range(12):
+        folder = tmp_path / str(number % 2)
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(jpeg(number))
+    transform = transforms.Compose(
+        [transforms.RandomResizedCrop(16), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    )
+    dataset = datasets.ImageFolder(str(tmp_path), transform)
+    arguments = {"dataset": dataset, "batch_size": 4, "fuse": True, "device": "cpu", "number": 1}
+    found, statistics = epochs(worker_method="ray", **arguments)
+    assert (found, statistics.remote["tasks"] > 0) == (epochs(**arguments)[0], True)

@@ -20,8 +20,9 @@ from ...base.worker_errors import wrap_exception
 from ...buffers.layout import Buffer, Layout, WriteRows
 from ...buffers.packing import join, pack
 from ...buffers.slots import MemoryFile
+from ...errors import SampleNote
 from ...work import WorkItem
-from ..fetch import FAILED_START, SAMPLES, WHOLE, Fetcher, Result
+from ..fetch import ERROR, FAILED_START, SAMPLES, WHOLE, Fetcher, Result
 from ..pipes import PipeSink
 from ..samples import Job
 from ..shared_job import JOB_OFFSET
@@ -32,6 +33,8 @@ from .nodes import differences, identity
 # Where the loader has written random bytes, so that its memory file is known to be it.
 TOKEN_OFFSET = JOB_OFFSET - 4096
 TOKEN_BYTES = 16
+
+_FILES = "Ray's workers may be on other machines: the files must be there at the same path on each machine"
 
 
 class Place(NamedTuple):
@@ -114,6 +117,9 @@ class RayWorker:
         self._arrays.array = None
         item = self._sink.decode(message)
         result = self._fetcher.run(item, self._sink)
+        if result.status == ERROR and issubclass(result.payload.exc_type, FileNotFoundError):
+            notes = getattr(result.payload, "sample_notes", [])
+            result.payload.sample_notes = [*notes, SampleNote(_FILES)]
         told = encoded(self._sink, result, item, self._where)
         array = self._arrays.array
         return told if array is None else (told, array)

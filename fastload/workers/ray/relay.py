@@ -107,7 +107,7 @@ class Relay:
         """How many actors died at a task, by its serial."""
         self._events: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._words: deque[str] = deque()
-        self._closed = False
+        self._closed = self._headless = False
         self._store_bytes = _STORE_SHARE * cluster.store_bytes() or float("inf")
         self._token = os.urandom(TOKEN_BYTES)
         if seat.memory is not None:
@@ -154,8 +154,9 @@ class Relay:
     def _kill_all(self) -> None:
         for worker in self.workers:
             self._kill(worker)
+        deadline = time.monotonic() + _GRACE_S
         for worker in self.workers:
-            self._await_end(worker)
+            self._await_end(worker, deadline)
 
     # Actors.
 
@@ -186,16 +187,17 @@ class Relay:
         future.add_done_callback(lambda done: events.put((worker, generation, item, done, time.perf_counter_ns())))
 
     def _kill(self, worker: Worker) -> None:
-        if worker.handle is not None and self._ray.is_initialized():
+        if worker.handle is not None and self._ray.is_initialized() and not self._headless:
             with contextlib.suppress(Exception):  # it may be gone already, or the cluster
                 self._ray.kill(worker.handle)
         worker.handle = None
 
-    def _await_end(self, worker: Worker) -> None:
+    def _await_end(self, worker: Worker, deadline: float) -> None:
         watch, worker.watch = worker.watch, None
         if watch is None:
             return
-        if not select.select([watch], [], [], _GRACE_S)[0]:
+        patience = 0.0 if self._headless else max(0.0, deadline - time.monotonic())
+        if not select.select([watch], [], [], patience)[0]:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(watch, signal.SIGKILL)
             select.select([watch], [], [], _GRACE_S)
@@ -208,7 +210,7 @@ class Relay:
             if not any(one.is_up for one in self.workers):
                 self._none_since = time.monotonic()
         self._kill(worker)
-        self._await_end(worker)
+        self._await_end(worker, time.monotonic() + _GRACE_S)
         if not was_up:
             worker.failed_starts += 1
             if worker.failed_starts >= _FAILED_STARTS:
@@ -436,6 +438,7 @@ class Relay:
     def _tick(self) -> None:
         silent = self._cluster.is_gone()
         if silent is not None:
+            self._headless = True  # which ends actors, too
             raise ClusterError(
                 f"the head of the Ray cluster at {self._cluster.head} has not answered for {silent:.0f} s. The batches "
                 "that were given out are not affected: save state_dict(), and resume with another cluster or with "

@@ -1,0 +1,91 @@
+"""Measure Ray's workers, or run the soak: ``python -m benchmarks.ray soak | scaling | cost | raydata``."""
+
+import argparse
+import sys
+
+from benchmarks.figures.rows import Row, append_rows
+from benchmarks.options import add_data, add_rows
+from benchmarks.report import look_around
+
+
+def main() -> int:
+    """Run one of them; return 1 if the soak's batches differ."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray", description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("soak", "scaling", "cost", "raydata"))
+    parser.add_argument("--nodes", type=int, default=4, help="of the soak and beside Ray Data (default: 4)")
+    parser.add_argument("--samples", type=int, default=6000, help="of an epoch of the soak (default: 6000)")
+    parser.add_argument("--wait-ms", type=float, default=70, help="that a sample of the soak waits (default: 70)")
+    parser.add_argument("--seed", type=int, default=1, help="of the soak: what is killed, and when")
+    parser.add_argument("--seconds", type=float, default=15, help="of a measurement of scaling (default: 15)")
+    parser.add_argument(
+        "--share-memory", action="store_true", help="let workers write to the batches, as on one machine"
+    )
+    add_data(parser)
+    add_rows(parser)
+    options = parser.parse_args()
+    if options.what in ("soak", "raydata") and options.data is None:
+        parser.error(f"{options.what} needs --data DIR")
+    rows = list(_rows(options))
+    where = look_around(sys.argv[1:], module="benchmarks.ray")
+    versions = ", ".join(f"{name} {number}" for name, number in where.versions.items() if name in ("python", "torch"))
+    for row in rows:
+        print(row.case, row.side, row.metric, row.value, row.note)
+    common = {"date": where.date, "commit": where.commit, "machine": where.machine, "command": where.command}
+    import ray
+
+    versions += f", ray {ray.__version__}"
+    append_rows(options.rows, [Row(**{**vars(row), **common, "versions": versions}) for row in rows])
+    return int(any(row.metric == "hashes equal" and not row.value for row in rows))
+
+
+def _rows(options: argparse.Namespace) -> list[Row]:
+    from benchmarks.ray import measure
+
+    if options.what == "soak":
+        from benchmarks.ray.soak import soak
+
+        done = soak(
+            options.data,
+            length=options.samples,
+            wait_ms=options.wait_ms,
+            num_nodes=options.nodes,
+            seed=options.seed,
+            share_memory=options.share_memory,
+        )
+        told = f"{len(done['kills'])} kills in {done['seconds']:.0f} s, {done['batches']} batches; {done['remote']}"
+        case = f"soak, {options.nodes} nodes{', shared memory' if options.share_memory else ''}"
+        return [Row(case=case, side="ray", metric="hashes equal", value=float(done["equal"]), n=1, note=told)]
+    if options.what == "scaling":
+        rates = measure.scaling([1, 2, 4, 8], options.seconds)
+        return [
+            Row(case=f"waiting 20 ms, {number} nodes", side="ray", metric="samples/s", value=rate, n=1, note=share)
+            for number, rate in rates.items()
+            for share in (f"{rate / number / rates[1]:.0%} of linear",)
+        ]
+    if options.what == "cost":
+        found = measure.cost(60, options.share_memory)
+        case = f"256 x 224 x 224 x 3 bytes{', shared memory' if options.share_memory else ', object store'}"
+        ratio = found["processes cpu"] / found["ray cpu"]
+        sides = {name: name.split() for name in found}
+        return [
+            Row(
+                case=case,
+                side=side,
+                metric="CPU ms/batch" if metric == "cpu" else "blocked ms/batch",
+                value=found[name],
+                n=1,
+                ratio=ratio if name == "ray cpu" else None,
+                ratio_of="ray / processes" if name == "ray cpu" else "",
+            )
+            for name, (side, metric) in sides.items()
+        ]
+    found_of = measure.beside_ray_data(options.data, options.nodes, options.samples)
+    return [
+        Row(case=f"photos, {options.nodes} nodes", side=side, metric=metric, value=value, n=1)
+        for side, metrics in found_of.items()
+        for metric, value in metrics.items()
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

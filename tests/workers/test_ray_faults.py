@@ -1,0 +1,288 @@
+"""What is lost on the way, and what cannot be: the batches stay the same, or an error says why not. Nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from ray_clusters import STORE_BYTES, Images, cluster_of_two, digest, epochs
+
+from fastload import ClusterError, DataLoader, WorkerDied
+from fastload.workers.ray import relay
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(120),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with cluster_of_two() as made:
+        yield made
+
+
+def disturbed(loader: DataLoader[Any], at: int, disturb: Callable[[Any], None]) -> tuple[list[Any], list[str]]:
+    """Return the batches of an epoch in which something happens after batch ``at``; and the warnings."""
+    batches = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        iterator = iter(loader)
+        for number, batch in enumerate(iterator):
+            batches.append(batch)
+            if number == at:
+                disturb(iterator._pool)  # type: ignore[attr-defined]
+    return batches, [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+
+
+def one_that_runs(pool: Any) -> Any:
+    """Return a worker that has tasks, waited for."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for worker in pool.workers:
+            if worker.is_up and worker.tasks:
+                return worker
+        time.sleep(0.002)  # another thread fills it
+    raise AssertionError("no worker has a task")
+
+
+def pid_of(worker: Any) -> int:
+    return int(worker.host.split("pid ")[1].split(",")[0])
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_an_actor_that_is_killed_loses_nothing(cluster, share_memory):
+    dataset = Images(96, wait_s=0.01)
+    given = {"shuffle": True, "seed": 5, "num_workers": 2}
+    loader = DataLoader(dataset, 4, worker_method="ray", ray_options={"share_memory": share_memory}, **given)
+    batches, words = disturbed(loader, 5, lambda pool: os.kill(pid_of(one_that_runs(pool)), signal.SIGKILL))
+    assert digest(batches) == digest(list(DataLoader(dataset, 4, **given)))
+    remote = loader.statistics().remote
+    assert remote["lost"] >= 1
+    assert remote["made_again"] >= 1
+    assert [one for one in words if "was lost" in one and "made again elsewhere" in one]
+    loader.close()
+
+
+def test_a_machine_that_goes_loses_nothing(cluster):
+    node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"there": 1})
+    dataset = Images(96, wait_s=0.02)
+    given = {"shuffle": True, "seed": 5, "num_workers": 2}
+    options = {"share_memory": False, "scheduling_strategy": "SPREAD", "num_cpus": 0.5}
+    loader = DataLoader(dataset, 4, worker_method="ray", ray_options=options, **given)
+
+    def remove(pool: Any) -> None:
+        one_that_runs(pool)
+        cluster.remove_node(node, allow_graceful=False)
+
+    batches, _ = disturbed(loader, 3, remove)
+    assert digest(batches) == digest(list(DataLoader(dataset, 4, **given)))
+    loader.close()
+
+
+def test_more_workers_than_there_is_room_for_are_a_warning(cluster):
+    loader = DataLoader(
+        Images(60, wait_s=0.2), 4, num_workers=5, worker_method="ray", ray_options={"placement_timeout": 8}
+    )
+    _, words = disturbed(loader, -1, lambda pool: None)
+    assert [one for one in words if "of 5 Ray workers run after 8 s" in one and "num_cpus=1" in one and "CPU 2" in one]
+    loader.close()
+
+
+def test_workers_that_nothing_has_room_for_are_an_error_with_what_there_is(cluster):
+    options = {"resources": {"elsewhere": 1}, "placement_timeout": 3}
+    loader = DataLoader(Images(), 4, num_workers=2, worker_method="ray", ray_options=options)
+    with pytest.raises(
+        ClusterError, match=r"0 of 2 Ray workers run after 3 s .* resources=\{'elsewhere': 1\}; the clus"
+    ):
+        list(loader)
+    loader.close()
+
+
+def test_a_machine_that_makes_other_pixels_is_an_error(cluster, monkeypatch):
+    here = {**relay.identity(), "the pixels of an image": "other"}
+    monkeypatch.setattr(relay, "identity", lambda: here)
+    loader = DataLoader(Images(), 4, num_workers=1, worker_method="ray")
+    with pytest.raises(
+        ClusterError, match=r"would make other batches .* the pixels of an image \(\w+ there, other here"
+    ):
+        list(loader)
+    loader.close()
+    assert epochs(worker_method="ray", ray_options={"compare_nodes": False}, number=1)[0] == epochs(number=1)[0]
+
+
+class WithLock(Images):
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.lock = threading.Lock()
+
+
+def test_a_dataset_that_cannot_be_pickled_is_an_error_with_what_to_do(cluster):
+    with pytest.raises(TypeError, match="cannot pickle") as raised:
+        iter(DataLoader(WithLock(), 4, num_workers=1, worker_method="ray"))
+    assert "may be on other machines" in "".join(raised.value.__notes__)
+
+
+class OnlyHere(Images):
+    def __reduce__(self) -> Any:
+        return __import__, ("a_module_that_is_not_there",)
+
+
+def test_code_that_is_not_on_the_machine_is_an_error_with_what_to_do(cluster):
+    loader = DataLoader(OnlyHere(), 4, num_workers=1, worker_method="ray")
+    with pytest.raises(
+        ModuleNotFoundError, match=r"a_module_that_is_not_there[\s\S]*must be importable on each machine"
+    ):
+        list(loader)
+    loader.close()
+
+
+class Files(torch.utils.data.Dataset[Any]):
+    def __init__(self, folder: str) -> None:
+        self.samples = [(f"{folder}/{number}.jpg", 0) for number in range(4)]
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        with open(self.samples[index][0], "rb") as file:
+            return len(file.read())
+
+
+def test_files_that_are_not_on_the_machine_are_an_error_with_the_path(cluster, tmp_path):
+    loader = DataLoader(Files(str(tmp_path)), 2, num_workers=1, worker_method="ray")
+    with pytest.raises(FileNotFoundError, match=r"Ray worker 0 on ") as raised:
+        list(loader)
+    assert "at the same path on each machine" in "".join(raised.value.__notes__)
+    loader.close()
+
+
+def end_this_process(worker_id: int) -> None:
+    os._exit(3)
+
+
+def test_an_actor_that_cannot_start_is_an_error(cluster):
+    loader = DataLoader(Images(), 4, num_workers=1, worker_method="ray", worker_init_fn=end_this_process)
+    with pytest.raises(ClusterError, match="Ray worker 0 cannot start; 3 attempts ended in"):
+        list(loader)
+    loader.close()
+
+
+class Deadly(Images):
+    def __getitem__(self, index: int) -> Any:
+        if index == 5:
+            os._exit(1)
+        return super().__getitem__(index)
+
+
+@pytest.mark.filterwarnings("ignore:Ray worker")
+def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster):
+    loader = DataLoader(Deadly(), 2, num_workers=1, chunk_size=1, worker_method="ray")
+    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 2") as raised:
+        list(loader)
+    assert raised.value.samples == (5,)
+    loader.close()
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(1000):
+            time.sleep(0.01)
+            yield number
+
+
+def test_the_loss_of_a_replica_is_an_error(cluster):
+    loader = DataLoader(Stream(), 2, num_workers=1, worker_method="ray")
+    with pytest.raises(WorkerDied, match="its batches are bound to it"):
+        disturbed(loader, 1, lambda pool: os.kill(pid_of(one_that_runs(pool)), signal.SIGKILL))
+    loader.close()
+
+
+_SCRIPT = """
+import os, sys, time, ray, torch
+import fastload
+mode = sys.argv[1]
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 << 20,
+                  "include_dashboard": False})
+ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100_000
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.rand(3) + index
+
+loader = fastload.DataLoader(Samples(), 4, shuffle=True, seed=2, num_workers=1, worker_method="ray")
+iterator = iter(loader)
+for _ in range(3):
+    next(iterator)
+worker = iterator._pool.workers[0]
+print("pid", worker.host.split("pid ")[1].split(",")[0], flush=True)
+if mode == "killed":
+    time.sleep(600)
+for one in cluster.head_node.all_processes["gcs_server"]:
+    os.kill(one.process.pid, 9)
+begun = time.monotonic()
+made = 3
+try:
+    while True:
+        next(iterator)
+        made += 1
+        if time.monotonic() - begun > 100:
+            sys.exit("no error")
+except fastload.ClusterError as error:
+    print("after", round(time.monotonic() - begun), error, flush=True)
+state = loader.state_dict()
+local = fastload.DataLoader(Samples(), 4, shuffle=True, seed=2, num_workers=1)
+local.load_state_dict(state)
+batch = next(iter(local))
+whole = fastload.DataLoader(Samples(), 4, shuffle=True, seed=2, num_workers=0)
+whole.load_state_dict(state)
+print("resumed", bool((batch == next(iter(whole))).all()), flush=True)
+time.sleep(float(sys.argv[2]))
+print("alive", flush=True)
+os._exit(0)
+"""
+
+
+def script(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+    return subprocess.Popen(
+        [sys.executable, "-c", _SCRIPT, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def test_without_its_head_the_loader_says_so_and_another_resumes():
+    with script("head", "0") as process:
+        output = process.communicate(timeout=110)[0]
+    assert "after" in output, output
+    seconds = int(output.split("after ")[1].split()[0])
+    assert seconds <= 60
+    assert "the head of the Ray cluster at" in output
+    assert "resumed True" in output
+
+
+def test_actors_end_with_the_script_that_is_killed():
+    with script("killed", "0") as process:
+        assert process.stdout is not None
+        pid = next(int(line.split()[1]) for line in process.stdout if line.startswith("pid"))
+        assert os.path.exists(f"/proc/{pid}")
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 60
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+        time.sleep(0.1)  # the system ends it
+    assert not os.path.exists(f"/proc/{pid}")
