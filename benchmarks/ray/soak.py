@@ -7,7 +7,6 @@ import contextlib
 import os
 import random
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,25 @@ from benchmarks.ray.clusters import STORE_BYTES, Digest, Photos, cluster_of
 from fastload import DataLoader
 
 
-class Killer(threading.Thread):
-    """Kills an actor or a node, 15 to 30 s apart, until it is told to stop; a node comes back after 2 s."""
+class Killer:
+    """Kills an actor or a node in turn, 15 to 30 s apart; another node comes in its place."""
 
     def __init__(self, cluster: Any, pool: Any, chance: random.Random) -> None:
-        super().__init__(daemon=True)
         self._cluster, self._pool, self._chance = cluster, pool, chance
-        self.done = threading.Event()
+        self._nodes = chance.random() < 0.5
+        self._next = time.monotonic() + chance.uniform(15, 30)
         self.kills: list[str] = []
 
-    def run(self) -> None:
-        """Kill; both kinds come in turn, which first is chance."""
-        nodes = self._chance.random() < 0.5
-        while not self.done.wait(self._chance.uniform(15, 30)):
-            nodes = not nodes
-            what = self._kill_node() if nodes else self._kill_actor()
-            if what:
-                self.kills.append(what)
-                print(f"  {time.strftime('%H:%M:%S')} killed {what}", flush=True)
+    def maybe(self) -> None:
+        """Kill, if it is time. In the main thread, where a cluster is changed."""
+        if time.monotonic() < self._next:
+            return
+        what = self._kill_node() if self._nodes else self._kill_actor()
+        if what:
+            self.kills.append(what)
+            print(f"  {time.strftime('%H:%M:%S')} killed {what}", flush=True)
+        self._nodes = not self._nodes
+        self._next = time.monotonic() + self._chance.uniform(15, 30)
 
     def _kill_actor(self) -> str:
         up = [worker for worker in self._pool.workers if worker.is_up]
@@ -47,7 +47,6 @@ class Killer(threading.Thread):
     def _kill_node(self) -> str:
         node = self._chance.choice(list(self._cluster.worker_nodes))
         self._cluster.remove_node(node, allow_graceful=False)
-        self.done.wait(2.0)
         self._cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
         return "a node"
 
@@ -77,16 +76,14 @@ def soak(folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int
         loader.load_state_dict(state)
         iterator = iter(loader)
         killer = Killer(cluster, iterator._pool, chance)
-        killer.start()
         while found.num_batches < last:
             for batch in iterator:
                 found.add(batch)
+                killer.maybe()
                 if found.num_batches == last:
                     break
             else:
                 iterator = iter(loader)
-        killer.done.set()
-        killer.join()
         state, remote = loader.state_dict(), loader.statistics().remote
         loader.close()
     local = DataLoader(Photos(folder, length, size=96), num_workers=2, **given)

@@ -47,7 +47,8 @@ def verify(
         batches: batches of an epoch that each run loads; at least 1.
         seed: for loaders without an integer seed; None: 0.
         batch_size: samples in a batch, for a dataset.
-        methods: kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"``; ``"ray"`` only if named.
+        methods: kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"``; and ``"ray"``,
+            which is not checked by default.
         timeout: seconds without a batch after which a run fails, for loaders without a timeout.
         progress: what is printed to standard error. True: a progress bar on a terminal, otherwise a line for each
             check; False: nothing; None: only the bar.
