@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -138,13 +138,14 @@ def system_compiler() -> Compiler | None:
 
 def packaged_compiler() -> Compiler | None:
     """Return the compiler of the package ziglang, if that is installed: for any such processor, and for old systems."""
-    try:
-        version = importlib.metadata.version("ziglang")
-    except importlib.metadata.PackageNotFoundError:
+    zig = [sys.executable, "-m", "ziglang"]
+    if importlib.util.find_spec("ziglang") is None:
         return None
+    # Of itself: in pip's environment for the build, the package's metadata were seen to be taken for another's.
+    version = subprocess.run([*zig, "version"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     target = f"{platform.machine()}-linux-gnu.2.{GLIBC}"
     return Compiler(
-        [sys.executable, "-m", "ziglang", "cc"],
+        [*zig, "cc"],
         ("-target", target, f'-DFASTLOAD_COMPILER_PACKAGE="ziglang {version}"'),
         # Else it links a memcpy and a sin of its own: slower, and not always of the same bits.
         ("-rtlib=none", "-lm"),
