@@ -62,7 +62,7 @@ class WorkerDied(FastloadError, RuntimeError):
         self.samples = samples
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _worker_died, (str(self), self.worker_id, self.exitcode, self.samples)
+        return _worker_died, (type(self), str(self), self.worker_id, self.exitcode, self.samples)
 
 
 class ClusterError(WorkerDied):
@@ -71,12 +71,11 @@ class ClusterError(WorkerDied):
     The iteration is over; ``state_dict()`` says where it was, and a loader with any kind of workers resumes there.
     """
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ClusterError, (str(self),)
 
-
-def _worker_died(message: str, worker_id: int, exitcode: int | None, samples: tuple[object, ...]) -> WorkerDied:
-    return WorkerDied(message, worker_id=worker_id, exitcode=exitcode, samples=samples)
+def _worker_died(
+    kind: type[WorkerDied], message: str, worker_id: int, exitcode: int | None, samples: Any
+) -> WorkerDied:
+    return kind(message, worker_id=worker_id, exitcode=exitcode, samples=samples)
 
 
 class LoadTimeout(FastloadError, RuntimeError):

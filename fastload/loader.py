@@ -212,6 +212,11 @@ class DataLoader(compat.TorchDataLoader[T]):
             vars(self)["sampler"] = batch_sampler.sampler
         observe.notify(observe.on_construction, self)
 
+    def check_worker_number_rationality(self) -> None:
+        """Warn, as torch does, of more workers than this machine has cores, if they are on this machine."""
+        if self.worker_method != "ray":
+            super().check_worker_number_rationality()
+
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
         # iterator stays, and says that it cannot be pickled, as torch's does.
@@ -261,7 +266,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _get_iterator(self) -> Any:
         observe.notify(observe.on_iteration, self)
-        if self.resident is None and self.num_workers and self.worker_method != "ray":
+        if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
         return Iteration(self, spec_of(self), self._epochs, self._runtime)
 

@@ -61,6 +61,9 @@ class Listener(Protocol):
     def arrived(self, task: TaskId) -> None:
         """The result of a task was read."""
 
+    def carried(self, task: TaskId, worker_id: int, num_samples: int, begun: int, ended: int, busy_ns: int) -> None:
+        """A worker of another machine did a task: it worked for ``busy_ns`` of the time until its rows were here."""
+
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """A delivery, or an iteration without workers, has given a batch to the next stage, or its error."""
 

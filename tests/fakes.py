@@ -119,6 +119,8 @@ class FakePool:
         clock: see ``stuck``.
     """
 
+    task_cost = 1.0
+
     def __init__(
         self,
         num_workers: int,

@@ -26,7 +26,7 @@ def scaling(nodes: list[int], seconds: float) -> dict[int, float]:
                 32,
                 num_workers=number,
                 worker_method="ray",
-                ray_options={"share_memory": False},
+                ray_options={"share_memory": False, "placement_timeout": 300},
                 seed=0,
             )
             batches = iter(loader)
@@ -64,7 +64,7 @@ def cost(num_batches: int, share_memory: bool) -> dict[str, float]:
     with cluster_of(1, num_cpus=2) as _:
         for side, arguments in (
             ("processes", {}),
-            ("ray", {"worker_method": "ray", "ray_options": {"share_memory": share_memory}}),
+            ("ray", {"worker_method": "ray", "ray_options": {"share_memory": share_memory, "placement_timeout": 300}}),
         ):
             loader = DataLoader(Waiting(0.0), 256, num_workers=2, seed=0, **arguments)
             batches = iter(loader)
@@ -128,7 +128,7 @@ def beside_ray_data(folder: Path, num_nodes: int, length: int) -> dict[str, dict
                 shuffle=True,
                 num_workers=num_nodes,
                 worker_method="ray",
-                ray_options={"share_memory": False},
+                ray_options={"share_memory": False, "placement_timeout": 300},
                 seed=0,
             )
             return iter(loader)

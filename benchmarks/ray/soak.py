@@ -69,7 +69,7 @@ def soak(folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int
     with cluster_of(num_nodes) as cluster:
         local = DataLoader(Photos(folder, length, size=96), num_workers=2, **given)
         state = _run(local, found, first)
-        options = {"share_memory": share_memory}
+        options = {"share_memory": share_memory, "placement_timeout": 300}
         loader = DataLoader(
             dataset, num_workers=num_nodes, worker_method="ray", ray_options=options, persistent_workers=True, **given
         )

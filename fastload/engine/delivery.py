@@ -337,9 +337,8 @@ class Delivery(Stage):
     def _chunks(self, epoch: _Epoch, batch_id: int, num_rows: int) -> list[tuple[int, int]]:
         """Return the rows of each task of a batch."""
         awaited = batch_id == 0 and epoch is self._epoch
-        size = self._chunk_size or choose_chunk_size(
-            num_rows, self._spec.workers_in_all, self._book.sample_ns, awaited=awaited
-        )
+        sample_ns = self._book.sample_ns and self._book.sample_ns / self._pool.task_cost
+        size = self._chunk_size or choose_chunk_size(num_rows, self._spec.workers_in_all, sample_ns, awaited=awaited)
         bounds = chunk_bounds(num_rows, size)
         if len(bounds) > 1 and self._book.layout is None and batch_id < self._spec.num_workers and bounds[0][1] > 1:
             # The first sample teaches the layout: have it soon, for all that is made after it.

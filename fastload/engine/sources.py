@@ -40,9 +40,8 @@ class Runtime:
         self.transport: str | None = None
         self.job_pickled: str | None = None
         self.remote: dict[str, int] = {}
-        """What the pool of the last iteration says of its workers on other machines."""
         self.kept: Any = None
-        """What that pool leaves to the next one."""
+        """What the pool of the last iteration leaves to the next one."""
         self.num_slots = 0
         self.slot_bytes = 0
         self.mover: tuple[Any, Mover] | None = None

@@ -16,6 +16,9 @@ from .trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
 from .trials import trials_of
 from .workers import union
 
+CARRYING = "network and object store"
+"""The stage that brings rows from a worker on another machine."""
+
 _Place = tuple[int, int, int]
 """Iterator, batch, and task within the batch."""
 
@@ -119,6 +122,13 @@ class _RankReader:
                 self._add_tasks(worker, ring, iterators)
         for ring in self._main.rings:
             self._add_tasks(self._main, ring, [])
+        for record in self._records[Kind.CARRIED]:
+            place = record.a, record.b, record.e
+            sent = self._dispatched.get(place)
+            task = _carried_task(record)
+            task.dispatched = None if sent is None else min(sent.ended, record.begun)
+            task.arrived = self._arrived.get(place)
+            self._batch(record.a, record.b).tasks.append(task)
         for record in self._records[Kind.PIN]:
             self._batch(record.a, record.b).pinned = Span(record.begun, record.ended)
         steps = self._steps()
@@ -286,6 +296,26 @@ class _RankReader:
 
 def _known(value: int) -> int | None:
     return None if value < 0 else value
+
+
+def _carried_task(record: Record) -> Task:
+    """Return a task of a worker on another machine: work of which no more is known, then the way here."""
+    come, ended = min(record.ended, record.begun + record.c), record.ended
+    way = Stage(come, ended, CARRYING, ended - come)
+    return Task(
+        begun=record.begun,
+        ended=ended,
+        worker=record.small,
+        number=record.e,
+        num_samples=record.d,
+        dispatched=None,
+        arrived=None,
+        cpu_ns=None,
+        runnable_ns=None,
+        read_bytes=None,
+        device_bytes=None,
+        samples=[Sample(begun=come, ended=ended, index=None, cpu_ns=ended - come, weight=1, stages=[way])],
+    )
 
 
 def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Task:

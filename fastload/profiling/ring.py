@@ -76,6 +76,9 @@ class Kind(IntEnum):
     """The main thread between two waits. a: CPU time; b: run-queue time; c, d: the same of the wait before it."""
     PROBE = 14
     """How late a thread that slept got the interpreter. a: how long it wanted to sleep."""
+    CARRIED = 15
+    """A worker on another machine did a task, and its rows are here. small: worker. a: iterator; b: batch; c: time that
+    it worked; d: samples; e: task within the batch."""
 
 
 class Record(NamedTuple):

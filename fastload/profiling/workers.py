@@ -179,10 +179,15 @@ def _without_run_queue(task: Task) -> int:
     return max(0, task.ns - (task.runnable_ns or 0))
 
 
+def _method(loader: Mapping[str, object]) -> str:
+    """Return how a loader's workers run, or were started."""
+    kind = "ray" if loader.get("worker_method") == "ray" else worker_kind(loader)
+    return str(loader.get("context")) if kind == "process" else kind
+
+
 def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     """Return the statistics of a loader's workers, from the part of their tasks that is ``within`` a time."""
     settings = rank.loaders.get(loader, {})
-    kind = worker_kind(settings)
     tasks = tasks_of(rank, loader, within)
     number = settings.get("num_workers") or 0
     worked = sum(min(task.ended, within.ended) - max(task.begun, within.begun) for task in tasks)
@@ -195,7 +200,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     slowest, ratio = _slowest_worker(tasks)
     return Workers(
         number=number,
-        method=kind if kind != "process" else str(settings.get("context")),
+        method=_method(settings),
         busy=worked / (workers * within.ns) if tasks and within.ns else None,
         task_p50_ms=cuts[49] if cuts else None,
         task_p99_ms=cuts[98] if cuts else None,

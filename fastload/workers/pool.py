@@ -51,6 +51,7 @@ class Pool(Protocol):
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
     """How the dataset came to the workers."""
+    task_cost: float = 1.0  # beside its samples; of a process: 1
     kept: Any = None
     """What the next pool of the same loader can use; it has a ``close()``, for the end of the loader."""
 

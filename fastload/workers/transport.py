@@ -116,7 +116,6 @@ class Packets(Transport):
         self._num_workers = num_workers
         self._ours: list[socket.socket] = []
         self.theirs: list[socket.socket] = []
-        """The workers' ends, until each worker has been started."""
         for _ in range(1 if shared else num_workers):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.setblocking(False)

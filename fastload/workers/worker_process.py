@@ -116,11 +116,7 @@ class FileSink(MessageSink):
         return self.in_packet(result.pickled(), result.worker_id, item)
 
     def kept(self, pieces: list[BytesLike], length: int, status: int, item: WorkItem) -> Any:
-        """Return what a message says of packed samples: all of it, or its length, when it is written to the slot.
-
-        Raises:
-            ValueError: it has no room there.
-        """
+        """Return what a message says of packed samples: all of it, or its length, when it is written to the slot."""
         if status == SAMPLES and length > MAX_CHUNK_BYTES:
             raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
         if length <= MAX_PACKET // 2:

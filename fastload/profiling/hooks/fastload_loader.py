@@ -72,6 +72,12 @@ class FastloadListener:
         now = _now()
         self._recorder.ring().write(Kind.ARRIVE, 0, 0, now, now, *task)
 
+    def carried(self, task: TaskId, worker_id: int, num_samples: int, begun: int, ended: int, busy_ns: int) -> None:
+        """A worker of another machine did a task."""
+        iteration, batch, number = task
+        about = iteration, batch, busy_ns, num_samples, number
+        self._recorder.ring().write(Kind.CARRIED, 0, worker_id, begun, ended, *about)
+
     def given(self, source: Any, iteration: int, batch: int, failed: bool) -> None:
         """A batch, or its error, was given to the next stage."""
         flow = self._flow(source)

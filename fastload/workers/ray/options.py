@@ -39,8 +39,8 @@ class Options:
 
     actor: Mapping[str, Any] = field(default_factory=lambda: {"num_cpus": 1})
     """What Ray gets."""
-    placement_timeout: float = 60.0
-    """Seconds until Ray must have started workers."""
+    placement_timeout: float = 120.0
+    """Seconds until Ray must have placed and started workers."""
     share_memory: bool = True
     """Whether workers on this machine write into the slots themselves."""
     compare_nodes: bool = True
@@ -64,7 +64,7 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
                 f"that can be given ({', '.join(sorted(RAYS_OPTIONS))}); fastload itself sets how often actors are "
                 "started again, and their names"
             )
-    timeout = given.get("placement_timeout", 60.0)
+    timeout = given.get("placement_timeout", 120.0)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
         raise ConfigError(f"ray_options['placement_timeout'] must be a number of seconds above 0, got {timeout!r}")
     for name in ("share_memory", "compare_nodes"):

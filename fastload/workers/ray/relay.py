@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import observe
 from ...errors import ClusterError, WorkerDied
 from ...work import WorkItem
 from ..deaths import named, samples_of
@@ -65,6 +66,10 @@ class Worker:
     host: str = "no machine yet"
     tasks: dict[int, WorkItem] = field(default_factory=dict)
     """Those it has, by serial, in the order in which it does them."""
+    submitted: dict[int, int] = field(default_factory=dict)
+    """When it was given each, in nanoseconds of ``time.perf_counter_ns``."""
+    arrived: int = 0
+    """When its latest result was there."""
     layouts: set[int] = field(default_factory=set)
     """Generations that it knows."""
     watch: int | None = None
@@ -184,7 +189,7 @@ class Relay:
     def _call(self, worker: Worker, item: WorkItem | None, method: Any, *arguments: Any) -> None:
         generation, events = worker.generation, self._events
         future = method.remote(*arguments).future()
-        future.add_done_callback(lambda done: events.put((worker, generation, item, done, time.perf_counter_ns())))
+        future.add_done_callback(lambda done: events.put((worker, generation, item, done)))
 
     def _kill(self, worker: Worker) -> None:
         if worker.handle is not None and self._ray.is_initialized() and not self._headless:
@@ -316,6 +321,7 @@ class Relay:
                 self._again.append((item, worker_id))
                 continue
             worker.tasks[item.serial] = item
+            worker.submitted[item.serial] = time.perf_counter_ns()
             message = self._message(worker, item)
             self._call(worker, item, worker.handle.run, message)
             self.most_under_way = max(self.most_under_way, self.under_way)
@@ -349,7 +355,7 @@ class Relay:
                 next_tick = time.monotonic() + _TICK_S
             event = None
 
-    def _handle(self, worker: Worker, generation: int, item: WorkItem | None, done: Any, since: int) -> None:
+    def _handle(self, worker: Worker, generation: int, item: WorkItem | None, done: Any) -> None:
         errors = self._ray.exceptions
         current = worker.generation == generation
         try:
@@ -372,10 +378,11 @@ class Relay:
             if current:
                 self._started(worker, value)
             return
-        self._give(worker, item, value, since)
+        self._give(worker, item, value)
 
     def _forget(self, worker: Worker, item: WorkItem) -> None:
         worker.tasks.pop(item.serial, None)
+        worker.submitted.pop(item.serial, None)
         self.under_way -= self._sizes.pop(item.serial, 0)
 
     def _make_again(self, worker: Worker, item: WorkItem) -> None:
@@ -409,14 +416,14 @@ class Relay:
             self._submit_waiting()
             self._changed.notify_all()
 
-    def _give(self, worker: Worker, item: WorkItem, value: Any, since: int) -> None:
+    def _give(self, worker: Worker, item: WorkItem, value: Any) -> None:
         """Copy what an actor made into its slot, and give its result."""
         message, array = value if isinstance(value, tuple) else (value, None)
         packed = None
-        if array is not None:
-            packed = self._copied(item, message, array)
-            self.num_bytes += len(array)
-            self.network_ns += time.perf_counter_ns() - since
+        if array is not None or observe.listener is not None:
+            result = Result(*fields_of(message))
+            packed = None if array is None else self._copied(item, result, array)
+            self._note_time(worker, item, result.busy_ns)
         del value, array
         with self._changed:
             self._forget(worker, item)
@@ -424,9 +431,9 @@ class Relay:
             self._changed.notify_all()
         self._seat.give(message, item, worker.worker_id, packed)
 
-    def _copied(self, item: WorkItem, message: bytes, array: Any) -> Any:
+    def _copied(self, item: WorkItem, result: Result, array: Any) -> Any:
         """Copy rows into their slot; return samples, or a whole batch, that are packed."""
-        result = Result(*fields_of(message))
+        self.num_bytes += len(array)
         if result.status == ROWS:
             layout = result.payload[0] if result.layout == OWN_LAYOUT else self._seat.layout(result.layout)
             assert layout is not None
@@ -434,6 +441,19 @@ class Relay:
             layout.copy_rows(array, len(item.indices), rows, item.num_rows, item.row)
             return None
         return array if result.status in (SAMPLES, WHOLE) else None
+
+    def _note_time(self, worker: Worker, item: WorkItem, busy_ns: int) -> None:
+        """Note how long a task took beyond its work: the way there and back, and into the slot.
+
+        A task begins when it is handed out, or when the one before it is here; so only time counts that the worker
+        could have worked in.
+        """
+        begun = max(worker.submitted.get(item.serial, 0), worker.arrived)
+        worker.arrived = ended = time.perf_counter_ns()
+        self.network_ns += max(0, ended - begun - busy_ns)
+        if observe.listener is not None:
+            task, number = (item.iteration, item.batch_id, item.chunk_id), len(item.indices or ())
+            observe.listener.carried(task, worker.worker_id, number, begun, ended, busy_ns)
 
     def _tick(self) -> None:
         silent = self._cluster.is_gone()
