@@ -186,6 +186,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.max_errors = as_integer(max_errors)
         self.decoder = decoder
         self._runtime, self._epochs = Runtime(), Epochs()
+        if worker_method == "ray":  # torch would compare their number with the cores of this machine
+            vars(self)["check_worker_number_rationality"] = bool
         shuffle, sampler = _by_seed(dataset, shuffle, sampler, batch_sampler, seed)
         super().__init__(
             dataset,
@@ -211,11 +213,6 @@ class DataLoader(compat.TorchDataLoader[T]):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
         observe.notify(observe.on_construction, self)
-
-    def check_worker_number_rationality(self) -> None:
-        """Warn, as torch does, of more workers than this machine has cores, if they are on this machine."""
-        if self.worker_method != "ray":
-            super().check_worker_number_rationality()
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
