@@ -334,6 +334,7 @@ def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     traces = list(tmp_path.iterdir())
     assert len(traces) == 3, "the script's process and two workers"
     files = sorted({name for trace in traces for name in trace.read_text().split()})
+    assert files, f"another fastload than {PACKAGE} was imported"
     lines = {name: len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files}
     told = "\n".join(f"{number:5} {name}" for name, number in lines.items())
     assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
