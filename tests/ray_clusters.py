@@ -93,7 +93,8 @@ def digest(batches: list[Any]) -> str:
 
 def epochs(dataset: Any = None, number: int = 2, **arguments: Any) -> tuple[str, Any]:
     """Return the hash of some epochs, and the loader's statistics."""
-    given = {"batch_size": 8, "shuffle": True, "seed": 5, "num_workers": 2, **arguments}
+    given = {"batch_size": 8, "shuffle": True, "seed": 5, "num_workers": 2, "overlap_epochs": False, **arguments}
+    given["persistent_workers"] = number > 1  # actors take seconds to start
     loader = DataLoader(Images() if dataset is None else dataset, **given)
     batches = [batch for _ in range(number) for batch in loader]
     statistics = loader.statistics()
