@@ -21,7 +21,8 @@ def set_backends(args: Namespace, world: World) -> None:
     """
     if world.device.type == "cpu":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        torch.set_num_threads(args.threads or max(1, cores // world.local_size - args.workers))
+        local_workers = 0 if args.worker_method == "ray" else args.workers
+        torch.set_num_threads(args.threads or max(1, cores // world.local_size - local_workers))
     if args.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
