@@ -21,7 +21,7 @@ from benchmarks.report import look_around, spread_row, stamp
 from benchmarks.scaling.model import Cluster, Costs, Job, Simulation
 from benchmarks.summary import spread_of
 from fastload.work import choose_chunk_size
-from fastload.workers.ray.pool import least_chunk_ns
+from fastload.workers.ray.pool import task_cost
 
 SUITE = ROWS / "scaling.csv"
 
@@ -47,7 +47,7 @@ def chunks(job: Job, workers: int, ranks_here: int) -> Iterator[tuple[str, int]]
     yield "as local", choose_chunk_size(job.batch_size, workers, sample_ns)
     yield (
         "as remote",
-        choose_chunk_size(job.batch_size, workers, sample_ns, least_ns=least_chunk_ns(workers * ranks_here)),
+        choose_chunk_size(job.batch_size, workers, sample_ns / task_cost(workers * ranks_here)),
     )
 
 
@@ -96,7 +96,7 @@ def predict(costs: Costs) -> list[Row]:
     return rows
 
 
-def validate(costs: Costs, counts: Sequence[int]) -> list[Row]:
+def validate(costs: Costs, counts: Sequence[int], rounds: int) -> list[Row]:
     """Return what small clusters on this machine make, beside their simulation with the cores that were left."""
     from benchmarks.scaling import measuring
 
@@ -108,7 +108,7 @@ def validate(costs: Costs, counts: Sequence[int]) -> list[Row]:
     for count in counts:
         with measuring.nodes(count):
             for words, (job, batches) in jobs.items():
-                runs = [measuring.run_loader(job, count, batches * (count if job.waits else 1)) for _ in range(3)]
+                runs = [measuring.run_loader(job, count, batches * (count if job.waits else 1)) for _ in range(rounds)]
                 rates = [run.samples_per_s for run in runs]
                 others = sum(run.others for run in runs) / len(runs)
                 common = stamp(look_around(sys.argv[1:], module="benchmarks.scaling"), others, _versions())
@@ -154,7 +154,7 @@ def main() -> None:
         prog="benchmarks.scaling", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("part", choices=["costs", "predict", "validate"])
-    parser.add_argument("--rounds", type=int, default=3, help="of the measurement of costs")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
     parser.add_argument("--nodes", default="1,2,4", help="how many there are, one after the other")
     parser.add_argument(
         "--costs", type=Path, default=SUITE, help="rows that have the costs (default: the committed ones)"
@@ -167,7 +167,9 @@ def main() -> None:
     elif options.part == "predict":
         rows = predict(costs_in(read_file(options.costs)))
     else:
-        rows = validate(costs_in(read_file(options.costs)), [int(number) for number in options.nodes.split(",")])
+        rows = validate(
+            costs_in(read_file(options.costs)), [int(number) for number in options.nodes.split(",")], options.rounds
+        )
     append_rows(options.rows, rows)
 
 

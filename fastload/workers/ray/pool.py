@@ -24,6 +24,20 @@ from .seats import Seat, seat_at
 # A call of an actor takes 1 to 2 ms of processor time in all, a task of a process 0.1 to 0.15 ms. It is taken for less,
 # since long tasks make the first batch late.
 _TASK_COST = 4.0
+# And more where there are many workers: a result from another machine occupies two threads for about a millisecond,
+# Ray's in the loader's process and that of the machine's raylet. With a third for each worker a task takes 2 ms for
+# each of them, and these threads are idle for half of the time: docs/ray-training.md.
+_TASK_COST_PER_WORKER = 1 / 3
+
+
+def task_cost(num_workers: int, *, are_all: bool = True) -> float:
+    """Return what a task costs beside one of a process.
+
+    Args:
+        num_workers: Ray's, of all loaders of this machine.
+        are_all: whether there are no others beside them.
+    """
+    return max(_TASK_COST if are_all else 1.0, _TASK_COST_PER_WORKER * num_workers)
 
 
 def with_remote_workers(local: Any, job: Job, spec: Spec) -> RayPool:
@@ -56,7 +70,9 @@ class RayPool(Pool):
         only_remote = not self._first_remote
         self.start_method = "ray" if only_remote else local.start_method
         self.job_pickled = "once for all workers" if only_remote else local.job_pickled
-        self.task_cost = _TASK_COST if only_remote else 1.0
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+        ranks_here = int(ranks) if ranks.isdecimal() else 1
+        self.task_cost = task_cost((job.num_workers - self._first_remote) * ranks_here, are_all=only_remote)
         self._done = [0, 0]
         self._closed = False
         packed = _pickled(job)
