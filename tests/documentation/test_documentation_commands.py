@@ -26,6 +26,8 @@ NOT_RUN: dict[str, str] = {
     "uv run": "the tests and checks themselves, and examples/train.py, which tests/examples runs",
     "torchrun": "tests/examples runs examples/train.py under torchrun, also as two machines",
     "srun": "there is no cluster",
+    "ray start": "there is no cluster",
+    "RAY_ADDRESS=": "there is no cluster; tests/examples runs the same on one that it starts",
     "PYTHON_GIL=0 python3.14t": "there is no free-threaded Python",
 }
 
