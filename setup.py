@@ -90,7 +90,11 @@ class Compiler(NamedTuple):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={"ZIG_GLOBAL_CACHE_DIR": zig_cache(), "ZIG_LOCAL_CACHE_DIR": zig_cache(), **os.environ},
+            env={
+                "ZIG_GLOBAL_CACHE_DIR": temporary_folder("zig"),
+                "ZIG_LOCAL_CACHE_DIR": temporary_folder("zig"),
+                **os.environ,
+            },
         )
         if done.returncode == 0:
             print(done.stdout, end="", file=sys.stderr)
@@ -121,19 +125,28 @@ class Compiler(NamedTuple):
 
 
 @functools.cache
-def zig_cache() -> str:
-    """Return a folder that zig may fill, and that is gone at the end."""
-    folder = tempfile.mkdtemp(prefix="fastload-zig-")
+def temporary_folder(name: str) -> str:
+    """Return a folder that is gone at the end."""
+    folder = tempfile.mkdtemp(prefix=f"fastload-{name}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def system_compiler() -> Compiler | None:
-    """Return the first of this machine's compilers that works; say of the others why not."""
+    """Return the first of this machine's compilers that works; say of the others why not.
+
+    Raises:
+        SystemExit: ``CC`` names one that does not work.
+    """
     named = os.environ.get("CC")
+    if named == "ziglang":
+        return None
     commands = [shlex.split(named)] if named else [["cc"], ["gcc"], ["clang"]]
     found = (Compiler(command) for command in commands if shutil.which(command[0]))
-    return next((one for one in found if one.works()), None)
+    compiler = next((one for one in found if one.works()), None)
+    if named and compiler is None:
+        raise SystemExit(f"fastload: CC={named} is not a C compiler that works; unset CC, or name another")
+    return compiler
 
 
 def packaged_compiler() -> Compiler | None:
@@ -180,9 +193,6 @@ class BuildLibrary(build_ext):
     def build_extension(self, ext: Any) -> None:
         """Build it, and say where there is no compiler."""
         out = Path(self.get_ext_fullpath(ext.name))
-        newest = max(Path(name).stat().st_mtime for name in ext.depends)
-        if out.exists() and out.stat().st_mtime > newest and not self.force:
-            return
         compiler = system_compiler() or packaged_compiler()
         if compiler is None:
             if os.environ.get("FASTLOAD_REQUIRE_NATIVE") != "0":
@@ -226,4 +236,9 @@ def extensions() -> list[Extension]:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildLibrary, "bdist_wheel": TagWheel})
+    setup(
+        ext_modules=extensions(),
+        cmdclass={"build_ext": BuildLibrary, "bdist_wheel": TagWheel},
+        # In a folder that stays, what was built before, and deleted since, would get into the wheel.
+        options={"build": {"build_base": temporary_folder("build")}},
+    )

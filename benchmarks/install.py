@@ -152,7 +152,7 @@ def commands(python: str, wheel: str, torch: str, cache: Path, *, by_pip: bool) 
     """Return what runs in the root file system."""
     pip = "./venv/bin/python -m pip --disable-pip-version-check -q"
     linked = f"./uv pip install -q --python venv/bin/python --cache-dir {cache} --link-mode symlink"
-    quick = [f"{linked} -r names.txt"]
+    quick = [f"{linked} torch=={torch} torchvision"]
     return [
         "cd /trial",
         "! command -v cc gcc clang tcc ld",

@@ -32,7 +32,7 @@ def load_pyarrow() -> Any:
         import pyarrow
         import pyarrow.ipc
     except ImportError as error:
-        raise PackError("packs are Arrow files, and pyarrow is not installed: pip install 'fastload[pack]'") from error
+        raise PackError("packs are Arrow files, and pyarrow is not installed: pip install pyarrow") from error
     return pyarrow
 
 

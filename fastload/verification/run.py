@@ -220,7 +220,7 @@ class _Run:
         if methods & self._timed_out and (setting.num_workers or setting.resumed_by):
             return "workers of this kind timed out before"
         if "ray" in methods and find_spec("ray") is None:
-            return "Ray is not installed: pip install 'fastload[ray]'"
+            return "Ray is not installed: pip install ray"
         if sys.platform == "win32" and "fork" in methods:
             return "this system cannot fork"
         if "spawn" in methods and self._why_not_spawned is not None:

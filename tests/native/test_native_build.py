@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,19 @@ def wrapper(path: Path, line: str) -> str:
     path.write_text(f"#!/bin/sh\ngcc={found}\n{line}\n")
     path.chmod(0o755)
     return str(path)
+
+
+@pytest.fixture
+def folder_with(tmp_path: Path) -> Callable[..., str]:
+    """Make a folder with commands of these names, and what a line of shell needs."""
+
+    def make(**commands: str) -> str:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        for name, target in {**commands, "as": shutil.which("as"), "ld": shutil.which("ld")}.items():
+            (folder / name).symlink_to(str(target))
+        return str(folder)
+
+    return make
 
 
 @pytest.fixture
@@ -78,15 +93,24 @@ def requirements(root: Path, **environment: str) -> str:
     return said.splitlines()[-1]
 
 
-def test_a_compiler_is_asked_for_only_where_none_works(checkout, quick_compiler, old_compiler):
+def test_a_compiler_is_asked_for_only_where_none_works(checkout, folder_with, quick_compiler, old_compiler):
     assert requirements(checkout, CC=quick_compiler) == "[]"
-    for missing in ("/nowhere/cc", "ziglang", old_compiler):
-        assert requirements(checkout, CC=missing) == "['ziglang==0.17.*']"
-    assert requirements(checkout, CC="/nowhere/cc", FASTLOAD_REQUIRE_NATIVE="0") == "[]"
+    assert requirements(checkout, CC="ziglang") == "['ziglang==0.17.*']"
+    assert requirements(checkout, PATH=folder_with(cc=old_compiler)) == "['ziglang==0.17.*']"
+    assert requirements(checkout, PATH=folder_with(cc=old_compiler, gcc=quick_compiler)) == "[]"
+    assert requirements(checkout, CC="ziglang", FASTLOAD_REQUIRE_NATIVE="0") == "[]"
+
+
+def test_a_compiler_that_is_named_and_does_not_work_ends_the_build(checkout, old_compiler):
+    for named in ("/nowhere/cc", old_compiler):
+        code, said, library = build(checkout, CC=named)
+        assert code == 1
+        assert f"fastload: CC={named} is not a C compiler that works; unset CC, or name another" in said
+        assert not library.exists()
 
 
 def test_without_a_compiler_the_build_fails_and_says_what_helps(checkout):
-    code, said, library = build(checkout, CC="/nowhere/cc")
+    code, said, library = build(checkout, CC="ziglang")
     assert code == 1
     assert f"fastload: {NO_COMPILER}" in said
     assert "pip install 'ziglang==0.17.*'" in said
@@ -95,7 +119,7 @@ def test_without_a_compiler_the_build_fails_and_says_what_helps(checkout):
 
 
 def test_without_a_compiler_nothing_is_built_where_that_may_be(checkout):
-    code, said, library = build(checkout, CC="/nowhere/cc", FASTLOAD_REQUIRE_NATIVE="0")
+    code, said, library = build(checkout, CC="ziglang", FASTLOAD_REQUIRE_NATIVE="0")
     assert code == 0, said
     assert f"fastload: building without the native library: {NO_COMPILER}" in said
     assert not library.exists()
@@ -110,14 +134,17 @@ def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(chec
     assert not library.exists()
 
 
-def test_a_changed_header_builds_the_library_anew(checkout, quick_compiler):
-    code, said, library = build(checkout, CC=quick_compiler)
-    assert code == 0, said
-    before = library.stat().st_mtime_ns
-    assert "fastload: built" not in build(checkout, CC=quick_compiler)[1]
-    header = checkout / "fastload/native/src/scratch.h"
-    os.utime(header, ns=(before + 10**9, before + 10**9))
-    assert "fastload: built" in build(checkout, CC=quick_compiler)[1]
+def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler):
+    module = checkout / "fastload/native/gone.py"
+    for is_there in (True, False):
+        (module.touch if is_there else module.unlink)()
+        code, said, _ = run(checkout, "setup.py", "bdist_wheel", CC=quick_compiler)
+        assert code == 0, said
+        (wheel,) = (checkout / "dist").iterdir()
+        names = zipfile.ZipFile(wheel).namelist()
+        assert ("fastload/native/gone.py" in names) == is_there
+        assert not [name for name in names if name.endswith((".c", ".h"))]
+        wheel.unlink()
 
 
 def test_a_wheel_is_named_for_the_oldest_system_that_has_what_the_library_names(checkout, quick_compiler):

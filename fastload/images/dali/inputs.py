@@ -177,8 +177,9 @@ def import_dali() -> Any:
         import nvidia.dali.types
     except ImportError as error:
         raise ConfigError(
-            f"fastload.images.dali needs NVIDIA DALI, which cannot be imported: {error}; install fastload[dali], or "
-            "nvidia-dali-cuda120 where CUDA is 12, or use fastload.DataLoader(..., fuse=True), which needs no DALI"
+            f"fastload.images.dali needs NVIDIA DALI, which cannot be imported: {error}; pip install "
+            "nvidia-dali-cuda130 (nvidia-dali-cuda120 where CUDA is 12), or use fastload.DataLoader(..., fuse=True), "
+            "which needs no DALI"
         ) from error
     return nvidia.dali
 

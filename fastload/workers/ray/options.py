@@ -105,7 +105,7 @@ def check_ray_arguments(spec: Spec) -> None:
         _check_remote_workers(spec)
     if find_spec("ray") is None:
         name = f"remote_workers={number}" if number else "worker_method='ray'"
-        raise ConfigError(f"{name} needs Ray, which is not installed: pip install 'fastload[ray]'")
+        raise ConfigError(f"{name} needs Ray, which is not installed: pip install ray")
 
 
 def _check_remote_workers(spec: Spec) -> None:
