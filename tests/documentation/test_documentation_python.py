@@ -1,7 +1,7 @@
 """Every block of Python in README and docs runs: those of a page one after the other, in one namespace.
 
 What a page takes for granted (a dataset, a model, a folder of images) is made by ``setups/PAGE.py``, which is executed
-before; ``setups/everywhere.py`` before all. Pages of libraries that take seconds to import are slow.
+before; ``setups/everywhere.py`` before all. What the setups import a page does not get: it must import what it uses. Pages of libraries that take seconds to import are slow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -68,13 +69,22 @@ def setups_of(path: Path) -> list[Path]:
     return [one for one in (SETUPS / "everywhere.py", SETUPS / f"{path.stem}.py") if one.exists()]
 
 
+def is_imported(value: object) -> bool:
+    """Return whether a setup imported this: a page must do so itself, so that its blocks can be pasted."""
+    return isinstance(value, ModuleType) or (
+        isinstance(value, type | FunctionType) and getattr(value, "__module__", "") != "page"
+    )
+
+
 @pytest.mark.parametrize("path", [one for one in WITH_PYTHON if one.stem not in SLOW], ids=lambda path: path.stem)
 def test_the_python_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    names: dict[str, Any] = {"__name__": "page"}
+    made: dict[str, Any] = {"__name__": "page"}
     for setup in setups_of(path):
-        exec(compile(setup.read_text(), setup, "exec"), names)
+        exec(compile(setup.read_text(), setup, "exec"), made)
+    names = {"__name__": "page", "__builtins__": __builtins__}
+    names |= {name: value for name, value in made.items() if not is_imported(value)}
     for block in python_of(path):
         code = compile(code_of(block), str(path), "exec")
         if first_of(block) not in FILES_OF_PYTEST and all(
