@@ -1,4 +1,4 @@
-"""Every command in README and docs: shell parses it; fastload's own run; of the others it is said why they do not.
+"""Every command in README and docs: shell parses it, fastload's parser its own, and these run; others are listed whole.
 
 The commands of a page run one after the other in a folder that has what they name (``scripts/``).
 """
@@ -6,6 +6,8 @@ The commands of a page run one after the other in a folder that has what they na
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,30 +16,96 @@ from pathlib import Path
 import pytest
 from documentation_blocks import PAGES, Block, blocks_of
 
+from fastload import cli
+
 SCRIPTS = Path(__file__).parent / "scripts"
 
-# Beginnings of commands that do not run here, and why.
-NOT_RUN: dict[str, str] = {
-    "pip install": "installs packages",
-    "apt-get install": "installs packages",
-    "uv add": "installs packages",
-    'CC="cc -mavx2" uv add': "installs packages",
-    "git clone": "there is no address",
-    "uv run": "the tests and checks themselves, and examples/train.py, which tests/examples runs",
-    "torchrun": "tests/examples runs examples/train.py under torchrun, also as two machines",
-    "srun": "there is no cluster",
-    "ray start": "there is no cluster",
-    "RAY_ADDRESS=": "there is no cluster; tests/examples runs the same on one that it starts",
-    "PYTHON_GIL=0 python3.14t": "there is no free-threaded Python",
+# Commands that do not run here, whole, and why.
+NOT_RUN: dict[str, list[str]] = {
+    "installs packages": [
+        "pip install ./fastload",
+        "pip install nvidia-dali-cuda130",
+        "pip install pyarrow",
+        'pip install "ray[train]"',
+        "pip install uv",
+        "apt-get install -y gcc libjpeg-dev zlib1g-dev",
+        "uv add ./fastload",
+        'CC="cc -mavx2" uv add pillow-simd',
+        "uv run --no-project --isolated --with . --with torch==2.6.0 --with torchvision==0.21.0 --with pytest "
+        "--with pytest-timeout --with pytest-xdist --with hypothesis pytest tests/contract",
+        "uv run -m benchmarks.install --out dist --folder /var/tmp/roots --trial bookworm:python3.11:2.6.0 "
+        "--trial sid:python3.15:2.15.0",
+    ],
+    "there is no address": [
+        "git clone ADDRESS_OF_THE_REPOSITORY fastload",
+        "git clone URL fastload && cd fastload",
+    ],
+    "runs these tests": [
+        "pip install uv && uv run pytest",
+        "uv run pytest tests/documentation",
+        "uv run pytest tests/transforms",
+    ],
+    ".ci/run builds the site": [
+        "uv run --only-group docs mkdocs build --strict",
+        "uv run --only-group docs mkdocs serve",
+    ],
+    "tests/test_benchmarks_figures.py runs it": ["uv run python -m benchmarks.figures"],
+    "measures for minutes or hours": [
+        "uv run python -m benchmarks.engine --data DIR",
+        "uv run python -m benchmarks.engine --data DIR --rows benchmarks/rows/engine.csv",
+        "uv run python -m benchmarks.engine --data DIR --rows benchmarks/rows/engine.csv tiny",
+        "uv run python -m benchmarks.pack DIR PACKS",
+        "uv run python -m benchmarks.peers --data DIR --envs ENVS",
+        "uv run python -m benchmarks.peers.install ENVS",
+        "uv run python -m benchmarks.profiling.overhead",
+        "uv run python -m benchmarks.profiling.predictions",
+        "uv run python -m benchmarks.profiling.zoo",
+        "uv run --with simplejpeg --with opencv-python-headless python -m benchmarks.decoders imagenet=DIR",
+        "uv run --with-requirements benchmarks/pipelines/requirements.txt python -m benchmarks.pipelines --data DIR",
+    ],
+    "tests/examples runs examples/train.py under torchrun, also as two machines": [
+        "pip install uv && uv run torchrun --nproc-per-node=2 examples/train.py",
+        "uv run torchrun --nproc-per-node=2 examples/train.py",
+        "uv run torchrun --nproc-per-node=2 examples/train.py --out runs/1",
+        "uv run torchrun --nproc-per-node=2 examples/train.py --data-dir DIR",
+        "uv run torchrun --nproc-per-node=8 examples/train.py --data-dir DIR --recipe imagenet-resnet50 --fuse "
+        "--workers 8 --precision bf16 --channels-last --compile --out runs/1",
+        "uv run python examples/train.py --dataset cifar10 --data-dir DIR --download --resident auto",
+        "torchrun --nproc-per-node=8 train.py",
+        "torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=1 "
+        "examples/train.py",
+    ],
+    "there is no cluster": [
+        "srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 --cpus-per-task=64 bash -c 'torchrun "
+        "--nnodes=$SLURM_NNODES --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID "
+        "--rdzv-endpoint=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500 examples/train.py'",
+        "ray start --head --port=6379",
+        "ray start --address=HEAD:6379",
+    ],
+    "tests/examples runs it on a cluster that it starts": [
+        "RAY_ADDRESS=auto torchrun --nproc-per-node=8 examples/train.py --worker-method ray --workers 16 --out runs/1",
+        "RAY_ADDRESS=auto python examples/ray_train.py --ranks 8 --workers 16 --max-failures 3 "
+        "--out s3://bucket/runs/1",
+        "uv run python examples/ray_train.py --ranks 2 --out runs/1",
+    ],
+    "there is no free-threaded Python": [
+        "PYTHON_GIL=0 python3.14t train.py",
+        "PYTHON_GIL=0 python3.14t -m benchmarks.engine free_threading --data DIR",
+    ],
 }
+REASONS = {command: why for why, commands in NOT_RUN.items() for command in commands}
 
 
 def shell_of(path: Path) -> list[Block]:
     return [block for block in blocks_of(path) if block.language == "sh"]
 
 
+def in_one_line(command: str) -> str:
+    return " ".join(command.replace("\\\n", " ").split())
+
+
 def why_not(command: str) -> str | None:
-    return next((why for start, why in NOT_RUN.items() if command.startswith(start)), None)
+    return REASONS.get(in_one_line(command))
 
 
 WITH_SHELL = [path for path in PAGES if shell_of(path)]
@@ -62,8 +130,36 @@ def test_the_shell_can_parse_a_pages_commands(path: Path) -> None:
 
 
 def test_no_reason_is_left_over() -> None:
-    commands = [command for path in WITH_SHELL for block in shell_of(path) for command in block.commands]
-    assert [start for start in NOT_RUN if not any(command.startswith(start) for command in commands)] == []
+    commands = {in_one_line(one) for path in WITH_SHELL for block in shell_of(path) for one in block.commands}
+    assert sorted(set(REASONS) - commands) == []
+
+
+@pytest.mark.parametrize("path", WITH_SHELL, ids=lambda path: path.stem)
+def test_a_command_runs_or_is_listed_and_fastload_understands_its_own(path: Path) -> None:
+    for block in shell_of(path):
+        for command in block.commands:
+            words = [one for one in shlex.split(command) if not re.match(r"[A-Z_]+=", one)]
+            if why_not(command) is None:
+                assert words[0] == "fastload", f"{block}: {command!r} is no command of fastload, and not in NOT_RUN"
+                parse(words[1:], f"{block}: {command}")
+
+
+def parse(words: list[str], where: str) -> None:
+    """Read the words after ``fastload`` as it does, without carrying anything out."""
+    parser, verbs = cli._parsers()
+    own, _ = cli.split_command(words, verbs)
+    try:
+        _, unknown = parser.parse_known_args(own)
+    except SystemExit as done:  # after --version, and after what the parser printed of an error
+        assert done.code == 0, where
+        return
+    assert unknown == [], where
+
+
+def test_a_wrong_option_of_fastload_is_found() -> None:
+    for words in (["tune", "--bogus", "train.py"], ["report", "--bogus", "before"], ["bogus", "train.py"]):
+        with pytest.raises(AssertionError):
+            parse(words, "here")
 
 
 @pytest.mark.slow

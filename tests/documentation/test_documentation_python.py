@@ -1,7 +1,8 @@
 """Every block of Python in README and docs runs: those of a page one after the other, in one namespace.
 
 What a page takes for granted (a dataset, a model, a folder of images) is made by ``setups/PAGE.py``, which is executed
-before; ``setups/everywhere.py`` before all. What the setups import a page does not get: it must import what it uses. Pages of libraries that take seconds to import are slow.
+before; ``setups/everywhere.py`` before all. What the setups import a page does not get: it must import what it uses.
+Pages of libraries that take seconds to import are slow.
 """
 
 from __future__ import annotations
