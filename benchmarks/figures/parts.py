@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from benchmarks.figures.layout import Cell, Line, digits, line, markdown, rate, ratio_cell, value_cell
 from benchmarks.figures.rows import Row, Rows
+from benchmarks.figures.tables import FUSED
 
 STEADY, ALL, FIRST = "samples/s steady", "samples/s", "first batch ms"
-OURS, TORCH_SEEDING, FUSED = "fastload", 'fastload seeding="torch"', "fastload fuse=True"
+OURS, TORCH_SEEDING = "fastload", 'fastload seeding="torch"'
 THREADS = "fastload fuse=True, threads"
 
 # What is measured, in words; case; fastload's side; metric.
@@ -273,6 +274,20 @@ def dali(rows: Rows) -> str:
             ratio = Cell("1") if row.ratio is None else Cell(f"{row.ratio:.2f}", (row,))
             lines.append(line(row.side.replace("DALILoader", "`DALILoader`"), value_cell(row, with_spread=True), ratio))
     return markdown(("", "images/s: median (quartiles)", "to plain DALI in the same round: median"), lines)
+
+
+def free_threading(rows: Rows) -> str:
+    """What worker threads without the GIL bring."""
+    sides = ("processes (forked)", "threads, GIL on", "threads, GIL off")
+    lines = []
+    for metric, unit in (("CPU us/image", "µs"), ("PSS MiB", "MiB")):
+        for case, words in (
+            ("Pillow decodes", "Pillow decodes (`fuse=False`)"),
+            ("late", "late decoding (the default)"),
+        ):
+            found = [rows.find("by_hand", f"free-threading, {case}", side, metric) for side in sides]
+            lines.append(line(f"{words}, {unit}", *(value_cell(row, with_spread=True) for row in found)))
+    return markdown(("", *sides), lines, about="Median (least to most).")
 
 
 def gpu(rows: Rows) -> str:
