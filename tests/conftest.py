@@ -24,6 +24,8 @@ from shared_files import files_of_this_process, forget_processes
 # With a test process for each core, torch's threads outnumber the cores: those that wait for others may not spin, which
 # made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Under "uv run" Ray would install all packages again for each test with a cluster.
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 # Shells start what runs in the background with SIGINT ignored, and so would all processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

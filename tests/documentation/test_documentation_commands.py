@@ -86,7 +86,7 @@ NOT_RUN: dict[str, list[str]] = {
         "RAY_ADDRESS=auto torchrun --nproc-per-node=8 examples/train.py --worker-method ray --workers 16 --out runs/1",
         "RAY_ADDRESS=auto python examples/ray_train.py --ranks 8 --workers 16 --max-failures 3 "
         "--out s3://bucket/runs/1",
-        "uv run python examples/ray_train.py --ranks 2 --out runs/1",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 uv run python examples/ray_train.py --ranks 2 --out runs/1",
     ],
     "there is no free-threaded Python": [
         "PYTHON_GIL=0 python3.14t train.py",

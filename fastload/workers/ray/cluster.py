@@ -28,6 +28,10 @@ _is_ours = False
 
 def ray_module() -> Any:
     """Return Ray, imported now if it was not yet."""
+    if "RAY_ADDRESS" not in os.environ:
+        # Under "uv run" Ray would build the script's environment again for workers on this machine: a minute. Ray reads
+        # this when it is imported.
+        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     import ray
 
     return ray

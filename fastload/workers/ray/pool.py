@@ -16,7 +16,7 @@ from ...work import WorkItem
 from ..fetch import Result
 from ..pool import GRACE, Pool
 from ..samples import Job
-from .cluster import Cluster
+from .cluster import Cluster, ray_module
 from .options import options_of
 from .relay import Relay
 from .seats import Seat, seat_at
@@ -178,10 +178,8 @@ class RayPool(Pool):
 
 def _pickled(job: Job) -> bytes:
     """Pickle a job as Ray pickles functions: classes and functions of the script itself by value."""
-    from ray import cloudpickle
-
     try:
-        packed: bytes = cloudpickle.dumps(job, protocol=5)
+        packed: bytes = ray_module().cloudpickle.dumps(job, protocol=5)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         error.add_note(
             "the dataset, collate_fn and worker_init_fn must be picklable for Ray's workers, which may be on other "
