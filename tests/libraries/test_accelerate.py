@@ -25,6 +25,8 @@ OWN: dict[str, Any] = {
     "chunk_size": 3,
     "worker_method": "thread",
     "seeding": "sample",
+    "remote_workers": 0,
+    "ray_options": None,
     "overlap_epochs": False,
     "device": "cpu",
     "prefetch_to_device": 3,
