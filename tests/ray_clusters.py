@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import os
@@ -43,6 +44,8 @@ def cluster_of_two() -> Iterator[Any]:
         try:
             yield made
         finally:
+            # In a process that a later test forks, Ray's objects would wait for threads that are not there.
+            gc.collect()
             ray.shutdown()
             made.shutdown()
 

@@ -52,7 +52,7 @@ class Cluster:
                 _is_ours = True
                 self._connect()
             _users += 1
-        self._open, self._exits = True, compat.exits
+        self._open, self._exits, self._pid = True, compat.exits, os.getpid()
         try:
             if ray.util.client.ray.is_connected():
                 raise ClusterError(
@@ -124,7 +124,8 @@ class Cluster:
                 self.ray.shutdown()
 
     def __del__(self) -> None:
-        if getattr(self, "_open", False) and not self._exits():  # then Ray ends by itself
+        # At exit Ray ends by itself; and the connection is not that of a child that the script has forked.
+        if getattr(self, "_open", False) and not self._exits() and self._pid == os.getpid():
             self.close()
 
 
