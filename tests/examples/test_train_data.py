@@ -41,7 +41,7 @@ def test_a_missing_dali_is_an_error_with_the_remedy(tmp_path: Path, monkeypatch:
     args, recipe = parse_arguments(RECIPES, words)
     data = load_data(args, download=False)
     check_loading(args, recipe)
-    with pytest.raises(UsageError, match=r"needs NVIDIA DALI, which cannot be imported: .+ install fastload\[dali\]"):
+    with pytest.raises(UsageError, match=r"needs NVIDIA DALI, which cannot be imported: .+ pip install nvidia-dali"):
         train_loader(args, recipe, data, World(), 32)
 
 

@@ -152,7 +152,7 @@ def test_dali_is_imported_only_for_a_loader():
 def test_without_dali_the_error_says_how_to_get_it(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     monkeypatch.setitem(sys.modules, "nvidia.dali.fn", None)
-    with pytest.raises(ConfigError, match=r"needs NVIDIA DALI.*fastload\[dali\]"):
+    with pytest.raises(ConfigError, match=r"needs NVIDIA DALI.*pip install nvidia-dali"):
         DALILoader(folder)
 
 

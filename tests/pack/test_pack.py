@@ -300,9 +300,9 @@ def test_what_cannot_be_written_is_the_systems_error_and_leaves_nothing_half_don
 
 
 @pytest.mark.parametrize("what", [lambda at: pack(at, at / "pack"), PackedImages])
-def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch, what):
+def test_without_pyarrow_the_error_says_how_to_get_it(tmp_path, monkeypatch, what):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(PackError, match=r"pyarrow is not installed: pip install 'fastload\[pack\]'"):
+    with pytest.raises(PackError, match=r"pyarrow is not installed: pip install pyarrow"):
         what(tmp_path)
 
 

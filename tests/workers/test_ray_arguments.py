@@ -52,7 +52,7 @@ def test_a_stream_has_no_remote_workers_beside_local_ones():
 
 def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setattr("fastload.workers.ray.options.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"worker_method='ray' needs Ray, .* pip install 'fastload\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"worker_method='ray' needs Ray, .* pip install ray"):
         DataLoader([1], worker_method="ray")
 
 
