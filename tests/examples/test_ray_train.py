@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from training import checkpoint
-from trainings import EXAMPLES, Training, samples
+from trainings import EXAMPLES, samples
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -89,8 +89,11 @@ def until(condition: Callable[[], bool]) -> None:
 
 def uninterrupted(folder: Path, *words: str, ranks: int = 1) -> dict[int, list[list[str]]]:
     """Return the samples of each step of a run with local workers."""
-    with Training(folder, *RUN, *words, "--debug-samples", str(folder / "local"), ranks=ranks) as training:
-        training.finish()
+    # Not forked from this process, where Ray's threads may hold locks.
+    words = (*RUN, *words, "--debug-samples", str(folder / "local"), "--init-method", f"file://{folder}/local-meeting")
+    own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    finish(folder, *[start(folder, "train.py", *words, **sizes, **environment) for environment in own])
     return samples(folder, ranks, "local")
 
 
