@@ -1,8 +1,8 @@
 """Builds of the native library beside each other: what compilers make of it.
 
-    CC=gcc python setup.py build_ext --inplace --force && cp fastload/native/_fastload.so /tmp/gcc.so
-    CC=ziglang python setup.py build_ext --inplace --force && cp fastload/native/_fastload.so /tmp/zig.so
-    uv run -m benchmarks.builds /tmp/gcc.so /tmp/zig.so --images FOLDER [--rounds 60] [--files 100]
+    CC=gcc python setup.py build_ext --inplace --force && cp fastload/native/_fastload.so gcc.so
+    CC=ziglang python setup.py build_ext --inplace --force && cp fastload/native/_fastload.so zig.so
+    uv run -m benchmarks.builds gcc.so zig.so --images FOLDER [--rounds 60] [--files 100]
 
 Claim: for each kind of work the second takes at most 1.05 of the first's time. Each build has a process; they take
 turns with the same files, one after the other, in changing order. Printed are milliseconds of processor time for a

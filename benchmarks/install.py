@@ -1,7 +1,7 @@
 """Builds the wheel, and tries it and the clone where there is nothing but Python.
 
     uv run -m benchmarks.install --out dist          # the sdist and the wheel, and what they weigh
-    uv run -m benchmarks.install --out dist --folder /var/tmp/f --trial sid:python3.14:2.13.0 --trial ...
+    uv run -m benchmarks.install --out dist --folder ROOTS --trial sid:python3.14:2.13.0 --trial ...
 
 The wheel is built of the sdist by ziglang, for the oldest glibc. A trial needs root and debootstrap: it makes a root
 file system with Python and nothing else, without a compiler and headers. There it installs the wheel with one version
