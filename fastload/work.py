@@ -174,18 +174,16 @@ def choose_chunk_size(num_rows: int, num_workers: int, sample_ns: float | None, 
         num_rows: samples of the batch.
         num_workers: who share them.
         sample_ns: measured cost of a sample, in nanoseconds; None before the first measurement.
-        awaited: whether the user waits for the batch from its beginning, as for the first one: it is cut finer then,
-            so that the workers finish it together.
+        awaited: whether the user waits for the batch, as for the first one: all workers share it then.
 
-    Without a measurement a batch is cut into sixteen, or two for each worker: fine enough that all finish the first
-    batch together, and for the cheapest samples a cost of a fraction of a millisecond, once.
+    Without a measurement a batch is cut into sixteen, or two for each worker, so that all finish the first together.
     """
     if sample_ns is None:
         return max(1, num_rows // max(32 if awaited else 16, 2 * num_workers))
     sample_ns = max(sample_ns, 1.0)
     small = max(1, min(num_rows, int(TARGET_CHUNK_NS / sample_ns)))
     if awaited:
-        return small
+        return min(small, max(1, num_rows // num_workers))
     roomy = min(int(ROOMY_CHUNK_NS / sample_ns), num_rows // (CHUNKS_PER_WORKER * num_workers))
     return max(small, roomy)
 

@@ -47,7 +47,7 @@ def chunks(job: Job, workers: int, ranks_here: int) -> Iterator[tuple[str, int]]
     yield "as local", choose_chunk_size(job.batch_size, workers, sample_ns)
     yield (
         "as remote",
-        choose_chunk_size(job.batch_size, workers, sample_ns / task_cost(workers * ranks_here)),
+        choose_chunk_size(job.batch_size, workers, sample_ns / task_cost(workers * ranks_here, stored=True)),
     )
 
 

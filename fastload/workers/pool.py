@@ -3,13 +3,12 @@
 In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.work.WorkItem`). Out: a
 :class:`~fastload.workers.fetch.Result` for each task.
 
-To add a kind of worker: write a module of this package with ``memory_kind()`` and ``start(job, spec, slots)``, as
-processes.py and threads.py have them, and name it in ``WORKER_MODULES``.
+To add a kind: write a module with ``memory_kind()`` and ``start(job, spec, slots)``, and name it in ``WORKER_MODULES``.
 
 NOTE [Interrupts]
 Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
-around a fork, or inside ``__del__``, where Python prints and forgets it; or in the child, before the worker's own code,
-so that the child goes up its parent's stack. Here it is noted instead, and raised afterwards.
+around a fork, or inside ``__del__``, where Python prints and forgets it; or in the child, which then goes up its
+parent's stack. Here it is noted instead, and raised afterwards.
 """
 
 from __future__ import annotations
@@ -51,9 +50,13 @@ class Pool(Protocol):
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
     """How the dataset came to the workers."""
-    task_cost: float = 1.0  # beside its samples; of a process: 1
     kept: Any = None
     """What the next pool of the same loader can use; it has a ``close()``, for the end of the loader."""
+
+    @property
+    def task_cost(self) -> float:
+        """What a task costs beside its samples, in tasks of a process."""
+        return 1.0
 
     @property
     def transport(self) -> str:

@@ -21,23 +21,26 @@ from .options import options_of
 from .relay import Relay
 from .seats import Seat, seat_at
 
-# A call of an actor takes 1 to 2 ms of processor time in all, a task of a process 0.1 to 0.15 ms. It is taken for less,
-# since long tasks make the first batch late.
+# What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time). A call of an actor takes 1 to 2 ms; it
+# is taken for less, since long tasks make the first batch late.
 _TASK_COST = 4.0
+# And a result in the object store 8 ms, most of it in the raylets of both machines: docs/ray-training.md. With tasks of
+# 96 ms in place of 24, eight nodes that share two cores are at 100 % of eight times one node instead of 54 %.
+_STORED_TASK_COST = 16.0
 # And more where there are many workers: a result from another machine occupies two threads for about a millisecond,
 # Ray's in the loader's process and that of the machine's raylet. With a third for each worker a task takes 2 ms for
-# each of them, and these threads are idle for half of the time: docs/ray-training.md.
+# each of them, and these threads are idle for half of the time.
 _TASK_COST_PER_WORKER = 1 / 3
 
 
-def task_cost(num_workers: int, *, are_all: bool = True) -> float:
+def task_cost(num_workers: int, *, stored: bool) -> float:
     """Return what a task costs beside one of a process.
 
     Args:
         num_workers: Ray's, of all loaders of this machine.
-        are_all: whether there are no others beside them.
+        stored: whether results go through the object store.
     """
-    return max(_TASK_COST if are_all else 1.0, _TASK_COST_PER_WORKER * num_workers)
+    return max(_STORED_TASK_COST if stored else _TASK_COST, _TASK_COST_PER_WORKER * num_workers)
 
 
 def with_remote_workers(local: Any, job: Job, spec: Spec) -> RayPool:
@@ -72,7 +75,7 @@ class RayPool(Pool):
         self.job_pickled = "once for all workers" if only_remote else local.job_pickled
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
         ranks_here = int(ranks) if ranks.isdecimal() else 1
-        self.task_cost = task_cost((job.num_workers - self._first_remote) * ranks_here, are_all=only_remote)
+        self._workers_here = (job.num_workers - self._first_remote) * ranks_here
         self._done = [0, 0]
         self._closed = False
         packed = _pickled(job)
@@ -93,6 +96,10 @@ class RayPool(Pool):
             raise
         self.workers = [*local.workers, *self._relay.workers]
         close_at_exit(self)
+
+    @property
+    def task_cost(self) -> float:
+        return task_cost(self._workers_here, stored=self._relay.stores)
 
     @property
     def transport(self) -> str:

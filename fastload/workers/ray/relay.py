@@ -144,6 +144,11 @@ class Relay:
         while self._words:
             yield self._words.popleft()
 
+    @property
+    def stores(self) -> bool:
+        """Whether there are workers whose results go through the object store."""
+        return any(worker.is_up and not worker.shares_memory for worker in self.workers)
+
     def stop(self) -> None:
         """End actors and threads. Nobody writes to slots afterwards."""
         with self._changed:
