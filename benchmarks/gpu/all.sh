@@ -11,6 +11,8 @@
 #   OUT     folder for the results; default: a new folder, whose name is printed. Gets log.txt (all output), verdict.txt,
 #           parallel.xml, serial.xml and sanitizer.xml (tests), benchmarks.jsonl, rows.csv; earlier ones are deleted.
 #   LIMIT   seconds for everything; default 570. All other limits scale with it.
+#   GRACE   seconds that a part whose time is over has to print its summary before it is killed; default 12 of the 570, at
+#           least 3. More for a slow machine: they are kept free of all parts.
 #   DEVICE  "cuda", "cuda:1", ..., or "cpu": tries the script itself at tiny sizes, and judges nothing.
 #   COMMIT  what the results name as commit; default: git's answer, or "unknown".
 #   TESTS   folder of the tests; default tests/gpu.
@@ -39,7 +41,7 @@ say() { echo "$@" >&3; }
 # Seconds of the default limit -> seconds of this one.
 scaled() { echo $(($1 * limit / 570)); }
 grace=$(scaled 12)
-[ "$grace" -ge 3 ] || grace=3
+grace=${GRACE:-$((grace < 3 ? 3 : grace))}
 
 status=0
 stopped=
@@ -129,7 +131,8 @@ if [ $? -ne 1 ]; then # 1: there is no device; that it took too long to say so i
 fi
 say "== verdict, at $SECONDS s"
 # Not a part: it reads files for a moment, and is due even when time is up.
-timeout --kill-after=1 8 "$python" -m benchmarks.gpu.verdict "${ended[@]}" -- "$out" "$@" 2>&1 | tee "$out/verdict.txt" >&3
+timeout --kill-after=1 "$((grace < 8 ? 8 : grace))" "$python" -m benchmarks.gpu.verdict "${ended[@]}" -- "$out" "$@" 2>&1 |
+    tee "$out/verdict.txt" >&3
 [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 exec 3>&-
 for _ in {1..50}; do
