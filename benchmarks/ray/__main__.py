@@ -2,10 +2,12 @@
 
 import argparse
 import sys
+from dataclasses import replace
 
 from benchmarks.figures.rows import Row, append_rows
+from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_rows
-from benchmarks.report import look_around
+from benchmarks.report import look_around, stamp
 
 
 def main() -> int:
@@ -25,16 +27,17 @@ def main() -> int:
     options = parser.parse_args()
     if options.what in ("soak", "raydata") and options.data is None:
         parser.error(f"{options.what} needs --data DIR")
-    rows = list(_rows(options))
     where = look_around(sys.argv[1:], module="benchmarks.ray")
-    versions = ", ".join(f"{name} {number}" for name, number in where.versions.items() if name in ("python", "torch"))
+    before = read_cpu()
+    rows = list(_rows(options))
+    others = cores_used_by_others(before, read_cpu())
     for row in rows:
         print(row.case, row.side, row.metric, row.value, row.note)
-    common = {"date": where.date, "commit": where.commit, "machine": where.machine, "command": where.command}
     import ray
 
-    versions += f", ray {ray.__version__}"
-    append_rows(options.rows, [Row(**{**vars(row), **common, "versions": versions}) for row in rows])
+    versions = {name: where.versions[name] for name in ("python", "torch")} | {"ray": ray.__version__}
+    common = stamp(where, others, versions)
+    append_rows(options.rows, [replace(row, **common) for row in rows])
     return int(any(row.metric == "hashes equal" and not row.value for row in rows))
 
 
@@ -44,7 +47,7 @@ def _rows(options: argparse.Namespace) -> list[Row]:
     if options.what == "soak":
         from benchmarks.ray.soak import soak
 
-        done = soak(
+        equal, told = soak(
             options.data,
             length=options.samples,
             wait_ms=options.wait_ms,
@@ -52,9 +55,9 @@ def _rows(options: argparse.Namespace) -> list[Row]:
             seed=options.seed,
             share_memory=options.share_memory,
         )
-        told = f"{len(done['kills'])} kills in {done['seconds']:.0f} s, {done['batches']} batches; {done['remote']}"
-        case = f"soak, {options.nodes} nodes{', shared memory' if options.share_memory else ''}"
-        return [Row(case=case, side="ray", metric="hashes equal", value=float(done["equal"]), n=1, note=told)]
+        nodes = f"{options.nodes} node{'s' if options.nodes > 1 else ''}"
+        case = f"soak, {nodes}{', shared memory' if options.share_memory else ''}"
+        return [Row(case=case, side="ray", metric="hashes equal", value=float(equal), n=1, note=told)]
     if options.what == "scaling":
         rates = measure.scaling([1, 2, 4, 8], options.seconds)
         return [

@@ -51,8 +51,10 @@ class Killer:
         return "a node"
 
 
-def soak(folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int, share_memory: bool) -> dict[str, Any]:
-    """Run it; return what happened."""
+def soak(
+    folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int, share_memory: bool
+) -> tuple[bool, str]:
+    """Run it; return whether the batches are equal, and what happened in words."""
     chance = random.Random(seed)
     given = {"batch_size": 50, "shuffle": True, "seed": seed, "prefetch_factor": 2}
     plain = DataLoader(Photos(folder, length, size=96), num_workers=2, persistent_workers=True, **given)
@@ -89,13 +91,15 @@ def soak(folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int
     local = DataLoader(Photos(folder, length, size=96), num_workers=2, **given)
     local.load_state_dict(state)
     _run(local, found, 2 * steps)
-    return {
-        "equal": str(found) == str(expected) and found.num_batches == expected.num_batches,
-        "kills": killer.kills,
-        "seconds": time.monotonic() - begun,
-        "batches": found.num_batches,
-        "remote": remote,
-    }
+    equal = str(found) == str(expected) and found.num_batches == expected.num_batches
+    nodes = killer.kills.count("a node")
+    told = (
+        f"{len(killer.kills)} kills ({nodes} of nodes, {len(killer.kills) - nodes} of actors) in "
+        f"{time.monotonic() - begun:.0f} s; {found.num_batches} batches, Ray's from {first + 1} to {last}; "
+        f"{remote['lost']} actors lost, {remote['made_again']} of {remote['tasks']:,} tasks made again, at most "
+        f"{remote['most_bytes_under_way']:,} bytes under way; hash {found}, of local processes {expected}"
+    )
+    return equal, told
 
 
 def _run(loader: Any, found: Digest, stop: int) -> Any:

@@ -155,7 +155,7 @@ def call_ms(ray: Any) -> float:
 
 def scan_us() -> float:
     """Return what the loader's choice of a worker takes for each worker that it has."""
-    from fastload.workers.ray.relay import Worker
+    from fastload.workers.ray.assignment import Worker
 
     workers = [Worker(number, is_up=True, tasks={0: None, 1: None}) for number in range(1000)]  # type: ignore[dict-item]
     times = []

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from ray_clusters import STORE_BYTES, Images, cluster_of_two, digest, epochs
+from ray_clusters import STORE_BYTES, Images, cluster_of_two, digest, epochs, ray
 
 from fastload import ClusterError, DataLoader, WorkerDied
-from fastload.workers.ray import relay
+from fastload.workers.ray import actors, relay
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,15 +46,23 @@ def disturbed(loader: DataLoader[Any], at: int, disturb: Callable[[Any], None]) 
     return batches, [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
 
 
+def wait_until(found: Callable[[], Any]) -> Any:
+    """Return what a function finds, once it finds something: another thread, or Ray, is at it."""
+    deadline = time.monotonic() + 60
+    while not (what := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    return what
+
+
 def one_that_runs(pool: Any) -> Any:
     """Return a worker that has tasks, waited for."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for worker in pool.workers:
-            if worker.is_up and worker.tasks:
-                return worker
-        time.sleep(0.002)  # another thread fills it
-    raise AssertionError("no worker has a task")
+    return wait_until(lambda: next((worker for worker in pool.workers if worker.is_up and worker.tasks), None))
+
+
+def all_processors_are_free() -> bool:
+    has, free = ray.cluster_resources(), ray.available_resources()
+    return bool(free.get("CPU") == has["CPU"])
 
 
 def pid_of(worker: Any) -> int:
@@ -72,6 +80,25 @@ def test_an_actor_that_is_killed_loses_nothing(cluster, share_memory):
     assert remote["lost"] >= 1
     assert remote["made_again"] >= 1
     assert [one for one in words if "was lost" in one and "made again elsewhere" in one]
+    loader.close()
+
+
+def test_idle_actors_that_all_die_at_once_are_no_fault_of_the_task_that_finds_out(cluster):
+    dataset = Images(48, wait_s=0.01)
+    given = {"shuffle": True, "seed": 5, "overlap_epochs": False, "persistent_workers": True}
+    options = {"share_memory": False, "num_cpus": 0.25}
+    loader = DataLoader(dataset, 4, num_workers=4, worker_method="ray", ray_options=options, **given)
+    iterator = iter(loader)
+    batches = list(iterator)
+    pool = iterator._pool  # type: ignore[attr-defined]
+    for worker in pool.workers:
+        wait_until(lambda worker=worker: worker.is_up)
+        os.kill(pid_of(worker), signal.SIGKILL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        batches += list(loader)
+    assert digest(batches) == epochs(dataset, batch_size=4)[0]
+    assert loader.statistics().remote["lost"] >= 2
     loader.close()
 
 
@@ -114,8 +141,8 @@ def test_workers_that_nothing_has_room_for_are_an_error_with_what_there_is(clust
 
 
 def test_a_machine_that_makes_other_pixels_is_an_error(cluster, monkeypatch):
-    here = {**relay.identity(), "the pixels of an image": "other"}
-    monkeypatch.setattr(relay, "identity", lambda: here)
+    here = {**actors.identity(), "the pixels of an image": "other"}
+    monkeypatch.setattr(actors, "identity", lambda: here)
     loader = DataLoader(Images(), 4, num_workers=1, worker_method="ray")
     with pytest.raises(
         ClusterError, match=r"would make other batches .* the pixels of an image \(\w+ there, other here"
@@ -196,6 +223,75 @@ def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster):
         list(loader)
     assert raised.value.samples == (5,)
     loader.close()
+
+
+def test_a_loader_that_is_closed_while_actors_start_or_wait_for_room_leaves_none(cluster):
+    wait_until(all_processors_are_free)
+    loader = DataLoader(Images(), 4, num_workers=5, worker_method="ray")
+    iterator = iter(loader)
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("fastload_ray_tasks") == names.count("fastload_ray_results") == 1
+    del iterator
+    loader.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fastload_ray")]
+    wait_until(all_processors_are_free)
+
+
+@pytest.mark.filterwarnings("ignore:Ray worker")
+def test_no_actor_is_made_for_one_that_is_lost_while_the_loader_is_closed(cluster, monkeypatch):
+    ending, closed, created = threading.Event(), threading.Event(), []
+    end, close, call = actors.Actors.end, actors.Actors.close, actors.Actors._call
+
+    def end_while_closed(self: Any, worker: Any) -> None:
+        end(self, worker)
+        ending.set()
+        assert closed.wait(60)
+
+    def close_and_tell(self: Any) -> None:
+        close(self)
+        created.clear()
+        closed.set()
+
+    monkeypatch.setattr(actors.Actors, "end", end_while_closed)
+    monkeypatch.setattr(actors.Actors, "close", close_and_tell)
+    monkeypatch.setattr(actors.Actors, "_call", lambda self, *given: (created.append(given), call(self, *given)))
+    loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=1, worker_method="ray", persistent_workers=True)
+    iterator = iter(loader)
+    next(iterator)
+    os.kill(pid_of(one_that_runs(iterator._pool)), signal.SIGKILL)  # type: ignore[attr-defined]
+    assert ending.wait(60)
+    loader.close()
+    assert created == []
+    wait_until(all_processors_are_free)
+
+
+@pytest.mark.filterwarnings("ignore:Ray worker")
+def test_a_thread_that_does_not_end_keeps_what_it_uses_and_the_user_is_told(cluster, monkeypatch):
+    ending, go_on = threading.Event(), threading.Event()
+    end = actors.Actors.end
+
+    def wait_for_ray(self: Any, worker: Any) -> None:
+        ending.set()
+        assert go_on.wait(60)
+        end(self, worker)
+
+    monkeypatch.setattr(actors.Actors, "end", wait_for_ray)
+    monkeypatch.setattr(relay, "JOIN_S", 0.1)
+    loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=1, worker_method="ray", persistent_workers=True)
+    iterator = iter(loader)
+    next(iterator)
+    pool = iterator._pool  # type: ignore[attr-defined]
+    os.kill(pid_of(one_that_runs(pool)), signal.SIGKILL)
+    assert ending.wait(60)
+    thread = next(one for one in threading.enumerate() if one.name == "fastload_ray_results")
+    with pytest.warns(UserWarning, match="a loader was closed, and fastload_ray_results of it has not ended within"):
+        loader.close()
+    assert pool._seat.memory.is_open
+    go_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert pool._relay.failure is None
+    wait_until(all_processors_are_free)
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):

@@ -9,8 +9,10 @@ actors, finds out when they die, and carries what they make; everything else is 
          <── result, rows ──────                                    <── rows ──
 
 :mod:`.options` checks arguments, :mod:`.cluster` connects to Ray, :mod:`.nodes` compares the machines,
-:mod:`.actor` is the actors' side, :mod:`.seats` their place at a pool, :mod:`.relay` hands out tasks and copies
-rows to their slots, :mod:`.pool` is what the engine sees. Ray itself is imported when a pool starts.
+:mod:`.actor` is the actors' side, :mod:`.seats` their place at a pool, :mod:`.pool` what the engine sees. The relay's
+parts: :mod:`.assignment` decides who gets a task, :mod:`.faults` when a loss is an error, both without Ray;
+:mod:`.actors` makes, calls and ends actors; :mod:`.results` copies rows to their slots; :mod:`.relay` has the threads
+that connect them. Ray itself is imported when a pool starts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A worker as an actor of Ray: the actor's side.
 
-In: calls of :class:`.relay.Relay`, each with a task. Out: a result. On the machine of the loader the rows are written
+In: calls of :class:`.actors.Actors`, each with a task. Out: a result. On the machine of the loader the rows are written
 into the slot itself, as by a process of its own; else they are part of what the call returns, as NumPy arrays, which
 Ray carries without pickling them.
 """
@@ -107,6 +107,9 @@ class RayWorker:
             result = Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0)
             return encoded(self._arrays, result, None, where)
         return None
+
+    def answer(self) -> None:
+        """Do nothing: that it returns shows that this worker is there."""
 
     def run(self, message: bytes) -> Any:
         """Do a task.

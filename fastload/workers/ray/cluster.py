@@ -94,20 +94,28 @@ class Cluster:
             return f"the cluster has {nodes} machines with {_resources(has)}, of which are free: {_resources(free)}"
         return "what the cluster has is not known"
 
-    def is_gone(self) -> float | None:
-        """Return for how many seconds the head has not answered, if that is too long; None while all is well."""
+    def check_head(self) -> None:
+        """Look whether the head answers, if it is time to.
+
+        Raises:
+            ClusterError: it has not for :data:`HEAD_PATIENCE_S`.
+        """
         now = time.monotonic()
         if now - self._probed < _HEAD_PROBE_S:
-            return None
+            return
         self._probed = now
         host, _, port = self.head.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
-        except OSError:
+            self._answered = now
+        except OSError as error:
             silent = now - self._answered
-            return silent if silent > HEAD_PATIENCE_S else None
-        self._answered = now
-        return None
+            if silent > HEAD_PATIENCE_S:
+                raise ClusterError(
+                    f"the head of the Ray cluster at {self.head} has not answered for {silent:.0f} s. The batches that "
+                    "were given out are not affected: save state_dict(), and resume with another cluster or with local "
+                    "workers"
+                ) from error
 
     def close(self) -> None:
         """End this use."""

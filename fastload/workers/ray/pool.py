@@ -18,7 +18,7 @@ from ..pool import GRACE, Pool
 from ..samples import Job
 from .cluster import Cluster, ray_module
 from .options import options_of
-from .relay import Relay
+from .relay import JOIN_S, Relay
 from .seats import Seat, seat_at
 
 # What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time). A call of an actor takes 1 to 2 ms; it
@@ -137,7 +137,7 @@ class RayPool(Pool):
         if worker_id < self._first_remote:
             held: int | None = self._local.held_by(worker_id)
             return held
-        return next(iter(self.workers[worker_id].tasks), None)
+        return self._relay.held_by(worker_id)
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         if self._relay.failure is not None:
@@ -157,20 +157,7 @@ class RayPool(Pool):
         return objects
 
     def remote(self) -> dict[str, int]:
-        relay = self._relay
-        up = [worker for worker in relay.workers if worker.is_up]
-        return {
-            "workers": len(up),
-            "sharing_memory": sum(worker.shares_memory for worker in up),
-            "lost": relay.num_lost,
-            "tasks": self._done[1],
-            "local_tasks": self._done[0],
-            "made_again": relay.made_again,
-            "bytes_under_way": relay.under_way,
-            "most_bytes_under_way": relay.most_under_way,
-            "bytes": relay.num_bytes,
-            "network_ms": relay.network_ns // 1_000_000,
-        }
+        return {"tasks": self._done[1], "local_tasks": self._done[0], **self._relay.counts()}
 
     def close(self, grace: float = GRACE) -> None:
         if self._closed or self.pid != os.getpid():
@@ -178,9 +165,15 @@ class RayPool(Pool):
         self._closed = True
         assert self._seat is not None
         self._seat.end()
-        self._relay.stop()
+        left = self._relay.stop()
         self._local.close(grace)
-        self._seat.close()
+        if not left:
+            self._seat.close()
+            return
+        warn_at_users_line(
+            f"a loader was closed, and {' and '.join(left)} of it has not ended within {JOIN_S:.0f} s: it waits for "
+            "Ray. The memory of the loader's batches and its connection to the cluster are kept, since it uses them"
+        )
 
 
 def _pickled(job: Job) -> bytes:

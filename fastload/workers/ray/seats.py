@@ -28,7 +28,7 @@ from ..worker_process import Control, FileSink
 
 
 class Seat(Protocol):
-    """See the module. :meth:`take` is for one thread; the rest for one other, or the same."""
+    """See the module. :meth:`take` is for one thread, :meth:`rows` for one; the rest may be called by both at once."""
 
     memory: MemoryFile | None
     """Where slots lie, if other processes can map it."""

@@ -1,0 +1,161 @@
+"""Which worker has which task, and who gets the next one.
+
+In: tasks, and what becomes of workers. Out: a worker and its next task. No threads, clocks or Ray: who uses it from
+several threads holds a lock.
+
+NOTE [Suspicion]
+Three actors that die at the same task, one after the other, are an error: the task ends them. But an idle actor's death
+is noticed when it gets a task, which then is not to blame: an evaluation may take minutes, and a machine with eight
+idle actors be lost meanwhile. So a task that was lost goes only to workers that were heard of since. Idle ones are
+asked for that; the others are about to give a result.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...work import WorkItem
+
+# Tasks that one worker has at once: the one it is at, and the next, which hides the way there and back. Those whose
+# results are on their way count, so that a slow network makes its workers take less.
+TASKS_AHEAD = 2
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """A task, until its result is here."""
+
+    item: WorkItem
+    worker_id: int | None = None
+    """The only worker that may do it; None: any."""
+    num_bytes: int = 0
+    """What its result takes in the object store."""
+    given_ns: int = 0
+    """When its worker got it."""
+    lost_at: int = -1
+    """How often any worker had been heard of when it was lost."""
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A worker: an actor, and the one that takes its place when it is lost."""
+
+    worker_id: int
+    is_up: bool = False
+    shares_memory: bool = False
+    host: str = "no machine yet"
+    tasks: dict[int, Task] = field(default_factory=dict)
+    """Those it has, by serial, in the order in which it does them."""
+    heard_at: int = 0
+    """How often any worker had been heard of when it last was."""
+    is_asked: bool = False
+    """Whether it was asked to say that it is there, and has not yet."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, in words."""
+        return f"Ray, {self.host}"
+
+
+class Assignment:
+    """See the module.
+
+    Args:
+        worker_ids: of all workers.
+        assigned: whether each task names its worker.
+        store_bytes: what results may take in the object store at once. Those of workers that share memory take none.
+    """
+
+    def __init__(self, worker_ids: Iterable[int], *, assigned: bool, store_bytes: float) -> None:
+        self.workers = {worker_id: Worker(worker_id) for worker_id in worker_ids}
+        self.bytes_under_way = self.most_bytes_under_way = self.made_again = 0
+        self._assigned, self._store_bytes = assigned, store_bytes
+        self._waiting: deque[Task] = deque()
+        self._num_heard = 0
+
+    @property
+    def up(self) -> list[Worker]:
+        """Workers that have an actor which has started."""
+        return [worker for worker in self.workers.values() if worker.is_up]
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether to take another task from the pool. Where each names its worker, one must not keep back others."""
+        return self._assigned or (not self._waiting and self._free_worker() is not None)
+
+    def add(self, task: Task) -> None:
+        """Let a task wait for a worker."""
+        self._waiting.append(task)
+
+    def choose(self) -> tuple[Worker, Task] | None:
+        """Return a worker and the first task that it can take now, which :meth:`give` gives it; None: all must wait."""
+        for place, task in enumerate(self._waiting):
+            worker = self._free_worker(task)
+            if worker is not None:
+                del self._waiting[place]
+                return worker, task
+        return None
+
+    def _free_worker(self, task: Task | None = None) -> Worker | None:
+        """Return who can take a task now: it has the fewest."""
+        if task is not None and task.worker_id is not None:
+            worker = self.workers[task.worker_id]
+            return worker if worker.is_up else None
+        since = -1 if task is None else task.lost_at
+        is_full = self.bytes_under_way >= self._store_bytes
+        free = [
+            one
+            for one in self.workers.values()
+            if one.is_up
+            and len(one.tasks) < TASKS_AHEAD
+            and one.heard_at > since
+            and (one.shares_memory or not is_full)
+        ]
+        return min(free, key=lambda one: len(one.tasks), default=None)
+
+    def give(self, worker: Worker, task: Task, *, num_bytes: int, now_ns: int) -> None:
+        """Note that a worker gets a task, and what its result will take in the object store."""
+        worker.tasks[task.item.serial] = task
+        task.num_bytes, task.given_ns = num_bytes, now_ns
+        self.bytes_under_way += num_bytes
+        self.most_bytes_under_way = max(self.most_bytes_under_way, self.bytes_under_way)
+
+    def to_ask(self) -> list[Worker]:
+        """Return idle workers that must be heard of before they can take what waits, each once."""
+        since = max((task.lost_at for task in self._waiting), default=-1)
+        found = [one for one in self.up if one.heard_at <= since and not one.tasks and not one.is_asked]
+        for worker in found:
+            worker.is_asked = True
+        return found
+
+    def heard(self, worker: Worker) -> None:
+        """Note that a worker has said something."""
+        self._num_heard += 1
+        worker.heard_at, worker.is_asked = self._num_heard, False
+
+    def started(self, worker: Worker, *, shares_memory: bool) -> None:
+        """Note that a worker can take tasks."""
+        worker.is_up, worker.shares_memory = True, shares_memory
+        self.heard(worker)
+
+    def down(self, worker: Worker) -> None:
+        """Note that a worker can take none. Those it has stay its own until each of them is lost."""
+        worker.is_up = False
+
+    def done(self, worker: Worker, task: Task) -> None:
+        """Note that the result of a task is here."""
+        self._forget(worker, task)
+        self.heard(worker)
+
+    def lost(self, worker: Worker, task: Task) -> None:
+        """Note that no result of a task will come: it waits for another worker."""
+        self._forget(worker, task)
+        self.made_again += 1
+        task.lost_at = self._num_heard
+        self._waiting.append(task)
+
+    def _forget(self, worker: Worker, task: Task) -> None:
+        del worker.tasks[task.item.serial]
+        self.bytes_under_way -= task.num_bytes

@@ -1,0 +1,159 @@
+"""When a loss, or a worker that is not there, is an error; and the words for it.
+
+In: what became of workers, and when. Out: a warning's words, or the error, raised. No threads, clocks or Ray.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ...errors import ClusterError, WorkerDied
+from ..deaths import named, samples_of
+from .actor import Started
+from .assignment import Worker
+
+# Deaths in a row: of one worker before it has started, and of workers that were at the same task.
+FAILED_STARTS = 3
+DEADLY = 3
+
+
+class Losses:
+    """Counts losses.
+
+    Args:
+        assigned: whether batches are bound to their workers.
+    """
+
+    def __init__(self, *, assigned: bool) -> None:
+        self.num_lost = 0
+        self._assigned = assigned
+        self._failed_starts: Counter[int] = Counter()
+        """By worker."""
+        self._deaths: Counter[int] = Counter()
+        """By task: its serial."""
+
+    def started(self, worker: Worker, started: Started) -> None:
+        """Note that a worker has started.
+
+        Raises:
+            ClusterError: on a machine that differs from the loader's.
+        """
+        if started.different:
+            raise ClusterError(
+                f"{started.host} (Ray's node {started.node_id[:8]}) would make other batches than this machine: "
+                f"{'; '.join(started.different)}. Install the same fastload, torch and Pillow on both, or place the "
+                "workers on machines of one kind (ray_options={'resources': ...} or 'label_selector'); "
+                "ray_options={'compare_nodes': False} leaves this check out"
+            )
+        del self._failed_starts[worker.worker_id]
+
+    def failed_start(self, worker: Worker, error: BaseException) -> None:
+        """Note that a worker ended before it had started.
+
+        Raises:
+            ClusterError: once too often.
+        """
+        self._failed_starts[worker.worker_id] += 1
+        if self._failed_starts[worker.worker_id] >= FAILED_STARTS:
+            raise ClusterError(
+                f"Ray worker {worker.worker_id} cannot start; {FAILED_STARTS} attempts ended in: {reason(error)}. "
+                "Each machine of the cluster needs the same fastload (and Python, and Ray): install it there, or "
+                "send it along with ray_options={'runtime_env': {...}}"
+            ) from error
+
+    def lost(self, worker: Worker, error: BaseException) -> str | None:
+        """Note that a worker was lost; its first task is the one it was at.
+
+        Returns:
+            What to tell the user, at the first loss.
+
+        Raises:
+            WorkerDied: its batches are bound to it, or its task has ended others before.
+        """
+        self.num_lost += 1
+        first = next((task.item for task in worker.tasks.values()), None)
+        if self._assigned:
+            raise WorkerDied(
+                f"Ray worker {worker.worker_id} on {worker.host} was lost, and its batches are bound to it (an "
+                f"IterableDataset, or seeding='torch'), so that no other can go on exactly: {reason(error)}. Save "
+                "state_dict() and resume, or use a map-style dataset with seeding='sample'",
+                worker_id=worker.worker_id,
+                samples=() if first is None else samples_of(first),
+            ) from error
+        if first is not None:
+            self._deaths[first.serial] += 1
+            deaths = self._deaths[first.serial]
+            if deaths >= DEADLY:
+                raise WorkerDied(
+                    f"{deaths} Ray workers were lost one after the other while loading {named(first)}; the last: "
+                    f"{reason(error)}. These samples may end the process or take more memory than there is",
+                    worker_id=worker.worker_id,
+                    samples=samples_of(first),
+                ) from error
+        if self.num_lost > 1:
+            return None
+        return (
+            f"Ray worker {worker.worker_id} on {worker.host} was lost ({reason(error)}); {len(worker.tasks)} task(s) "
+            "of it are made again elsewhere, the batches stay the same. statistics().remote counts further losses"
+        )
+
+
+class Placement:
+    """Whether enough workers run.
+
+    Args:
+        num_workers: how many there should be.
+        timeout: seconds that Ray has to place and start them, at the beginning and after a loss.
+        assigned: whether batches are bound to their workers.
+        now: the time, in seconds.
+    """
+
+    def __init__(self, num_workers: int, timeout: float, *, assigned: bool, now: float) -> None:
+        self._num_workers, self._timeout, self._assigned = num_workers, timeout, assigned
+        self._any_at = self._all_at = now
+        """When any, and all, were up last."""
+        self._is_told = False
+
+    def look(self, num_up: int, now: float) -> Literal["warn", "fail"] | None:
+        """Return what to do when so many are up: warn, once until all are up; or fail; or None: nothing."""
+        if num_up:
+            self._any_at = now
+        if num_up == self._num_workers:
+            self._all_at, self._is_told = now, False
+        if now - self._any_at >= self._timeout:
+            return "fail"
+        if now - self._all_at < self._timeout or not num_up:
+            return None
+        if self._assigned:
+            return "fail"
+        is_told, self._is_told = self._is_told, True
+        return None if is_told else "warn"
+
+    def in_words(self, num_up: int, actor: Mapping[str, Any], there_is: str) -> str:
+        """Return how many run.
+
+        Args:
+            num_up: so many.
+            actor: what each asks of Ray.
+            there_is: what the cluster has, in words.
+        """
+        asked = ", ".join(f"{name}={value}" for name, value in actor.items())
+        end = ""
+        if num_up and self._assigned:
+            end = "; each of these workers has batches that no other can make"
+        elif num_up:
+            end = "; the loader goes on with those that run, and others join"
+        return (
+            f"{num_up} of {self._num_workers} Ray workers run after {self._timeout:g} s "
+            f"(ray_options['placement_timeout']). Each asks for {asked}; {there_is}. Ask for fewer, or "
+            f"for less of each in ray_options, such as {{'num_cpus': 0.5}}{end}"
+        )
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error of Ray's says, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("class_name:", "actor_id:", "pid:", "namespace:", "ip:"))]
+    return " ".join(kept)[:600] or type(error).__name__

@@ -1,0 +1,71 @@
+"""Brings what actors return into the slots of batches.
+
+In: what an actor's ``run`` has returned. Out: the result's message; its rows lie in their slot then.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ... import observe
+from ...buffers.layout import Buffer
+from ...work import WorkItem
+from ..fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
+from ..processes import fields_of
+from .assignment import Task
+from .seats import Seat
+
+
+class Results:
+    """See the module. For one thread.
+
+    Args:
+        seat: has the slots.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        self.num_bytes = self.network_ns = 0
+        """Copied bytes; nanoseconds that tasks took beyond their work, of those that came through the object store."""
+        self._seat = seat
+        self._arrived_ns: dict[int, int] = {}
+        """When the latest result of each worker was here."""
+
+    def take(self, worker_id: int, task: Task, value: Any) -> tuple[bytes, Buffer | None]:
+        """Copy rows to their slot.
+
+        Returns:
+            The result's message, and what it does not contain: packed samples, or a packed batch.
+        """
+        message, array = value if isinstance(value, tuple) else (value, None)
+        packed = None
+        if array is not None or observe.listener is not None:
+            result = Result(*fields_of(message))
+            packed = None if array is None else self._copied(task.item, result, array)
+            self._note_time(worker_id, task, result.busy_ns)
+        return message, packed
+
+    def _copied(self, item: WorkItem, result: Result, array: Any) -> Any:
+        """Copy rows into their slot; return samples, or a whole batch, that are packed."""
+        self.num_bytes += len(array)
+        if result.status == ROWS:
+            layout = result.payload[0] if result.layout == OWN_LAYOUT else self._seat.layout(result.layout)
+            assert layout is not None
+            rows = self._seat.rows(item.slot, layout.offsets(item.num_rows)[1])
+            layout.copy_rows(array, len(item.indices), rows, item.num_rows, item.row)
+            return None
+        return array if result.status in (SAMPLES, WHOLE) else None
+
+    def _note_time(self, worker_id: int, task: Task, busy_ns: int) -> None:
+        """Note how long a task took beyond its work: the way there and back, and into the slot.
+
+        A task begins when it is handed out, or when the one before it is here; so only time counts that the worker
+        could have worked in.
+        """
+        begun = max(task.given_ns, self._arrived_ns.get(worker_id, 0))
+        self._arrived_ns[worker_id] = ended = time.perf_counter_ns()
+        self.network_ns += max(0, ended - begun - busy_ns)
+        if observe.listener is not None:
+            item = task.item
+            names, number = (item.iteration, item.batch_id, item.chunk_id), len(item.indices or ())
+            observe.listener.carried(names, worker_id, number, begun, ended, busy_ns)
