@@ -21,7 +21,7 @@ HEAD_PATIENCE_S = 20.0
 """How long the head may be gone before the loader gives up, in seconds: it may be started again."""
 _HEAD_PROBE_S = 3.0
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a use may be dropped, and collected, while its own thread makes another
 _users = 0
 _is_ours = False
 
@@ -48,10 +48,14 @@ class Cluster:
         global _users, _is_ours
         ray = self.ray = ray_module()
         with _lock:
-            if not ray.is_initialized():
-                _is_ours = True
-                self._connect()
-            _users += 1
+            _users += 1  # first: now no other that is dropped ends the connection
+            try:
+                if not ray.is_initialized():
+                    self._connect()
+                    _is_ours = True
+            except BaseException:
+                _users -= 1
+                raise
         self._open, self._exits, self._pid = True, compat.exits, os.getpid()
         try:
             if ray.util.client.ray.is_connected():

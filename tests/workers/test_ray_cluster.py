@@ -1,0 +1,82 @@
+"""Who connects to Ray, and who ends the connection. Nothing is started."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fastload import ClusterError
+from fastload.workers.ray import cluster
+
+
+class FakeRay:
+    """Ray, as far as a connection goes."""
+
+    def __init__(self) -> None:
+        self.is_on, self.begins, self.ends = False, 0, 0
+        self.error: Exception | None = None
+        self.during_init: Any = None
+        self.util = SimpleNamespace(client=SimpleNamespace(ray=SimpleNamespace(is_connected=lambda: False)))
+
+    def is_initialized(self) -> bool:
+        return self.is_on
+
+    def init(self, **options: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.is_on, self.begins = True, self.begins + 1
+
+    def shutdown(self) -> None:
+        self.is_on, self.ends = False, self.ends + 1
+
+    def get_runtime_context(self) -> Any:
+        assert self.is_on
+        return SimpleNamespace(gcs_address="127.0.0.1:1", get_node_id=lambda: "node")
+
+
+@pytest.fixture
+def ray(monkeypatch) -> FakeRay:
+    fake = FakeRay()
+    monkeypatch.setattr(cluster, "ray_module", lambda: fake)
+    monkeypatch.setattr(cluster, "_users", 0)
+    monkeypatch.setattr(cluster, "_is_ours", False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return fake
+
+
+def test_the_last_use_ends_a_connection_that_was_made_here(ray):
+    first, second = cluster.Cluster(), cluster.Cluster()
+    first.close()
+    first.close()
+    assert ray.is_on
+    second.close()
+    assert (ray.begins, ray.ends) == (1, 1)
+
+
+def test_a_connection_of_the_users_stays(ray):
+    ray.is_on = True
+    cluster.Cluster().close()
+    assert (ray.begins, ray.ends) == (0, 0)
+
+
+def test_a_connection_of_the_users_stays_where_an_attempt_of_ours_has_failed_before(ray):
+    ray.error = ConnectionError("nobody there")
+    with pytest.raises(ClusterError, match="Ray cannot be started on this machine: nobody there"):
+        cluster.Cluster()
+    ray.error, ray.is_on = None, True
+    cluster.Cluster().close()
+    assert ray.ends == 0
+
+
+def test_a_use_that_is_collected_while_another_begins_does_not_end_the_connection(ray, monkeypatch):
+    kept = [cluster.Cluster()]
+
+    def collect() -> bool:
+        kept.clear()
+        return ray.is_on
+
+    monkeypatch.setattr(ray, "is_initialized", collect)
+    cluster.Cluster().close()
+    assert (ray.begins, ray.ends) == (1, 1)
