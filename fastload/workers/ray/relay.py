@@ -276,7 +276,7 @@ class Relay:
             self._submit()
 
     def _give(self, worker: Worker, task: Task, value: object) -> None:
-        message, packed = self._results.take(worker.worker_id, task, value)
+        message, packed = self._results.take(worker, task, value)
         with self._changed:
             self._assignment.done(worker, task)
             self._submit()

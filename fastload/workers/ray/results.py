@@ -13,7 +13,7 @@ from ...buffers.layout import Buffer
 from ...work import WorkItem
 from ..fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
 from ..processes import fields_of
-from .assignment import Task
+from .assignment import Task, Worker
 from .seats import Seat
 
 
@@ -31,7 +31,7 @@ class Results:
         self._arrived_ns: dict[int, int] = {}
         """When the latest result of each worker was here."""
 
-    def take(self, worker_id: int, task: Task, value: Any) -> tuple[bytes, Buffer | None]:
+    def take(self, worker: Worker, task: Task, value: Any) -> tuple[bytes, Buffer | None]:
         """Copy rows to their slot.
 
         Returns:
@@ -42,7 +42,7 @@ class Results:
         if array is not None or observe.listener is not None:
             result = Result(*fields_of(message))
             packed = None if array is None else self._copied(task.item, result, array)
-            self._note_time(worker_id, task, result.busy_ns)
+            self._note_time(worker.worker_id, task, result.busy_ns)
         return message, packed
 
     def _copied(self, item: WorkItem, result: Result, array: Any) -> Any:
