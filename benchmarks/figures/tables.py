@@ -97,7 +97,7 @@ def headline(rows: Rows) -> str:
         beside("the same run", "FFCV, half raw", "FFCV, its own file"),
         line("the same run: `fastload pack --coefficients`", value_cell(packed), "FFCV, its own file", times, ""),
     ]  # fmt: skip
-    head = ("what you use", "fastload, samples/s", "beside", "times as fast", "first batch, times as soon")
+    head = ("what you use", "fastload, samples/s", "compared with", "times as fast", "first batch: times as fast")
     return markdown(head, lines, about="Two workers, two cores.", short=True)
 
 

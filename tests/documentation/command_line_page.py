@@ -25,7 +25,7 @@ search:
 
 # Where more is said about a command.
 MORE = {
-    "run": "[Replace a loader](replace.md#without-an-edit)",
+    "run": "[Replace a loader](replace.md#without-editing-the-script)",
     "verify": "[Verify](verify.md)",
     "profile": "[Profile](profile.md)",
     "whatif": "[What a change would bring](profile.md#what-a-change-would-bring)",
