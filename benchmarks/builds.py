@@ -8,7 +8,8 @@ Claim: for each kind of work the second takes at most 1.05 of the first's time. 
 turns with the same files, one after the other, in changing order. Printed are milliseconds of processor time for a
 file, the least of all rounds, and the ratio of the second to the first: that of the least times, and the median of
 those of the rounds with its quartiles. The fused row is what ``fuse=True`` does for ImageFolder: file, crop, 224
-pixels, float32.
+pixels, float32. malloc keeps what was freed: else it is chance which of the processes gets its results' pages anew from
+the kernel for each file, which takes a fifth of a whole file's time.
 
 Meaningless if: other work runs on the core's other hardware thread.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import statistics
 import subprocess
 import sys
@@ -32,6 +34,8 @@ from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.progress import progress
 from benchmarks.report import look_around, stamp
 from fastload import native
+
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}  # glibc's
 
 
 def main() -> int:
@@ -52,6 +56,7 @@ def main() -> int:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                env={**os.environ, **KEEP_MEMORY},
             )
         )
     kinds, _ = (_read(child).split("\t") for child in children)

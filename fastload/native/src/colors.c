@@ -21,32 +21,40 @@ INLINE uint16_t pair_of(unsigned first, unsigned second)
 #endif
 }
 
-/* The loops below are compiled for each instruction set: compilers make vectors of them. */
+/* The loops below are compiled for each instruction set: compilers make vectors of them. Inner loops of a constant
+ * length leave no rest, for which clang takes sample after sample; behind n is padding. */
+#define AT_ONCE 32
+
 INLINE void weigh_h2v1(const uint8_t *restrict in, uint16_t *restrict pairs, int n)
 {
-    for (int i = 0; i < n; i++) {
-        const uint16_t left = (uint16_t)(3 * in[i] + in[i - 1] + 1), right = (uint16_t)(3 * in[i] + in[i + 1] + 2);
-        pairs[i] = pair_of(left >> 2, right >> 2);
-    }
+    for (int begin = 0; begin < n; begin += AT_ONCE)
+        for (int i = begin; i < begin + AT_ONCE; i++) {
+            const uint16_t left = (uint16_t)(3 * in[i] + in[i - 1] + 1);
+            const uint16_t right = (uint16_t)(3 * in[i] + in[i + 1] + 2);
+            pairs[i] = pair_of(left >> 2, right >> 2);
+        }
 }
 
 INLINE void weigh_h2v2(const uint8_t *restrict near, const uint8_t *restrict far, uint16_t *restrict sums,
                        uint16_t *restrict pairs, int n)
 {
-    for (int i = -1; i <= n; i++)
-        sums[i] = (uint16_t)(3 * near[i] + far[i]);
-    for (int i = 0; i < n; i++) {
-        const uint16_t left = (uint16_t)(3 * sums[i] + sums[i - 1] + 8);
-        const uint16_t right = (uint16_t)(3 * sums[i] + sums[i + 1] + 7);
-        pairs[i] = pair_of(left >> 4, right >> 4);
-    }
+    for (int begin = -1; begin <= n; begin += AT_ONCE)
+        for (int i = begin; i < begin + AT_ONCE; i++)
+            sums[i] = (uint16_t)(3 * near[i] + far[i]);
+    for (int begin = 0; begin < n; begin += AT_ONCE)
+        for (int i = begin; i < begin + AT_ONCE; i++) {
+            const uint16_t left = (uint16_t)(3 * sums[i] + sums[i - 1] + 8);
+            const uint16_t right = (uint16_t)(3 * sums[i] + sums[i + 1] + 7);
+            pairs[i] = pair_of(left >> 4, right >> 4);
+        }
 }
 
 INLINE void weigh_h1v2(const uint8_t *restrict near, const uint8_t *restrict far, int bias, uint8_t *restrict out,
                        int n)
 {
-    for (int i = 0; i < n; i++)
-        out[i] = (uint8_t)((uint16_t)(3 * near[i] + far[i] + bias) >> 2);
+    for (int begin = 0; begin < n; begin += AT_ONCE)
+        for (int i = begin; i < begin + AT_ONCE; i++)
+            out[i] = (uint8_t)((uint16_t)(3 * near[i] + far[i] + bias) >> 2);
 }
 
 #define LOOPS(suffix, target)                                                                                          \
@@ -75,7 +83,6 @@ static uint8_t clip(int x)
 /* Channel by channel, so that compilers make vectors of the sums. */
 static void to_rgb_plain(const struct colors *from, uint8_t *out, int n)
 {
-    enum { AT_ONCE = 32 };
     const int half = 1 << 15;
     uint8_t channels[3][AT_ONCE];
     for (int begin = 0; begin < n; begin += AT_ONCE) {

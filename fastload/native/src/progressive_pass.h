@@ -93,9 +93,10 @@ INLINE uint64_t spread(uint64_t bits, uint64_t mask)
 
 INLINE void correct(int16_t *levels, uint64_t which, int low)
 {
-    for (; which; which &= which - 1) {
+    for (const int bit = 1 << low; which; which &= which - 1) {
         int16_t *const level = &levels[__builtin_ctzll(which)];
-        *level = (int16_t)(*level + (*level < 0 ? -(1 << low) : 1 << low));
+        const int sign = -(*level < 0); /* no branch: which way it goes is a matter of chance */
+        *level = (int16_t)(*level + (bit ^ sign) - sign);
     }
 }
 
