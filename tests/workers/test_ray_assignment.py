@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.work import WorkItem
-from fastload.workers.ray.assignment import TASKS_AHEAD, Assignment, Task, Worker
+from fastload.workers.ray.assignment import Assignment, Task, Worker
+from fastload.workers.ray.pace import MOST_TASKS
 
 
 def item(serial: int) -> WorkItem:
@@ -167,7 +168,7 @@ def test_whatever_happens_each_task_is_done_once_by_a_worker_that_may(number, as
         for worker_id, serial in submit(made):
             assert made.workers[worker_id].is_up
             assert bound[serial] in (None, worker_id)
-            assert assigned or len(made.workers[worker_id].tasks) <= TASKS_AHEAD
+            assert assigned or len(made.workers[worker_id].tasks) <= MOST_TASKS
             assert assigned or made.workers[worker_id].shares_memory or before < max(store_bytes, 1)
         made.to_ask()
         under_way = sum(task.num_bytes for one in made.workers.values() for task in one.tasks.values())

@@ -17,10 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...work import WorkItem
+from .pace import MOST_TASKS, Pace
 
-# Tasks that one worker has at once: the one it is at, and the next, which hides the way there and back. Those whose
-# results are on their way count, so that a slow network makes its workers take less.
-TASKS_AHEAD = 2
+
+def num_samples(item: WorkItem) -> int:
+    """Return how many samples a task has. What a batch is made of as a whole may be a single key, or an array."""
+    return item.num_rows if item.layout < 0 else len(item.indices)
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +50,11 @@ class Worker:
     host: str = "no machine yet"
     tasks: dict[int, Task] = field(default_factory=dict)
     """Those it has, by serial, in the order in which it does them."""
+    most_tasks: int = MOST_TASKS
+    """How many it may have at once. Those whose results are on their way count."""
+    pace: Pace = field(default_factory=Pace)
+    arrived_ns: int = 0
+    """When its latest result was here."""
     heard_at: int = 0
     """How often any worker had been heard of when it last was."""
     is_asked: bool = False
@@ -109,7 +116,7 @@ class Assignment:
             one
             for one in self.workers.values()
             if one.is_up
-            and len(one.tasks) < TASKS_AHEAD
+            and len(one.tasks) < one.most_tasks
             and one.heard_at > since
             and (one.shares_memory or not is_full)
         ]
@@ -142,7 +149,7 @@ class Assignment:
 
     def down(self, worker: Worker) -> None:
         """Note that a worker can take none. Those it has stay its own until each of them is lost."""
-        worker.is_up = False
+        worker.is_up, worker.pace = False, Pace()
 
     def done(self, worker: Worker, task: Task) -> None:
         """Note that the result of a task is here."""

@@ -12,10 +12,11 @@ from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
 from ...buffers.layout import Layout
 from ...spec import Spec
-from ...work import WorkItem
+from ...work import WorkItem, slots_in_flight
 from ..fetch import Result
 from ..pool import GRACE, Pool
 from ..samples import Job
+from .assignment import num_samples
 from .cluster import Cluster, ray_module
 from .options import options_of
 from .relay import JOIN_S, Relay
@@ -77,6 +78,12 @@ class RayPool(Pool):
         ranks_here = int(ranks) if ranks.isdecimal() else 1
         self._workers_here = (job.num_workers - self._first_remote) * ranks_here
         self._done = [0, 0]
+        self._num_open = slots_in_flight(job.num_workers, spec.prefetch_factor or 0)
+        self._samples_of: dict[int, int] = {}
+        """Of tasks that are under way beside local workers, by serial."""
+        self._sample_ns: float | None = None
+        """What a sample takes local workers."""
+        self._batch_size = 0
         self._closed = False
         packed = _pickled(job)
         cluster = Cluster()
@@ -113,6 +120,9 @@ class RayPool(Pool):
         self._local.publish(generation, layout)
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+        if self._first_remote:
+            self._samples_of[item.serial] = num_samples(item)
+            self._batch_size = item.num_rows
         self._local.submit(item, worker_id)
 
     def poll(self) -> Result | None:
@@ -127,8 +137,20 @@ class RayPool(Pool):
             warn_at_users_line(words)
         result: Result | None = self._local.poll()
         if result is not None and result.serial >= 0:
-            self._done[result.worker_id >= self._first_remote] += 1
+            is_remote = result.worker_id >= self._first_remote
+            self._done[is_remote] += 1
+            if self._first_remote:
+                self._note_pace(is_remote, result.busy_ns, self._samples_of.pop(result.serial, 0))
         return result
+
+    def _note_pace(self, is_remote: bool, busy_ns: int, number: int) -> None:
+        """Note how long local workers need for all open batches: see :mod:`.pace`."""
+        if is_remote or not number or not busy_ns:
+            return
+        cost = busy_ns / number
+        self._sample_ns = cost if self._sample_ns is None else 0.9 * self._sample_ns + 0.1 * cost
+        samples = self._num_open * self._batch_size
+        self._relay.open_s = samples * self._sample_ns / self._first_remote / 1e9
 
     def wait(self, timeout: float | None) -> None:
         self._local.wait(timeout)

@@ -61,6 +61,8 @@ class Relay:
     ) -> None:
         self.failure: BaseException | None = None
         """Why nothing more can come."""
+        self.open_s = float("inf")
+        """Seconds that local workers alone need for the open batches: see :mod:`.pace`."""
         self._cluster, self._seat, self._options = cluster, seat, options
         self._is_stopped = False
         self._words: deque[str] = deque()
@@ -273,16 +275,27 @@ class Relay:
                 return
         with self._changed:
             self._assignment.started(worker, shares_memory=started.shares_memory)
+            self._set_pace(worker)
             self._submit()
 
     def _give(self, worker: Worker, task: Task, value: object) -> None:
         message, packed = self._results.take(worker, task, value)
         with self._changed:
             self._assignment.done(worker, task)
+            begun, worker.arrived_ns = max(task.given_ns, worker.arrived_ns), time.perf_counter_ns()
+            worker.pace.note((worker.arrived_ns - begun) / 1e9, time.monotonic())
+            self._set_pace(worker)
             self._submit()
         self._seat.give(message, task.item, worker.worker_id, packed)
 
+    def _set_pace(self, worker: Worker) -> None:
+        worker.most_tasks = worker.pace.tasks(self.open_s, time.monotonic())
+
     def _tick(self) -> None:
+        with self._changed:
+            for worker in self.workers:
+                self._set_pace(worker)  # one that has rested long enough
+            self._submit()
         try:
             self._cluster.check_head()
         except ClusterError:

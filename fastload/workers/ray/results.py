@@ -13,7 +13,7 @@ from ...buffers.layout import Buffer
 from ...work import WorkItem
 from ..fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
 from ..processes import fields_of
-from .assignment import Task, Worker
+from .assignment import Task, Worker, num_samples
 from .seats import Seat
 
 
@@ -28,8 +28,6 @@ class Results:
         self.num_bytes = self.network_ns = 0
         """Copied bytes; nanoseconds that tasks took beyond their work, of those that came through the object store."""
         self._seat = seat
-        self._arrived_ns: dict[int, int] = {}
-        """When the latest result of each worker was here."""
 
     def take(self, worker: Worker, task: Task, value: Any) -> tuple[bytes, Buffer | None]:
         """Copy rows to their slot.
@@ -42,7 +40,7 @@ class Results:
         if array is not None or observe.listener is not None:
             result = Result(*fields_of(message))
             packed = None if array is None else self._copied(task.item, result, array)
-            self._note_time(worker.worker_id, task, result.busy_ns)
+            self._note_time(worker, task, result.busy_ns)
         return message, packed
 
     def _copied(self, item: WorkItem, result: Result, array: Any) -> Any:
@@ -56,16 +54,15 @@ class Results:
             return None
         return array if result.status in (SAMPLES, WHOLE) else None
 
-    def _note_time(self, worker_id: int, task: Task, busy_ns: int) -> None:
+    def _note_time(self, worker: Worker, task: Task, busy_ns: int) -> None:
         """Note how long a task took beyond its work: the way there and back, and into the slot.
 
         A task begins when it is handed out, or when the one before it is here; so only time counts that the worker
         could have worked in.
         """
-        begun = max(task.given_ns, self._arrived_ns.get(worker_id, 0))
-        self._arrived_ns[worker_id] = ended = time.perf_counter_ns()
+        begun, ended = max(task.given_ns, worker.arrived_ns), time.perf_counter_ns()
         self.network_ns += max(0, ended - begun - busy_ns)
         if observe.listener is not None:
             item = task.item
-            names, number = (item.iteration, item.batch_id, item.chunk_id), len(item.indices or ())
-            observe.listener.carried(names, worker_id, number, begun, ended, busy_ns)
+            names = item.iteration, item.batch_id, item.chunk_id
+            observe.listener.carried(names, worker.worker_id, num_samples(item), begun, ended, busy_ns)
