@@ -25,11 +25,12 @@ _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, type(None)
 class LateSamples(Scope):
     """A context that turns on late decoding for the calling thread. Each worker has one.
 
-    Example:
-        >>> with late:
-        ...     sample = dataset[3]
-        ...     if late.images or late.outlived:
-        ...         late.settle(sample)
+    How a worker uses it::
+
+        with late:
+            sample = dataset[3]
+            if late.images or late.outlived:
+                late.settle(sample)
     """
 
     def __init__(self) -> None:

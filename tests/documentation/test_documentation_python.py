@@ -48,6 +48,14 @@ FILES_OF_PYTEST = (
     "@pytest.mark.fastload(max_stall_pct=5, warmup=20)",
 )
 
+# What a page says that its examples print or do, and what must hold at the end for that to be true.
+PRINTED = {
+    "device": "[8, 3, 32, 32]",
+    "faults": "index 3, train/cat/11.jpg (OSError: Truncated File Read): replaced by 34",
+    "images": '{"torchvision": 48}',
+}
+TRUE_AT_THE_END = {"resume": "step + 1 == len(sampler)"}  # it went on at the fourth batch, to the last
+
 
 def python_of(path: Path) -> list[Block]:
     return [block for block in blocks_of(path) if block.language == "python"]
@@ -79,7 +87,9 @@ def is_imported(value: object) -> bool:
 
 
 @pytest.mark.parametrize("path", [one for one in WITH_PYTHON if one.stem not in SLOW], ids=lambda path: path.stem)
-def test_the_python_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_a_page_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(torchvision.datasets, "CIFAR10", torchvision.datasets.CIFAR10)  # a setup may replace it
@@ -94,6 +104,13 @@ def test_the_python_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pyte
             NEEDS[one][0] for one in (path.stem, first_of(block)) if one in NEEDS
         ):
             exec(code, names)
+    for name, value in list(names.items()):
+        if name.startswith("test_"):  # a block that shows how to write a test
+            value()
+    if path.stem in PRINTED:
+        assert PRINTED[path.stem] in path.read_text()
+        assert PRINTED[path.stem] in capsys.readouterr().out.replace("'", '"')
+    assert eval(TRUE_AT_THE_END.get(path.stem, "True"), names)
 
 
 @pytest.mark.slow
@@ -143,5 +160,5 @@ def test_every_setup_belongs_to_a_page() -> None:
 
 def test_what_is_said_not_to_run_is_there() -> None:
     stems = {path.stem for path in WITH_PYTHON}
-    assert stems >= SLOW
+    assert stems >= SLOW | PRINTED.keys() | TRUE_AT_THE_END.keys()
     assert stems | {first_of(block) for path in WITH_PYTHON for block in python_of(path)} >= {*NEEDS, *FILES_OF_PYTEST}
