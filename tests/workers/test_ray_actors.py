@@ -6,6 +6,7 @@ import pickle
 import queue
 import subprocess
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -27,11 +28,15 @@ class Method:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.futures: list[Future[Any]] = []
+        self.called: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        """The same futures, to wait for."""
 
     def remote(self, *arguments: Any) -> Any:
+        future: Future[Any] = Future()
         self.calls.append(arguments)
-        self.futures.append(Future())
-        return SimpleNamespace(future=lambda: self.futures[-1])
+        self.futures.append(future)
+        self.called.put(future)
+        return SimpleNamespace(future=lambda: future)
 
 
 class FakeRay:
@@ -41,6 +46,7 @@ class FakeRay:
         self.may_make = threading.Event()
         self.may_make.set()
         self.is_making = threading.Event()
+        self.meanwhile: Callable[[], None] | None = None
 
     def put(self, value: Any) -> Any:
         return value
@@ -52,6 +58,8 @@ class FakeRay:
         def make() -> Any:
             self.is_making.set()
             assert self.may_make.wait(60)
+            if self.meanwhile is not None:
+                self.meanwhile()
             self.made.append(SimpleNamespace(start=Method(), run=Method(), answer=Method()))
             return self.made[-1]
 
@@ -95,6 +103,14 @@ def test_an_actor_that_is_being_made_while_all_are_ended_is_ended_too(ray):
     ray.may_make.set()
     creating.join(60)
     closing.join(60)
+    assert ray.killed == ray.made
+    assert len(ray.made) == 1
+
+
+def test_an_actor_is_ended_that_is_being_made_while_its_own_thread_ends_all(ray):
+    made, _ = actors_of(ray)
+    ray.meanwhile = made.close  # as when a pool that was dropped is collected just then
+    made.create(Worker(0))
     assert ray.killed == ray.made
     assert len(ray.made) == 1
 

@@ -76,7 +76,7 @@ class Actors:
         self.head_is_gone = False
         """Whether Ray cannot end actors any more; without the head they end by themselves."""
         self._ray, self._options, self._calls = cluster.ray, options, calls
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a thread that holds it may happen to collect, and so close, a dropped pool
         self._actors: dict[int, Actor] = {}
         """By worker."""
         self._is_closed = False
@@ -107,6 +107,8 @@ class Actors:
                 raise ClusterError(
                     f"Ray does not take these workers, with ray_options={dict(self._options.actor)}: {error}"
                 ) from error
+        if self._is_closed:  # by this very thread, inside Ray
+            self.end(worker)
 
     def is_current(self, call: Call) -> bool:
         """Return whether the actor that was called is still its worker's."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ...errors import ClusterError, WorkerDied
 from ..deaths import named, samples_of
 from .actor import Started
-from .assignment import Worker
+from .assignment import Task, Worker
 
 # Deaths in a row: of one worker before it has started, and of workers that were at the same task.
 FAILED_STARTS = 3
@@ -73,24 +73,17 @@ class Losses:
             WorkerDied: its batches are bound to it, or its task has ended others before.
         """
         self.num_lost += 1
-        first = next((task.item for task in worker.tasks.values()), None)
-        if self._assigned:
-            raise WorkerDied(
-                f"Ray worker {worker.worker_id} on {worker.host} was lost, and its batches are bound to it (an "
-                f"IterableDataset, or seeding='torch'), so that no other can go on exactly: {reason(error)}. Save "
-                "state_dict() and resume, or use a map-style dataset with seeding='sample'",
-                worker_id=worker.worker_id,
-                samples=() if first is None else samples_of(first),
-            ) from error
+        first = next(iter(worker.tasks.values()), None)
+        self._check_bound("was lost", worker, first, error)
         if first is not None:
-            self._deaths[first.serial] += 1
-            deaths = self._deaths[first.serial]
+            self._deaths[first.item.serial] += 1
+            deaths = self._deaths[first.item.serial]
             if deaths >= DEADLY:
                 raise WorkerDied(
-                    f"{deaths} Ray workers were lost one after the other while loading {named(first)}; the last: "
+                    f"{deaths} Ray workers were lost one after the other while loading {named(first.item)}; the last: "
                     f"{reason(error)}. These samples may end the process or take more memory than there is",
                     worker_id=worker.worker_id,
-                    samples=samples_of(first),
+                    samples=samples_of(first.item),
                 ) from error
         if self.num_lost > 1:
             return None
@@ -98,6 +91,24 @@ class Losses:
             f"Ray worker {worker.worker_id} on {worker.host} was lost ({reason(error)}); {len(worker.tasks)} task(s) "
             "of it are made again elsewhere, the batches stay the same. statistics().remote counts further losses"
         )
+
+    def result_lost(self, worker: Worker, task: Task | None, error: BaseException) -> None:
+        """Note that what a worker has returned was lost on the way.
+
+        Raises:
+            WorkerDied: its batches are bound to it, and it has gone on.
+        """
+        self._check_bound("made a batch that was lost on the way", worker, task, error)
+
+    def _check_bound(self, what: str, worker: Worker, task: Task | None, error: BaseException) -> None:
+        if self._assigned:
+            raise WorkerDied(
+                f"Ray worker {worker.worker_id} on {worker.host} {what}, and its batches are bound to it (an "
+                f"IterableDataset, or seeding='torch'), so that no other can go on exactly: {reason(error)}. Save "
+                "state_dict() and resume, or use a map-style dataset with seeding='sample'",
+                worker_id=worker.worker_id,
+                samples=() if task is None else samples_of(task.item),
+            ) from error
 
 
 class Placement:

@@ -133,8 +133,8 @@ class RayPool(Pool):
         """
         if self._relay.failure is not None:
             raise self._relay.failure
-        for words in self._relay.words():
-            warn_at_users_line(words)
+        while self._relay.words:
+            warn_at_users_line(self._relay.words.popleft())
         result: Result | None = self._local.poll()
         if result is not None and result.serial >= 0:
             is_remote = result.worker_id >= self._first_remote

@@ -24,7 +24,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ...errors import ClusterError
 from ..fetch import FAILED_START, SKIPPED, START, Result
@@ -65,7 +65,8 @@ class Relay:
         """Seconds that local workers alone need for the open batches: see :mod:`.pace`."""
         self._cluster, self._seat, self._options = cluster, seat, options
         self._is_stopped = False
-        self._words: deque[str] = deque()
+        self.words: deque[str] = deque()
+        """What is to be told to the user."""
         self._changed = threading.Condition()
         """Held by who uses the assignment."""
         store_bytes = _STORE_SHARE * cluster.store_bytes() or float("inf")
@@ -77,25 +78,21 @@ class Relay:
         self._results = Results(seat)
         self._losses = Losses(assigned=assigned)
         self._placement = Placement(len(worker_ids), options.placement_timeout, assigned=assigned, now=time.monotonic())
-        try:
-            for worker in self.workers:
-                self._actors.create(worker)
-        except BaseException:
-            self._actors.close()
-            raise
         self._threads = [
             threading.Thread(target=self._guarded, args=(run,), name=f"fastload_ray_{name}", daemon=True)
             for run, name in ((self._hand_out, "tasks"), (self._bring_back, "results"))
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for worker in self.workers:
+                self._actors.create(worker)
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self._is_stopped = True
+            self._actors.close()
+            raise
 
     # Of the thread that uses the pool.
-
-    def words(self) -> Iterator[str]:
-        """Yield what is to be told to the user, each once."""
-        while self._words:
-            yield self._words.popleft()
 
     @property
     def stores(self) -> bool:
@@ -135,9 +132,11 @@ class Relay:
         self._calls.put(None)
         self._actors.close()
         deadline = time.monotonic() + JOIN_S
-        for thread in self._threads:
+        # One of them may be here itself: any thread may happen to collect an iterator that was dropped, and so end it.
+        others = [thread for thread in self._threads if thread is not threading.current_thread()]
+        for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
-        left = [thread.name for thread in self._threads if thread.is_alive()]
+        left = [thread.name for thread in others if thread.is_alive()]
         if not left:
             self._cluster.close()
         return left
@@ -199,23 +198,24 @@ class Relay:
 
     def _bring_back(self) -> None:
         next_tick = time.monotonic() + _TICK_S
-        while True:
+        while not self._is_over:
+            if time.monotonic() >= next_tick:
+                self._tick()
+                next_tick = time.monotonic() + _TICK_S
             try:
                 call = self._calls.get(timeout=max(0.0, next_tick - time.monotonic()))
             except queue.Empty:
-                self._tick()
-                next_tick = time.monotonic() + _TICK_S
                 continue
-            if call is None or self._is_over:
-                return
-            self._handle(call)
+            if call is not None and not self._is_over:
+                self._handle(call)
             del call  # it has the rows
 
     def _handle(self, call: Call) -> None:
         errors, worker = self._cluster.ray.exceptions, call.worker
         try:
             value = call.future.result()
-        except errors.ObjectLostError:
+        except errors.ObjectLostError as error:
+            self._losses.result_lost(worker, call.task, error)
             self._make_again(call)
         except (
             errors.RayActorError,
@@ -243,7 +243,7 @@ class Relay:
         if was_up:
             words = self._losses.lost(worker, error)
             if words is not None:
-                self._words.append(words)
+                self.words.append(words)
         else:
             self._losses.failed_start(worker, error)
         worker.host = "no machine yet"
@@ -308,4 +308,4 @@ class Relay:
         words = self._placement.in_words(num_up, self._options.actor, self._cluster.in_words())
         if verdict == "fail":
             raise ClusterError(words)
-        self._words.append(words)
+        self.words.append(words)
