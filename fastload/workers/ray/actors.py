@@ -98,17 +98,18 @@ class Actors:
         with self._lock:  # or it could be made behind the back of close()
             if self._is_closed:
                 return
+            actors = self._actors
             try:
                 handle = self._class.options(max_restarts=0, **self._options.actor).remote()
-                actor = self._actors[worker.worker_id] = Actor(handle)
+                actor = actors[worker.worker_id] = Actor(handle)
                 place = self._place._replace(worker_id=worker.worker_id)
                 self._call(worker, actor, None, handle.start, place, self._job)
             except Exception as error:
                 raise ClusterError(
                     f"Ray does not take these workers, with ray_options={dict(self._options.actor)}: {error}"
                 ) from error
-        if self._is_closed:  # by this very thread, inside Ray
-            self.end(worker)
+            if self._actors is not actors:  # closed meanwhile: by this very thread
+                self._end([actor])
 
     def is_current(self, call: Call) -> bool:
         """Return whether the actor that was called is still its worker's."""
