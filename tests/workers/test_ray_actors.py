@@ -77,7 +77,7 @@ def ray() -> FakeRay:
 def actors_of(ray: FakeRay, memory: MemoryFile | None = None) -> tuple[actors.Actors, Any]:
     calls: Any = queue.SimpleQueue()
     options = Options(compare_nodes=False)
-    return actors.Actors(SimpleNamespace(ray=ray), memory, b"job", options, calls), calls  # type: ignore[arg-type]
+    return actors.Actors(SimpleNamespace(ray=ray, check_open=lambda: None), memory, b"job", options, calls), calls  # type: ignore[arg-type]
 
 
 def test_nothing_is_made_after_close(ray):

@@ -70,6 +70,18 @@ def test_a_connection_of_the_users_stays_where_an_attempt_of_ours_has_failed_bef
     assert ray.ends == 0
 
 
+def test_a_connection_that_the_user_has_ended_is_an_error_and_not_made_anew(ray, monkeypatch):
+    monkeypatch.setattr(cluster, "_HEAD_PROBE_S", 0)
+    use = cluster.Cluster()
+    use.check_open()
+    ray.shutdown()
+    for check in (use.check_open, use.check_head):
+        with pytest.raises(ClusterError, match=r"ray.shutdown\(\) was called while a loader had workers there"):
+            check()
+    use.close()
+    assert (ray.begins, ray.ends) == (1, 1)
+
+
 def test_a_use_that_is_collected_while_another_begins_does_not_end_the_connection(ray, monkeypatch):
     kept = [cluster.Cluster()]
 

@@ -52,6 +52,9 @@ class FakeCluster:
     def store_bytes(self) -> int:
         return 0
 
+    def check_open(self) -> None:
+        return
+
     def check_head(self) -> None:
         if self.head_error is not None:
             raise self.head_error

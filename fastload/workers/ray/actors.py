@@ -75,7 +75,7 @@ class Actors:
     ) -> None:
         self.head_is_gone = False
         """Whether Ray cannot end actors any more; without the head they end by themselves."""
-        self._ray, self._options, self._calls = cluster.ray, options, calls
+        self._cluster, self._ray, self._options, self._calls = cluster, cluster.ray, options, calls
         self._lock = threading.RLock()  # a thread that holds it may happen to collect, and so close, a dropped pool
         self._actors: dict[int, Actor] = {}
         """By worker."""
@@ -93,11 +93,12 @@ class Actors:
         """Let Ray make an actor for a worker that has none. Does nothing after :meth:`close`.
 
         Raises:
-            ClusterError: Ray does not accept the options.
+            ClusterError: Ray does not accept the options, or was shut down.
         """
         with self._lock:  # or it could be made behind the back of close()
             if self._is_closed:
                 return
+            self._cluster.check_open()
             actors = self._actors
             try:
                 handle = self._class.options(max_restarts=0, **self._options.actor).remote()

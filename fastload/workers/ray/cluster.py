@@ -93,20 +93,34 @@ class Cluster:
     def in_words(self) -> str:
         """Return what the cluster has."""
         with contextlib.suppress(Exception):  # this goes into an error, which must not be lost
+            self.check_open()
             has, free = self.ray.cluster_resources(), self.ray.available_resources()
             nodes = sum(node["Alive"] for node in self.ray.nodes())
             return f"the cluster has {nodes} machines with {_resources(has)}, of which are free: {_resources(free)}"
         return "what the cluster has is not known"
 
+    def check_open(self) -> None:
+        """Look whether there still is a connection. Many functions of Ray would make another, to any cluster.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        if not self.ray.is_initialized():
+            raise ClusterError(
+                "ray.shutdown() was called while a loader had workers there; call loader.close() before. The batches "
+                "that were given out are not affected: save state_dict(), and resume with a new loader"
+            )
+
     def check_head(self) -> None:
         """Look whether the head answers, if it is time to.
 
         Raises:
-            ClusterError: it has not for :data:`HEAD_PATIENCE_S`.
+            ClusterError: it has not for :data:`HEAD_PATIENCE_S`, or there is no connection.
         """
         now = time.monotonic()
         if now - self._probed < _HEAD_PROBE_S:
             return
+        self.check_open()
         self._probed = now
         host, _, port = self.head.rpartition(":")
         try:
