@@ -10,13 +10,19 @@ from typing import Any
 
 import griffe
 
-_ROLE = re.compile(r":(?:class|meth|func|mod|attr|data|exc|obj):`~?\.?(?:[\w.]+ <)?([^`>]+?)>?`")
+_ROLE = re.compile(
+    r":(?:class|meth|func|mod|attr|data|exc|obj):`~?\.?(?:[\w.]+ <)?([^`>]+?)>?`"
+)
 _LITERAL = re.compile(r"(?m)^( *)(.*?) ?::$")
+_PAGE = re.compile(r"docs/([\w-]+)\.md")
 
 
 def as_markdown(text: str) -> str:
-    """Return a docstring without roles and without the marks of literal blocks, which are indented in Markdown too."""
-    text = _ROLE.sub(r"`\1`", text)
+    """Return a docstring without roles, with links to pages that it names.
+
+    Literal blocks, which are indented in Markdown too, lose their marks.
+    """
+    text = _PAGE.sub(r"[\1](\1.html)", _ROLE.sub(r"`\1`", text))
     return _LITERAL.sub(lambda found: f"{found[1]}{found[2]}:" if found[2] else "", text)
 
 

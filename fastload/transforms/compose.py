@@ -38,17 +38,17 @@ class Compose(Transform):
     These neighbours are merged:
 
     * crops, flips and nearest resizes, if those that fill have the same fill value, with the conversion or
-      normalisation behind them: one launch of a Triton kernel on CUDA, one native call from uint8 on the CPU;
+      normalisation after them: one launch of a Triton kernel on CUDA, one native call from uint8 on the CPU;
     * affine transforms with the same interpolation and fill value, and flips: their matrices are multiplied, and the
       images are resampled once. One after the other they would be resampled several times, each time losing sharpness,
       and lose what an earlier one moves out of the image: results differ at the borders and by interpolation. Turns
       by multiples of 90 degrees and flips with the interpolation "nearest" are equal bit for bit;
-    * RandomResizedCrop and a RandomHorizontalFlip behind it. Equal bit for bit on the CPU; elsewhere products of
+    * RandomResizedCrop and a RandomHorizontalFlip after it. Equal bit for bit on the CPU; elsewhere products of
       matrices may add in another order, in the last place;
-    * antialiased resizes and the conversion or normalisation behind them: on CUDA one launch of a Triton kernel.
+    * antialiased resizes and the conversion or normalisation after them: on CUDA one launch of a Triton kernel.
 
     Pixels that are moved or converted are equal bit for bit, and so are floats that ``Normalize`` has normalised.
-    ``ToDtype`` from uint8 with ``Normalize`` behind it is ``ToNormalized``, with its tolerance.
+    ``ToDtype`` from uint8 with ``Normalize`` after it is ``ToNormalized``, with its tolerance.
 
     Args:
         transforms: at least one, of this package; another Compose counts as its members. Mixing ones (``MixUp``

@@ -38,14 +38,14 @@ NEEDS: dict[str, tuple[bool, str]] = {
     "dali": (_has("nvidia.dali"), "DALI: uv run --with nvidia-dali-cuda130 pytest tests/documentation"),
     "from ffcv.fields import IntField, RGBImageField": (False, "FFCV's own code, for comparison"),
     "import nvidia.dali.fn as fn": (False, "DALI's own code, for comparison"),
-    "import webdataset as wds": (_has("webdataset"), "uv run --with webdataset pytest tests/documentation"),
+    "import webdataset as wds": (_has("webdataset"), "uv run installs it"),
     'fastload.images.decode_batch(files, "cuda")': (torch.cuda.is_available(), "nvJPEG on a GPU"),
 }
 
 # First lines of blocks that are no script, but files of pytest: a test below runs them by it.
 FILES_OF_PYTEST = (
     'pytest_plugins = ["fastload.profiling.pytest_plugin"]',
-    "@pytest.mark.fastload(max_stall_pct=5, warmup=20)",
+    "# at most 5 % of the steps' time; the first 20 steps do not count",
 )
 
 # What a page says that its examples print or do, and what must hold at the end for that to be true.
