@@ -8,9 +8,9 @@ are the same for all sides; ``PYTHON_GIL`` switches the lock. Processes are fork
 workers, those that several of them map counted once.
 
 Meaningless if: other work runs on the cores, the files are not in the file cache, or there are fewer cores than
-workers. At a load of 30 on two cores the kernel let each forked worker run for 0.1 of the time, and each thread for 0.2
-to 0.4: threads sleep now and then, and come first when they wake. "samples/s" of processes were then a quarter of the
-threads'; with the cores to themselves the two are alike.
+workers. At a load of 25 to 40 on two cores the kernel let each forked worker run for 0.1 of the time, and each thread
+for 0.2 to 0.4: threads sleep now and then, and come first when they wake. "samples/s" of processes were then a quarter
+of the threads'; with the cores to themselves both are about as fast.
 """
 
 import functools

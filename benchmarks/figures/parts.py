@@ -278,16 +278,19 @@ def dali(rows: Rows) -> str:
 
 def free_threading(rows: Rows) -> str:
     """What worker threads without the GIL bring."""
-    sides = ("processes (forked)", "threads, GIL on", "threads, GIL off")
+    sides = ("processes", "threads with the GIL", "threads without the GIL")
+    cases = (
+        ("imagefolder", "Pillow decodes (`fuse=False`)"),
+        ("late", "late decoding (the default)"),
+        ("python", "lines parsed in Python"),
+    )
+    metrics = ((STEADY, "samples/s"), ("CPU us/sample", "processor time for a sample, µs"), ("PSS MiB", "memory, MiB"))
     lines = []
-    for metric, unit in (("CPU us/image", "µs"), ("PSS MiB", "MiB")):
-        for case, words in (
-            ("Pillow decodes", "Pillow decodes (`fuse=False`)"),
-            ("late", "late decoding (the default)"),
-        ):
-            found = [rows.find("by_hand", f"free-threading, {case}", side, metric) for side in sides]
-            lines.append(line(f"{words}, {unit}", *(value_cell(row, with_spread=True) for row in found)))
-    return markdown(("", *sides), lines, about="Median (least to most).")
+    for metric, unit in metrics:
+        for case, words in cases:
+            found = [rows.find("engine", f"free_threading-{case}", side, metric) for side in sides]
+            lines.append(line(f"{words}: {unit}", *(value_cell(row, with_spread=True) for row in found)))
+    return markdown(("", *sides), lines, about="Median (quartiles).")
 
 
 def gpu(rows: Rows) -> str:
