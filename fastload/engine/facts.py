@@ -71,6 +71,17 @@ def facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tuple[st
     return lines
 
 
+_KINDS = {
+    "multiprocessing": ("process", "processes"),
+    "thread": ("thread", "threads"),
+    "ray": ("Ray worker", "Ray workers"),
+}
+
+
+def _number(number: int, names: tuple[str, str]) -> str:
+    return f"{number} {names[number != 1]}"
+
+
 def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     if statistics.resident is not None:
         yield "workers", "none: batches are gathered inside next()"
@@ -79,14 +90,19 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         yield "workers", "none: samples are loaded inside next()"
         return
     threads = spec.worker_method == "thread"
-    kind, several = ("thread", "threads") if threads else ("process", "processes")
-    words = f"{spec.num_workers} {kind if spec.num_workers == 1 else several}"
+    words = _number(spec.num_workers, _KINDS[spec.worker_method])
+    if spec.remote_workers:
+        words += f" and {_number(spec.remote_workers, _KINDS['ray'])}"
+    if statistics.remote:
+        running, sharing = statistics.remote["workers"], statistics.remote["sharing_memory"]
+        words += f" ({running} of Ray's running, {sharing} of them sharing memory)"
     if spec.persistent_workers:
         words += ", kept between epochs"
     if threads and gil.IS_FREE_THREADED:
         words += "; the GIL is on, fastload doctor says why" if gil.is_on() else ", without the GIL"
     if statistics.start_method and not threads:
-        words += f", started by {statistics.start_method}, over {statistics.transport}"
+        if spec.worker_method != "ray":
+            words += f", started by {statistics.start_method}, over {statistics.transport}"
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
     if spec.uncut_reason:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +55,7 @@ def test_local_and_remote_workers_share_the_tasks(cluster, expected, arguments):
     done = loader.statistics().remote
     assert min(done["tasks"], done["local_tasks"]) > 3
     assert "and ray" in loader.statistics().transport
+    assert " and 1 Ray worker (1 of Ray's running, " in loader.explain()
     loader.close()
 
 
@@ -165,3 +169,64 @@ def test_fused_samples_and_batches_on_a_device_are_those_of_local_processes(clus
     arguments = {"dataset": dataset, "batch_size": 4, "fuse": True, "device": "cpu", "number": 1}
     found, statistics = epochs(worker_method="ray", **arguments)
     assert (found, statistics.remote["tasks"] > 0) == (epochs(**arguments)[0], True)
+
+
+_SCRIPT = """
+import collections, dataclasses, sys
+import ray, torch
+import fastload
+
+Pair = collections.namedtuple("Pair", "first second")
+
+@dataclasses.dataclass
+class Sample:
+    value: int
+
+class Unreadable(Exception):
+    pass
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        if index == 8:
+            raise Unreadable(f"sample {index}")
+        return Pair(Sample(index), index)
+
+def collate(samples):
+    return Pair([one.first for one in samples], [one.second for one in samples])
+
+def found(share_memory):
+    options = {} if share_memory is None else {"worker_method": "ray", "ray_options": {"share_memory": share_memory}}
+    loader = fastload.DataLoader(Samples(), 2, num_workers=1, seed=1, collate_fn=collate, **options)
+    batches = []
+    try:
+        for batch in loader:
+            batches.append(batch)
+    except Unreadable as error:
+        batches.append(str(error).splitlines()[-1])
+    loader.close()
+    return batches
+
+if __name__ == "__main__":
+    expected = found(None)
+    assert len(expected) == 5 and type(expected[0]) is Pair and type(expected[0].first[0]) is Sample
+    ray.init(log_to_driver=False)
+    assert found(True) == expected
+    assert found(False) == expected
+    print("equal")
+"""
+
+
+def test_samples_batches_and_errors_may_be_of_classes_of_the_script(cluster, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT)
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "RAY_ADDRESS": cluster.address},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.stdout, done.returncode) == ("equal\n", 0), done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,11 @@ class FakeRay:
         self.is_on, self.begins, self.ends = False, 0, 0
         self.error: Exception | None = None
         self.during_init: Any = None
+        self.found: str | None = None
+        """The cluster that RAY_ADDRESS names, or that was started last on this machine."""
+        self.options: dict[str, Any] = {}
+        services = SimpleNamespace(canonicalize_bootstrap_address=lambda _: self.found)
+        self._private = SimpleNamespace(services=services)
         self.util = SimpleNamespace(client=SimpleNamespace(ray=SimpleNamespace(is_connected=lambda: False)))
 
     def is_initialized(self) -> bool:
@@ -26,7 +33,7 @@ class FakeRay:
     def init(self, **options: Any) -> None:
         if self.error is not None:
             raise self.error
-        self.is_on, self.begins = True, self.begins + 1
+        self.is_on, self.begins, self.options = True, self.begins + 1, options
 
     def shutdown(self) -> None:
         self.is_on, self.ends = False, self.ends + 1
@@ -92,3 +99,41 @@ def test_a_use_that_is_collected_while_another_begins_does_not_end_the_connectio
     monkeypatch.setattr(ray, "is_initialized", collect)
     cluster.Cluster().close()
     assert (ray.begins, ray.ends) == (1, 1)
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port at which nobody listens, and which no other process is given meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_an_address_at_which_nobody_answers_is_an_error(ray, monkeypatch, free_port):
+    ray.found = f"127.0.0.1:{free_port}"
+    monkeypatch.setenv("RAY_ADDRESS", ray.found)
+    monkeypatch.setattr(cluster, "_CONNECT_S", 0.3)
+    with pytest.raises(ClusterError, match=f"RAY_ADDRESS={ray.found}: nothing answers .* unset it"):
+        cluster.Cluster()
+    assert ray.begins == 0
+
+
+def test_a_cluster_of_this_machine_that_is_gone_is_not_waited_for(ray, free_port):
+    ray.found = f"127.0.0.1:{free_port}"
+    cluster.Cluster().close()
+    assert ray.options["address"] == "local"
+
+
+def test_a_cluster_that_answers_is_connected_to(ray, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ray.found = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", "auto")
+        cluster.Cluster().close()
+    assert "address" not in ray.options
+
+
+def test_the_address_of_a_client_is_an_error(ray, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "ray://127.0.0.1:10001")
+    with pytest.raises(ClusterError, match="client of Ray"):
+        cluster.Cluster()
+    assert ray.begins == 0

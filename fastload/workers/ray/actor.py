@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +98,7 @@ class RayWorker:
         self._sink: MessageSink = self._arrays if memory is None else FileSink(memory)
         try:
             job: Job = pickle.loads(packed_job.data)
+            _name_classes_of_the_script()
             self._fetcher: Fetcher = fetcher_of(job, worker_id, where)
         except Exception as error:
             if isinstance(error, ImportError):
@@ -126,6 +128,19 @@ class RayWorker:
         told = encoded(self._sink, result, item, self._where)
         array = self._arrays.array
         return told if array is None else (told, array)
+
+
+def _name_classes_of_the_script() -> None:
+    """Let classes that came by value, from the script itself, be found by their names.
+
+    So samples and errors of these classes can be pickled; the loader's process finds the script's own.
+    """
+    from ray.cloudpickle import cloudpickle
+
+    script = sys.modules["__main__"]
+    for kind in list(cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS):
+        if kind.__module__ == "__main__" and kind.__qualname__.isidentifier():
+            setattr(script, kind.__qualname__, kind)
 
 
 class _ArraySink(PipeSink):

@@ -20,6 +20,13 @@ from ...errors import ClusterError
 HEAD_PATIENCE_S = 20.0
 """How long the head may be gone before the loader gives up, in seconds: it may be started again."""
 _HEAD_PROBE_S = 3.0
+# How long a cluster at RAY_ADDRESS may take to answer, in seconds: it may just be starting.
+_CONNECT_S = 10.0
+
+_CLIENT = (
+    "this process is a client of Ray (an address that begins with ray://), and batches are not passed through its "
+    "server; run the script on a machine of the cluster, with RAY_ADDRESS=auto"
+)
 
 _lock = threading.RLock()  # a use may be dropped, and collected, while its own thread makes another
 _users = 0
@@ -59,10 +66,7 @@ class Cluster:
         self._open, self._exits, self._pid = True, compat.exits, os.getpid()
         try:
             if ray.util.client.ray.is_connected():
-                raise ClusterError(
-                    "this process is a client of Ray (an address that begins with ray://), and batches are not passed "
-                    "through its server; run the script on a machine of the cluster, with RAY_ADDRESS=auto"
-                )
+                raise ClusterError(_CLIENT)
             context = ray.get_runtime_context()
             self.head: str = context.gcs_address
             self.node_id: str = context.get_node_id()
@@ -73,10 +77,22 @@ class Cluster:
 
     def _connect(self) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+        where = os.environ.get("RAY_ADDRESS")
+        if where and where.startswith("ray://"):
+            raise ClusterError(_CLIENT)
         try:
-            self.ray.init(include_dashboard=False, logging_level="WARNING")
+            # RAY_ADDRESS; or the cluster that was started last on this machine, which may be gone.
+            found = self.ray._private.services.canonicalize_bootstrap_address(None)
+            options = {}
+            if found is not None and not _answers(found, _CONNECT_S if where else 0.0):
+                if where:  # Ray itself would wait for many minutes
+                    raise ConnectionError(
+                        f"nothing answers at {found}. Start Ray there (ray start --head), correct RAY_ADDRESS, or "
+                        "unset it, so that Ray is started on this machine"
+                    )
+                options = {"address": "local"}
+            self.ray.init(include_dashboard=False, logging_level="WARNING", **options)
         except Exception as error:
-            where = os.environ.get("RAY_ADDRESS")
             raise ClusterError(
                 f"cannot connect to the Ray cluster at RAY_ADDRESS={where}: {error}"
                 if where
@@ -122,18 +138,16 @@ class Cluster:
             return
         self.check_open()
         self._probed = now
-        host, _, port = self.head.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+        if _answers(self.head):
             self._answered = now
-        except OSError as error:
-            silent = now - self._answered
-            if silent > HEAD_PATIENCE_S:
-                raise ClusterError(
-                    f"the head of the Ray cluster at {self.head} has not answered for {silent:.0f} s. The batches that "
-                    "were given out are not affected: save state_dict(), and resume with another cluster or with local "
-                    "workers"
-                ) from error
+            return
+        silent = now - self._answered
+        if silent > HEAD_PATIENCE_S:
+            raise ClusterError(
+                f"the head of the Ray cluster at {self.head} has not answered for {silent:.0f} s. The batches that "
+                "were given out are not affected: save state_dict(), and resume with another cluster or with local "
+                "workers"
+            )
 
     def close(self) -> None:
         """End this use."""
@@ -153,6 +167,21 @@ class Cluster:
         # At exit Ray ends by itself; and the connection is not that of a child that the script has forked.
         if getattr(self, "_open", False) and not self._exits() and self._pid == os.getpid():
             self.close()
+
+
+def _answers(address: str, patience_s: float = 0.0) -> bool:
+    """Return whether something listens at host:port, tried again until then."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.2)
+        else:
+            return True
 
 
 def _resources(amounts: Mapping[str, float]) -> str:

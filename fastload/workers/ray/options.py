@@ -72,8 +72,10 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
             raise ConfigError(f"ray_options[{name!r}] must be True or False, got {given[name]!r}")
     for name in ("num_cpus", "num_gpus", "memory"):
         value = given.get(name, 0)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-            raise ConfigError(f"ray_options[{name!r}] must be a number of at least 0, got {value!r}")
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf")
+        ):
+            raise ConfigError(f"ray_options[{name!r}] must be a finite number of at least 0, got {value!r}")
     for name in ("resources", "runtime_env"):
         if not isinstance(given.get(name) or {}, Mapping):
             raise ConfigError(f"ray_options[{name!r}] must be a dict, got {given[name]!r}")
