@@ -149,6 +149,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(8, cores + 1) if is_whole and not Path("/dev/nvidiactl").exists() else 0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest: Ray's tests, and those with a time limit above the usual one.
+
+    At the end of a run they would keep one process busy, the others would have nothing to take over. And Ray's would
+    be taken over, by processes each of which would start a cluster of its own.
+    """
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("ray"):
+        return 0
+    limit = item.get_closest_marker("timeout")
+    return 1 if limit and limit.args[0] > float(item.config.getini("timeout")) else 2
+
+
 def pytest_collection_finish() -> None:
     """Prepare the process in which the tests run."""
     import torch

@@ -330,7 +330,7 @@ write()
 @pytest.mark.interpreter
 def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=220
     )
     assert done.returncode == 0, done.stderr
     traces = list(tmp_path.iterdir())

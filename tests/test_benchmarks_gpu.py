@@ -26,7 +26,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", *arguments], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-m", "benchmarks.gpu", *arguments], capture_output=True, text=True, timeout=200, check=False
     )
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_somebody_ends_prints_what_it_has(number, tmp_path):
             if "threads" in line:
                 break
         process.send_signal(number)
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=200)
     assert process.returncode == 128 + number
     assert "plain copy" in printed
     (found,) = [json.loads(line) for line in file.read_text().splitlines()]

@@ -43,7 +43,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers", *arguments], capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, "-m", "benchmarks.peers", *arguments], capture_output=True, text=True, timeout=200, check=False
     )
 
 

@@ -168,7 +168,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_every_process_of_torchrun_loads_with_our_class(script: Script) -> None:
     script("train.py", LOAD + "import os; open(f'rank{os.environ[\"RANK\"]}', 'w').write(json.dumps(load()))")
     torchrun = Path(sys.executable).with_name("torchrun")

@@ -314,11 +314,11 @@ def test_step_a_million_of_a_billion_samples_is_there_at_once():
 
     state = {**make().state_dict(), "position": 256_000_000}
     resumed = make()
-    begun = time.perf_counter()
+    begun = time.process_time()
     resumed.load_state_dict(state)
     batch = next(iter(resumed))
     # The benchmark has the figure (below 10 ms); this only tells a list of a billion from none.
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
     sampler = resumed.batch_sampler.sampler
     expected = sampler.epoch_order.order.at(0, np.arange(256_000_000, 256_000_256))
     assert batch.tolist() == expected.tolist()

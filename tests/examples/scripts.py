@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 PARALLELISM = Path("examples/parallelism")
 
 
-def run(*arguments: str | Path, limit_s: float = 100.0) -> str:
+def run(*arguments: str | Path, limit_s: float = 200.0) -> str:
     """Run Python from the top of the repository and return its standard output; it must exit with 0."""
     command = [sys.executable, *map(str, arguments)]
     with subprocess.Popen(

@@ -128,7 +128,7 @@ batches.get()
 @pytest.mark.slow
 def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Path):
     Path("thread.py").write_text(THREAD)
-    done = explain("thread.py", timeout=100)
+    done = explain("thread.py", timeout=200)
     assert done.returncode == 0, done.stderr
     assert "thread.py:6   iterated first" in done.stdout
 

@@ -101,7 +101,6 @@ def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_
 
 
 @of_kinds(SPAWN, SPAWN_PIPES)
-@pytest.mark.timeout(100)
 def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind: Kind, gate: Gate) -> None:
     num_workers = 2 if kind is SPAWN else 1
     loader = loader_of(Numbers(30, "dict", {17: AtGate(gate)}), batch_size=4, **kind.options(num_workers))

@@ -217,7 +217,6 @@ class LoadsByProcesses(Dataset):
 
 
 @of_kinds(PACKETS, PIPES, SPAWN)
-@pytest.mark.timeout(100)
 def test_worker_processes_may_not_have_worker_processes(kind: Kind) -> None:
     num_workers = 1 if kind is SPAWN else 2
     found = outcomes(iter(loader_of(LoadsByProcesses(num_workers=1), batch_size=2, **kind.options(num_workers))))

@@ -291,7 +291,6 @@ def test_what_cannot_be_pickled_for_spawned_workers_is_an_error_that_names_the_w
 
 
 @of_kinds(SPAWN, SPAWN_PIPES)
-@pytest.mark.timeout(100)
 def test_a_dataset_that_spawned_workers_cannot_read_is_an_error_and_no_hang(kind: Kind) -> None:
     loader = loader_of(UnreadableDataset(8), **kind.options(1))
     _, error, _ = time_to_error(iter(loader))

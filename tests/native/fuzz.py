@@ -64,9 +64,12 @@ def made_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jpg"))
 
 
-def start(program: Path, seconds: float, seed: int, files: list[Path]) -> subprocess.Popen[str]:
-    """Start a run; the file at which it fails is kept beside the program as ``last-SEED.jpg``."""
+def start(
+    program: Path, seconds: float, seed: int, files: list[Path], rounds: int | None = None
+) -> subprocess.Popen[str]:
+    """Start a run, which ends after so many seconds or rounds; the file at which it fails is ``last-SEED.jpg``."""
     environment = {**os.environ, "FUZZ_LAST": str(program.with_name(f"last-{seed}.jpg"))}
+    environment |= {} if rounds is None else {"FUZZ_ROUNDS": str(rounds)}
     environment["ASAN_OPTIONS"] = "detect_leaks=1:allocator_may_return_null=1"
     command = [str(program), str(seconds), str(seed), *map(str, files)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -2,6 +2,8 @@
  *
  * fuzz_jpeg SECONDS SEED FILE...
  *
+ * Ends after as many rounds as FUZZ_ROUNDS says, if the environment names it: the same on each machine.
+ *
  * Each round damages one of the files, byte by byte and segment by segment, or makes up a record of any coefficients, or
  * damages one; and decodes a box of it to a row in memory of just its size: of all elements, filters, windows and
  * layouts, on each instruction set, which must agree. Where nothing is resized the row must also be what libjpeg
@@ -15,6 +17,7 @@
 #include "fuzz_records.h"
 #include "resample.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -447,6 +450,7 @@ int main(int argc, char **argv)
     if (argc < 4)
         return 2;
     const double end = now() + atof(argv[1]);
+    const long most = getenv("FUZZ_ROUNDS") ? atol(getenv("FUZZ_ROUNDS")) : LONG_MAX;
     seed(strtoull(argv[2], NULL, 10));
     const uint32_t num = (uint32_t)argc - 3;
     struct bytes *files = malloc(num * sizeof *files);
@@ -460,7 +464,7 @@ int main(int argc, char **argv)
 #if defined(__SANITIZE_ADDRESS__) || defined(UNDER_MSAN)
     __sanitizer_set_death_callback(keep);
 #endif
-    for (; now() < end; done.rounds++) {
+    for (; now() < end && done.rounds < most; done.rounds++) {
         const struct bytes *file = &files[draw(num)], *other = &files[draw(num)];
         alarm(60);
         if (draw(2))

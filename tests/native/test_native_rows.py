@@ -268,7 +268,7 @@ def test_a_daemon_thread_may_be_in_the_middle_of_a_row_when_python_ends():
         "threading.Thread(target=work, daemon=True).start()\n"
         "begun.wait()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
 
 

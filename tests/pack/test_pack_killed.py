@@ -143,7 +143,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_its_name_and_the_next_run_goe
             for helper in children(process.pid):
                 if b"z0.jpg" in b"".join(os.readlink(f"/proc/{helper}/fd/{fd}").encode() for fd in _open(helper)):
                     os.kill(helper, signal.SIGKILL)
-        error = process.communicate(timeout=60)[1]
+        error = process.communicate(timeout=200)[1]
     assert process.returncode == 1
     assert "the process that made part-00003-of-00004.arrow died (exit code -9)" in error
     assert not [name for name in os.listdir(tmp_path / "pack") if name.endswith(".tmp")]
@@ -175,7 +175,7 @@ def test_ctrl_c_ends_the_run_in_a_line_and_the_next_one_goes_on(source, tmp_path
         # The pipe's end follows: an interrupt between Python's look for one and the read would wait as long as that.
         with open(pipe, "wb"):
             process.send_signal(signal.SIGINT)
-        error = process.communicate(timeout=60)[1]
+        error = process.communicate(timeout=200)[1]
     assert process.returncode == 130
     assert error == "fastload pack: interrupted; the same command continues where this one stopped\n"
     assert os.listdir(tmp_path / "pack") == ["pack.json"]

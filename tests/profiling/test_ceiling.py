@@ -37,7 +37,7 @@ def profiled(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     script = folder / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "fastload.cli", "profile", "--out", str(folder / "out"), *options, str(script)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ), check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=220, env=dict(os.environ), check=False)
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_the_status_is_the_scripts_where_the_reports_cannot_be_written(tmp_path:
         "raise SystemExit(7)\n"
     )
     command = [sys.executable, "-m", "fastload.cli", "profile", "--out", str(tmp_path / "out"), str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=220, check=False)
     assert done.returncode == 7
     assert "fastload profile: [Errno" in done.stderr
     assert "Traceback" not in done.stderr

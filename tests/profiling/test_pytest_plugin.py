@@ -39,7 +39,7 @@ def outcome_of(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "--strict-markers", str(path)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, timeout=120, env=environment, check=False
+        command, capture_output=True, text=True, cwd=folder, timeout=220, env=environment, check=False
     )
 
 
