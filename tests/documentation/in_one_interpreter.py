@@ -1,6 +1,6 @@
 """Runs lines of a shell that start ``fastload``, one after the other: ``python in_one_interpreter.py FOLDER LINE ...``.
 
-Each runs in a child, forked from an interpreter that has imported torch, which takes longer than most commands do.
+Each runs in a child, forked from an interpreter that has imported torch for those that would, which takes seconds.
 FOLDER gets what the N-th line said (``N.out``); the last line of standard output is a JSON list of their statuses.
 """
 
@@ -13,9 +13,10 @@ import shlex
 import sys
 from pathlib import Path
 
-import torchvision  # noqa: F401
-
 from fastload import cli
+
+IMPORTING = {"pack", "tune", "unpack", "verify"}
+"""Those that import torch, and in no process of their own."""
 
 
 def begin(line: str, said: Path) -> list[str]:
@@ -33,6 +34,8 @@ def begin(line: str, said: Path) -> list[str]:
 
 def main() -> int:
     statuses = []
+    if any(IMPORTING & {*shlex.split(line)[:2]} for line in sys.argv[2:]):
+        import torchvision  # noqa: F401
     for number, line in enumerate(sys.argv[2:]):
         child = os.fork()
         if not child:

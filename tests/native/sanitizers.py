@@ -17,7 +17,7 @@ from fastload import native
 
 SOURCES = native.LIBRARY.with_name("src")
 ACTIVE = "FASTLOAD_SANITIZED"
-FLAGS = ["-std=c11", "-O1", "-g", "-ffp-contract=off", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+FLAGS = ["-std=c11", "-g", "-ffp-contract=off", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 _SCRIPT = """
 import sys

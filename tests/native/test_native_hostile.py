@@ -19,14 +19,14 @@ from scan_encoder import Scan, drawn, file_of
 from fastload.native import jpeg
 from fastload.native.rows import Status
 
-ROUNDS = 800
+ROUNDS = 4000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     try:
-        program = build(tmp_path)
+        program = build(tmp_path, level="-O0")
     except subprocess.CalledProcessError as error:
         if os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0"):
             raise
