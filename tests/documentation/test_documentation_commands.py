@@ -188,7 +188,6 @@ def test_a_pages_commands_run(path: Path, tmp_path: Path) -> None:
         fine = {0, 1} if command.startswith("fastload whatif") else {0}
         said = (tmp_path / f"{number}.out").read_text()
         assert statuses[number] in fine, f"{where}: {command}: {said[-4000:]}"
-        assert said, f"{where}: {command} said nothing"
 
 
 def shortened(command: str) -> str:
