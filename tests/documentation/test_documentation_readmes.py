@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,16 +35,10 @@ def problem_of(command: str) -> str | None:
     """Return what a command names that is not there."""
     place = _STARTED.match(command)
     assert place is not None
-    if place["module"]:
-        spec = find_spec(place["module"])
-        if spec is None or spec.origin is None:
-            return f"there is no module {place['module']}"
-        path = Path(spec.origin)
-    else:
-        path = ROOT / place["path"]
-        if not path.exists():
-            return f"there is no {place['path']}"
-    known = "".join(one.read_text() for one in (ROOT / path.relative_to(ROOT).parts[0]).glob("**/*.py"))
+    name = place["path"] or place["module"].replace(".", "/")
+    if not any((ROOT / f"{name}{end}").is_file() for end in ("", ".py", "/__main__.py")):
+        return f"there is no {place[0]}"
+    known = "".join(one.read_text() for one in (ROOT / name.partition("/")[0]).glob("**/*.py"))
     missing = [one for one in _OPTION.findall(command) if f'"{one}"' not in known]
     return f"no options {missing}" if missing else None
 
