@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -32,86 +33,89 @@ TESTS = """
 """
 
 
-def outcome_of(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
+def outcome_of(folder: Path, body: str, *words: str) -> subprocess.CompletedProcess[str]:
     path = folder / "test_mine.py"
     path.write_text(textwrap.dedent(TESTS) + textwrap.dedent(body))
     plugin = ["-p", "fastload.profiling.pytest_plugin"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "--strict-markers", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *plugin,
+        "--strict-markers",
+        str(path),
+        *words,
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     return subprocess.run(
         command, capture_output=True, text=True, cwd=folder, timeout=220, env=environment, check=False
     )
 
 
-def test_a_loop_that_waits_too_long_fails_with_the_verdict(tmp_path: Path) -> None:
-    done = outcome_of(
-        tmp_path,
-        """
-        @pytest.mark.fastload(max_stall_pct=20)
-        def test_it():
-            train(0.005, 0.001)
-        """,
-    )
-    assert done.returncode == 1, done.stdout
-    assert "above max_stall_pct=20" in done.stdout
-    assert "1 failed" in done.stdout
-    assert "% of 60 steps' time" in done.stdout
+MARKED = """
+    @pytest.mark.fastload(max_stall_pct=20)
+    def test_waits_too_long():
+        train(0.005, 0.001)
+
+    @pytest.mark.fastload(max_stall_pct=60, warmup=4)
+    def test_is_kept_supplied():
+        train(0.001, 0.01, num_workers=2)
+
+    @pytest.mark.fastload(max_stall_pct=0)
+    def test_fails_by_itself():
+        train(0.001, 0)
+        raise RuntimeError("mine")
+
+    def test_has_no_marker():
+        train(0.002, 0)
+
+    @pytest.mark.fastload(max_stall_pct=5)
+    def test_loads_nothing():
+        pass
+
+    @pytest.mark.fastload(max_stall_pct=5, warmup=60)
+    def test_is_all_warm_up():
+        train(0.001, 0)
+"""
 
 
-def test_a_loop_that_is_kept_supplied_passes(tmp_path: Path) -> None:
-    done = outcome_of(
-        tmp_path,
-        """
-        @pytest.mark.fastload(max_stall_pct=60, warmup=4)
-        def test_it():
-            train(0.001, 0.01, num_workers=2)
-        """,
-    )
-    assert done.returncode == 0, done.stdout
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each of these tests, run one after the other in one process, failed with; "" if it passed."""
+    folder = tmp_path_factory.mktemp("marked")
+    done = outcome_of(folder, MARKED, "--junitxml=report.xml")
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = ElementTree.parse(folder / "report.xml")
+    return {
+        case.attrib["name"]: "".join(failure.attrib["message"] for failure in case) for case in report.iter("testcase")
+    }
 
 
-def test_a_failure_of_the_tests_own_stays_and_unmarked_tests_are_let_alone(tmp_path: Path) -> None:
-    done = outcome_of(
-        tmp_path,
-        """
-        @pytest.mark.fastload(max_stall_pct=0)
-        def test_own():
-            train(0.001, 0)
-            raise RuntimeError("mine")
-        def test_unmarked():
-            train(0.002, 0)
-        """,
-    )
-    assert done.returncode == 1
-    assert "RuntimeError: mine" in done.stdout
-    assert "max_stall_pct=0 " not in done.stdout.rpartition("short test summary")[2]
-    assert "1 failed, 1 passed" in done.stdout
+def test_a_loop_that_waits_too_long_fails_with_the_verdict(failures: dict[str, str]) -> None:
+    said = failures["test_waits_too_long"]
+    assert "above max_stall_pct=20" in said
+    assert "% of 60 steps' time" in said
 
 
-def test_a_test_that_loads_nothing_fails_since_nothing_was_measured(tmp_path: Path) -> None:
-    done = outcome_of(
-        tmp_path,
-        """
-        @pytest.mark.fastload(max_stall_pct=5)
-        def test_it():
-            pass
-        """,
-    )
-    assert done.returncode == 1
-    assert "asked no DataLoader for a batch" in done.stdout
+def test_a_loop_that_is_kept_supplied_passes(failures: dict[str, str]) -> None:
+    assert failures["test_is_kept_supplied"] == ""
 
 
-def test_a_test_whose_steps_are_all_warm_up_fails_since_nothing_was_measured(tmp_path: Path) -> None:
-    done = outcome_of(
-        tmp_path,
-        """
-        @pytest.mark.fastload(max_stall_pct=5, warmup=60)
-        def test_it():
-            train(0.001, 0)
-        """,
-    )
-    assert done.returncode == 1
-    assert "no step is left to measure after warmup=60" in done.stdout
+def test_a_failure_of_the_tests_own_stays_and_unmarked_tests_are_let_alone(failures: dict[str, str]) -> None:
+    assert "RuntimeError: mine" in failures["test_fails_by_itself"]
+    assert "max_stall_pct=0 " not in failures["test_fails_by_itself"]
+    assert failures["test_has_no_marker"] == ""
+
+
+def test_a_test_that_loads_nothing_fails_since_nothing_was_measured(failures: dict[str, str]) -> None:
+    assert "asked no DataLoader for a batch" in failures["test_loads_nothing"]
+
+
+def test_a_test_whose_steps_are_all_warm_up_fails_since_nothing_was_measured(failures: dict[str, str]) -> None:
+    assert "no step is left to measure after warmup=60" in failures["test_is_all_warm_up"]
 
 
 def test_a_marker_that_says_something_else_is_refused(tmp_path: Path) -> None:
