@@ -42,6 +42,8 @@ class Method:
 class FakeRay:
     def __init__(self) -> None:
         self.made: list[Any] = []
+        self.new: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        """The same, to wait for."""
         self.killed: list[Any] = []
         self.may_make = threading.Event()
         self.may_make.set()
@@ -60,8 +62,10 @@ class FakeRay:
             assert self.may_make.wait(60)
             if self.meanwhile is not None:
                 self.meanwhile()
-            self.made.append(SimpleNamespace(start=Method(), run=Method(), answer=Method()))
-            return self.made[-1]
+            made = SimpleNamespace(start=Method(), run=Method(), answer=Method())
+            self.made.append(made)
+            self.new.put(made)
+            return made
 
         return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=make))
 

@@ -16,20 +16,20 @@ def item(serial: int) -> WorkItem:
     return WorkItem(serial, 0, 0, serial, 0, 0, 1, 0, 0, 0, [serial])
 
 
-def running(number: int, *, assigned: bool = False, store_bytes: float = 1e9, shares: int = 0) -> Assignment:
+def running(number: int, *, store_bytes: float = 1e9, shares: int = 0, beside_local: bool = False) -> Assignment:
     """Return workers that have started; the last ``shares`` of them share memory."""
-    made = Assignment(range(number), assigned=assigned, store_bytes=store_bytes)
+    made = Assignment(range(number), assigned=False, store_bytes=store_bytes, beside_local=beside_local)
     for worker in made.workers.values():
-        made.started(worker, shares_memory=worker.worker_id >= number - shares)
+        made.started(worker, shares_memory=worker.worker_id >= number - shares, now_ns=0)
     return made
 
 
-def submit(made: Assignment, num_bytes: int = 10) -> list[tuple[int, int]]:
+def submit(made: Assignment, num_bytes: int | None = 10) -> list[tuple[int, int]]:
     """Hand out what waits; return pairs of worker and task."""
     given_out = []
     while (chosen := made.choose()) is not None:
         worker, task = chosen
-        made.give(worker, task, num_bytes=0 if worker.shares_memory else num_bytes, now_ns=0)
+        made.give(worker, task, num_bytes=0 if worker.shares_memory and num_bytes else num_bytes, now_ns=0)
         given_out.append((worker.worker_id, task.item.serial))
     return given_out
 
@@ -47,14 +47,14 @@ def test_the_worker_with_the_fewest_tasks_gets_the_next_and_none_gets_more_than_
         made.add(Task(item(serial)))
     assert submit(made) == [(0, 0), (1, 1), (2, 2), (0, 3), (1, 4), (2, 5)]
     assert not made.wants_more
-    made.done(made.workers[1], made.workers[1].tasks[1])
+    made.done(made.workers[1], made.workers[1].tasks[1], num_bytes=0, now_ns=0)
     assert submit(made) == [(1, 6)]
 
 
 def test_no_task_is_taken_before_a_worker_has_room_and_while_another_waits():
     made = Assignment([4], assigned=False, store_bytes=1e9)
     assert not made.wants_more
-    made.started(made.workers[4], shares_memory=False)
+    made.started(made.workers[4], shares_memory=False, now_ns=0)
     assert made.wants_more
     made.add(Task(item(0)))
     assert not made.wants_more
@@ -64,12 +64,12 @@ def test_no_task_is_taken_before_a_worker_has_room_and_while_another_waits():
 
 def test_tasks_that_name_their_worker_wait_for_it_alone():
     made = Assignment(range(2), assigned=True, store_bytes=1e9)
-    made.started(made.workers[1], shares_memory=False)
+    made.started(made.workers[1], shares_memory=False, now_ns=0)
     for serial in range(6):
         made.add(Task(item(serial), serial % 2))
     assert made.wants_more
     assert submit(made) == [(1, 1), (1, 3), (1, 5)]
-    made.started(made.workers[0], shares_memory=False)
+    made.started(made.workers[0], shares_memory=False, now_ns=0)
     assert submit(made) == [(0, 0), (0, 2), (0, 4)]
 
 
@@ -79,9 +79,55 @@ def test_a_full_object_store_leaves_tasks_to_workers_that_share_memory():
         made.add(Task(item(serial)))
     assert submit(made) == [(0, 0), (1, 1), (2, 2), (2, 3)]
     assert (made.bytes_under_way, made.wants_more) == (20, False)
-    made.done(made.workers[0], made.workers[0].tasks[0])
+    made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=0, now_ns=0)
     assert submit(made) == [(0, 4)]
     assert made.most_bytes_under_way == 20
+
+
+def test_results_without_a_layout_take_in_the_object_store_what_the_latest_took():
+    made = running(3, store_bytes=20, shares=1)
+    made.add(Task(item(0)))
+    assert submit(made, None) == [(0, 0)]
+    assert made.bytes_under_way == 0
+    made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=15, now_ns=0)
+    for serial in range(1, 6):
+        made.add(Task(item(serial)))
+    assert submit(made, None) == [(0, 1), (1, 2), (2, 3), (2, 4)]
+    assert made.bytes_under_way == made.most_bytes_under_way == 30
+    made.done(made.workers[0], made.workers[0].tasks[1], num_bytes=0, now_ns=0)
+    assert made.bytes_under_way == 15
+
+
+def test_beside_local_workers_what_no_worker_has_room_for_is_theirs():
+    made = running(1, beside_local=True)
+    assert made.left_over() == []
+    for serial in range(4):
+        made.add(Task(item(serial)))
+    assert submit(made) == [(0, 0), (0, 1)]
+    assert [left.serial for left in made.left_over()] == [2, 3]
+    lose(made, made.workers[0])
+    assert submit(made) == []
+    assert [left.serial for left in made.left_over()] == [0, 1]
+    assert (made.left_over(), made.wants_more, made.made_again) == ([], False, 2)
+
+
+def test_beside_local_workers_a_lost_task_waits_for_the_answer_of_an_idle_worker():
+    made = running(2, beside_local=True)
+    made.add(Task(item(0)))
+    submit(made)
+    lose(made, made.workers[0])
+    assert submit(made) == []
+    assert made.left_over() == []
+    assert made.to_ask() == [made.workers[1]]
+    lose(made, made.workers[1])
+    assert [left.serial for left in made.left_over()] == [0]
+
+
+def test_without_local_workers_nothing_is_left_over():
+    made = running(1)
+    made.add(Task(item(0)))
+    lose(made, made.workers[0])
+    assert made.left_over() == []
 
 
 def test_a_lost_task_goes_only_to_workers_that_were_heard_of_since():
@@ -103,7 +149,7 @@ def test_a_worker_that_is_busy_is_not_asked_but_waited_for():
     submit(made)
     lose(made, made.workers[0])
     assert made.to_ask() == []
-    made.done(made.workers[1], made.workers[1].tasks[1])
+    made.done(made.workers[1], made.workers[1].tasks[1], num_bytes=0, now_ns=0)
     assert submit(made) == [(1, 0)]
 
 
@@ -133,7 +179,7 @@ def test_a_task_is_lost_once_however_many_idle_workers_had_died_before(number, d
                 continue
         dead -= {at.worker_id}
         if data.draw(st.booleans()) or not made.up:
-            made.started(at, shares_memory=False)
+            made.started(at, shares_memory=False, now_ns=0)
     assert lost <= 1
 
 
@@ -155,11 +201,11 @@ def test_whatever_happens_each_task_is_done_once_by_a_worker_that_may(number, as
             bound[serial] = worker.worker_id if assigned else None
             made.add(Task(item(serial), bound[serial]))
         elif what == "start" and not worker.is_up:
-            made.started(worker, shares_memory=worker.worker_id == 3)
+            made.started(worker, shares_memory=worker.worker_id == 3, now_ns=0)
         elif what == "finish" and worker.tasks:
             task = next(iter(worker.tasks.values()))
             done.append(task.item.serial)
-            made.done(worker, task)
+            made.done(worker, task, num_bytes=0, now_ns=0)
         elif what == "lose" and worker.is_up:
             lose(made, worker)
         elif what == "answer" and worker.is_asked and worker.is_up:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -35,14 +36,19 @@ def cluster() -> Iterator[Any]:
 
 def disturbed(loader: DataLoader[Any], at: int, disturb: Callable[[Any], None]) -> tuple[list[Any], list[str]]:
     """Return the batches of an epoch in which something happens after batch ``at``; and the warnings."""
+    numbers = itertools.count()
+    return each_disturbed(loader, lambda pool: disturb(pool) if next(numbers) == at else None)
+
+
+def each_disturbed(loader: DataLoader[Any], disturb: Callable[[Any], None]) -> tuple[list[Any], list[str]]:
+    """Return the batches of an epoch in which something is called after each; and the warnings."""
     batches = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         iterator = iter(loader)
-        for number, batch in enumerate(iterator):
+        for batch in iterator:
             batches.append(batch)
-            if number == at:
-                disturb(iterator._pool)  # type: ignore[attr-defined]
+            disturb(iterator._pool)  # type: ignore[attr-defined]
     return batches, [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
 
 
@@ -117,6 +123,39 @@ def test_a_machine_that_goes_loses_nothing(cluster):
     batches, _ = disturbed(loader, 3, remove)
     assert digest(batches) == digest(list(DataLoader(dataset, 4, **given)))
     loader.close()
+
+
+@pytest.mark.parametrize("local", [{}, {"worker_method": "thread"}])
+def test_local_workers_go_on_when_the_only_machine_of_remote_ones_goes(cluster, local):
+    node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"far": 1})
+    dataset = Images(96, wait_s=0.03)
+    given = {"shuffle": True, "seed": 5, "num_workers": 1, "overlap_epochs": False, "persistent_workers": True}
+    options = {"share_memory": False, "resources": {"far": 1}, "placement_timeout": 5}
+    loader = DataLoader(dataset, 4, remote_workers=1, ray_options=options, **given, **local)
+    expected = DataLoader(dataset, 4, **given)
+    removed = []
+
+    def remove(pool: Any) -> None:
+        if not removed and pool.workers[-1].tasks:
+            cluster.remove_node(node, allow_graceful=False)
+            removed.append(node)
+
+    words: list[str] = []
+    while not any("goes on with its local workers" in one for one in words):
+        batches, told = each_disturbed(loader, remove)
+        assert digest(batches) == digest(list(expected))
+        words += told
+    assert [one for one in words if "was lost" in one]
+    loader.close()
+    expected.close()
+
+
+@pytest.mark.filterwarnings("ignore:0 of 1 Ray workers run")
+def test_local_workers_go_on_where_remote_ones_cannot_be_placed(cluster):
+    options = {"resources": {"nowhere": 1}, "placement_timeout": 0.1}
+    found, statistics = epochs(Images(wait_s=0.05), num_workers=1, remote_workers=1, ray_options=options)
+    assert found == epochs()[0]
+    assert statistics.remote["workers"] == 0
 
 
 def test_more_workers_than_there_is_room_for_are_a_warning(cluster):
@@ -295,6 +334,22 @@ def test_a_thread_that_does_not_end_keeps_what_it_uses_and_the_user_is_told(clus
     assert not thread.is_alive()
     assert pool._relay.failure is None
     wait_until(all_processors_are_free)
+
+
+class Interrupted(Images):
+    def __getitem__(self, index: int) -> Any:
+        if index == 5:
+            raise KeyboardInterrupt
+        return super().__getitem__(index)
+
+
+@pytest.mark.filterwarnings("ignore:Ray worker")
+def test_an_interrupt_in_a_sample_ends_its_worker_as_locally(cluster):
+    loader = DataLoader(Interrupted(8), 2, num_workers=1, chunk_size=1, worker_method="ray")
+    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 2") as raised:
+        list(loader)
+    assert raised.value.samples == (5,)
+    loader.close()
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):

@@ -27,7 +27,7 @@ def test_the_first_loss_is_told_and_the_others_are_counted():
     losses = Losses(assigned=False)
     words = losses.lost(worker_at(1, 2), KILLED)
     assert words is not None
-    assert words.startswith("Ray worker 3 on a machine was lost (The actor died. It was killed.); 2 task(s) of it")
+    assert words.startswith("Ray worker 3 on a machine was lost (The actor died. It was killed); 2 task(s) of it")
     assert losses.lost(worker_at(5), KILLED) is None
     assert losses.num_lost == 2
 
@@ -81,6 +81,12 @@ def test_a_reason_without_words_is_the_name_of_the_error():
     assert reason(KeyError()) == "KeyError"
 
 
+def test_the_words_of_a_loss_say_where_and_are_sentences():
+    assert str(Worker(3)) == "Ray worker 3 (not started yet)"
+    assert str(worker_at()) == "Ray worker 3 on a machine"
+    assert reason(ValueError("it ended.\nexit code 3..")) == "it ended. exit code 3"
+
+
 def looks(placement: Placement, *seen: tuple[int, float]) -> list[str | None]:
     return [placement.look(num_up, now) for num_up, now in seen]
 
@@ -105,6 +111,15 @@ def test_where_batches_are_bound_to_workers_all_must_run():
     placement = Placement(2, 10, assigned=True, now=0)
     assert looks(placement, (1, 9), (1, 10)) == [None, "fail"]
     assert placement.in_words(1, {"num_cpus": 1}, "the cluster has little").endswith("batches that no other can make")
+
+
+def test_beside_local_workers_it_is_never_more_than_a_warning():
+    placement = Placement(2, 10, assigned=False, beside_local=True, now=0)
+    assert looks(placement, (0, 9), (0, 10), (0, 50), (2, 60), (0, 69), (0, 70)) == [
+        None, "warn", None, None, None, "warn",
+    ]  # fmt: skip
+    words = placement.in_words(0, {"num_cpus": 1}, "the cluster has little")
+    assert words.endswith("; the loader goes on with its local workers, and these join when there is room")
 
 
 @given(st.integers(1, 5), st.booleans(), st.lists(st.tuples(st.integers(0, 5), st.floats(0.1, 9)), max_size=40))

@@ -17,6 +17,7 @@ from fastload.workers.fetch import ROWS, SKIPPED, Result
 from fastload.workers.processes import fields_of
 from fastload.workers.ray import relay
 from fastload.workers.ray.actor import Started
+from fastload.workers.ray.dispatcher import RETURNED
 from fastload.workers.ray.options import Options
 
 PATIENCE_S = 60
@@ -29,8 +30,11 @@ class FakeSeat:
     def __init__(self) -> None:
         self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.given: queue.SimpleQueue[Result] = queue.SimpleQueue()
+        self.takes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """One for each time that a task was asked for."""
 
     def take(self) -> Any:
+        self.takes.put(None)
         return self.tasks.get(timeout=PATIENCE_S)
 
     def layout(self, generation: int) -> None:
@@ -45,7 +49,10 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.ray: Any = FakeRay()
-        names = "ObjectLostError", "RayActorError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"
+        names = (
+            "ObjectLostError", "RayActorError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError",
+            "TaskCancelledError",
+        )  # fmt: skip
         self.ray.exceptions = SimpleNamespace(**{name: type(name, (Exception,), {}) for name in names})
         self.is_closed = False
 
@@ -69,16 +76,15 @@ class FakeCluster:
 class Running:
     """A relay, with what is at its ends."""
 
-    def __init__(self, number: int = 1, *, assigned: bool = False, **options: Any) -> None:
+    def __init__(self, number: int = 1, *, assigned: bool = False, num_local: int = 0, **options: Any) -> None:
         self.cluster, self.seat = FakeCluster(), FakeSeat()
-        given: Any = self.cluster, self.seat, b"job", Options(compare_nodes=False, **options), range(number)
-        self.relay = relay.Relay(*given, assigned=assigned)
+        given: Any = self.cluster, self.seat, b"job", Options(compare_nodes=False, **options)
+        self.relay = relay.Relay(*given, range(num_local, num_local + number), assigned=assigned)
 
-    def actor(self, number: int = -1, *, starts: bool = True) -> Any:
-        """Return an actor, in the order in which they were made."""
-        actor = self.cluster.ray.made[number]
-        if starts:
-            actor.start.futures[0].set_result(Started("there", "node", 1, False, [], None))
+    def actor(self) -> Any:
+        """Return the next actor that is made, which has started then."""
+        actor = self.cluster.ray.new.get(timeout=PATIENCE_S)
+        next_of(actor.start).set_result(Started("there", "node", 1, False, [], None))
         return actor
 
     def task(self, actor: Any, serial: int, worker_id: int | None = None) -> Any:
@@ -118,7 +124,7 @@ def test_a_task_goes_to_an_actor_and_its_result_to_the_seat(running):
     actor = running.actor()
     running.task(actor, 5).set_result(result(5))
     assert running.seat.given.get(timeout=PATIENCE_S)[:3] == (5, 0, ROWS)
-    assert running.relay.held_by(0) is None
+    assert running.relay.dispatcher.held_by(0) is None
     assert running.relay.counts()["workers"] == 1
 
 
@@ -131,7 +137,7 @@ def test_tasks_of_an_iteration_that_is_over_come_back_undone(running):
 
 @pytest.mark.parametrize("running", [{"number": 2}], indirect=True)
 def test_a_lost_actor_is_replaced_and_an_idle_one_answers_before_it_gets_the_task(running):
-    first, second = running.actor(0), running.actor(1)
+    first, second = running.actor(), running.actor()
     running.task(first, 5).set_exception(running.cluster.ray.exceptions.RayActorError("killed"))
     answer = next_of(second.answer)
     assert running.cluster.ray.killed == [first]
@@ -142,6 +148,46 @@ def test_a_lost_actor_is_replaced_and_an_idle_one_answers_before_it_gets_the_tas
     assert running.seat.given.get(timeout=PATIENCE_S).serial == 5
     assert [running.relay.counts()[name] for name in ("lost", "made_again")] == [1, 1]
     assert len(running.relay.words) == 1
+
+
+@pytest.mark.parametrize("running", [{"num_local": 2}], indirect=True)
+def test_beside_local_workers_a_lost_task_is_theirs_where_no_actor_is_left(running):
+    future = running.task(running.actor(), 5)
+    for _ in range(2):
+        running.seat.takes.get(timeout=PATIENCE_S)  # it waits for a task for the actor that it still has
+    future.set_exception(running.cluster.ray.exceptions.RayActorError("killed"))
+    assert running.seat.given.get(timeout=PATIENCE_S) == RETURNED
+    assert [one.serial for one in running.relay.dispatcher.returned] == [5]
+    running.seat.tasks.put((item(6), None))
+    assert running.seat.given.get(timeout=PATIENCE_S) == RETURNED
+    assert [one.serial for one in running.relay.dispatcher.returned] == [5, 6]
+    assert running.relay.failure is None
+
+
+@pytest.mark.parametrize("running", [{"num_local": 2, "placement_timeout": 0.01}], indirect=True)
+def test_beside_local_workers_actors_that_do_not_start_are_a_warning(running):
+    seen = threading.Event()
+    look = running.cluster.check_head
+
+    def look_again() -> None:
+        if running.relay.words:
+            seen.set()
+        look()
+
+    running.cluster.check_head = look_again
+    assert seen.wait(PATIENCE_S)
+    assert [one[:40] for one in running.relay.words] == ["0 of 1 Ray workers run after 0.01 s (ray"]
+    assert running.relay.failure is None
+
+
+def test_an_interrupt_in_a_sample_is_a_loss(running):
+    cancelled = running.cluster.ray.exceptions.TaskCancelledError("cancelled")
+    running.task(running.actor(), 5).set_exception(cancelled)
+    for _ in range(2):
+        next_of(running.actor().run).set_exception(cancelled)
+    error = failure_of(running)
+    assert isinstance(error, WorkerDied)
+    assert error.samples == (5,)
 
 
 def test_a_lost_result_is_made_again_by_the_actor_that_lost_it(running):

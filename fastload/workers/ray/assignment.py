@@ -47,7 +47,8 @@ class Worker:
     worker_id: int
     is_up: bool = False
     shares_memory: bool = False
-    host: str = "no machine yet"
+    host: str = ""
+    """Where it is, in words; empty: nowhere yet."""
     tasks: dict[int, Task] = field(default_factory=dict)
     """Those it has, by serial, in the order in which it does them."""
     most_tasks: int = MOST_TASKS
@@ -62,8 +63,11 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """Where it is, in words."""
-        return f"Ray, {self.host}"
+        """What it is called beside workers of other kinds."""
+        return f"Ray, {self.host or 'no machine yet'}"
+
+    def __str__(self) -> str:
+        return f"Ray worker {self.worker_id} {f'on {self.host}' if self.host else '(not started yet)'}"
 
 
 class Assignment:
@@ -73,14 +77,21 @@ class Assignment:
         worker_ids: of all workers.
         assigned: whether each task names its worker.
         store_bytes: what results may take in the object store at once. Those of workers that share memory take none.
+        beside_local: whether there are local workers, which take tasks from the same queue.
     """
 
-    def __init__(self, worker_ids: Iterable[int], *, assigned: bool, store_bytes: float) -> None:
+    def __init__(
+        self, worker_ids: Iterable[int], *, assigned: bool, store_bytes: float, beside_local: bool = False
+    ) -> None:
+        self.open_s = float("inf")
+        """Seconds that local workers alone need for the open batches: see :mod:`.pace`."""
         self.workers = {worker_id: Worker(worker_id) for worker_id in worker_ids}
         self.bytes_under_way = self.most_bytes_under_way = self.made_again = 0
-        self._assigned, self._store_bytes = assigned, store_bytes
+        self._assigned, self._store_bytes, self._beside_local = assigned, store_bytes, beside_local
         self._waiting: deque[Task] = deque()
         self._num_heard = 0
+        self._sample_bytes = 0.0
+        """What a sample of the latest result took in the object store."""
 
     @property
     def up(self) -> list[Worker]:
@@ -105,6 +116,14 @@ class Assignment:
                 return worker, task
         return None
 
+    def left_over(self) -> list[WorkItem]:
+        """Return tasks for local workers, which :meth:`choose` has left, if no worker here has room. They are gone."""
+        if not self._beside_local or self._free_worker() is not None:
+            return []
+        left = [task.item for task in self._waiting]
+        self._waiting.clear()
+        return left
+
     def _free_worker(self, task: Task | None = None) -> Worker | None:
         """Return who can take a task now: it has the fewest."""
         if task is not None and task.worker_id is not None:
@@ -122,9 +141,11 @@ class Assignment:
         ]
         return min(free, key=lambda one: len(one.tasks), default=None)
 
-    def give(self, worker: Worker, task: Task, *, num_bytes: int, now_ns: int) -> None:
-        """Note that a worker gets a task, and what its result will take in the object store."""
+    def give(self, worker: Worker, task: Task, *, num_bytes: int | None, now_ns: int) -> None:
+        """Note that a worker gets a task, and what its result will take in the object store; None: not known."""
         worker.tasks[task.item.serial] = task
+        if num_bytes is None:
+            num_bytes = 0 if worker.shares_memory else int(self._sample_bytes * num_samples(task.item))
         task.num_bytes, task.given_ns = num_bytes, now_ns
         self.bytes_under_way += num_bytes
         self.most_bytes_under_way = max(self.most_bytes_under_way, self.bytes_under_way)
@@ -142,19 +163,33 @@ class Assignment:
         self._num_heard += 1
         worker.heard_at, worker.is_asked = self._num_heard, False
 
-    def started(self, worker: Worker, *, shares_memory: bool) -> None:
+    def started(self, worker: Worker, *, shares_memory: bool, now_ns: int) -> None:
         """Note that a worker can take tasks."""
         worker.is_up, worker.shares_memory = True, shares_memory
         self.heard(worker)
+        self._set_pace(worker, now_ns)
 
     def down(self, worker: Worker) -> None:
         """Note that a worker can take none. Those it has stay its own until each of them is lost."""
         worker.is_up, worker.pace = False, Pace()
 
-    def done(self, worker: Worker, task: Task) -> None:
-        """Note that the result of a task is here."""
+    def done(self, worker: Worker, task: Task, *, num_bytes: int, now_ns: int) -> None:
+        """Note that the result of a task is here, and what it took in the object store."""
         self._forget(worker, task)
+        if num_bytes:
+            self._sample_bytes = num_bytes / max(1, num_samples(task.item))
         self.heard(worker)
+        begun, worker.arrived_ns = max(task.given_ns, worker.arrived_ns), now_ns
+        worker.pace.note((now_ns - begun) / 1e9, now_ns / 1e9)
+        self._set_pace(worker, now_ns)
+
+    def _set_pace(self, worker: Worker, now_ns: int) -> None:
+        worker.most_tasks = worker.pace.tasks(self.open_s, now_ns / 1e9)
+
+    def look(self, now_ns: int) -> None:
+        """Let workers that were too slow have a task again, if they have rested for long enough."""
+        for worker in self.workers.values():
+            self._set_pace(worker, now_ns)
 
     def lost(self, worker: Worker, task: Task) -> None:
         """Note that no result of a task will come: it waits for another worker."""

@@ -88,7 +88,7 @@ class Losses:
         if self.num_lost > 1:
             return None
         return (
-            f"Ray worker {worker.worker_id} on {worker.host} was lost ({reason(error)}); {len(worker.tasks)} task(s) "
+            f"{worker} was lost ({reason(error)}); {len(worker.tasks)} task(s) "
             "of it are made again elsewhere, the batches stay the same. statistics().remote counts further losses"
         )
 
@@ -103,7 +103,7 @@ class Losses:
     def _check_bound(self, what: str, worker: Worker, task: Task | None, error: BaseException) -> None:
         if self._assigned:
             raise WorkerDied(
-                f"Ray worker {worker.worker_id} on {worker.host} {what}, and its batches are bound to it (an "
+                f"{worker} {what}, and its batches are bound to it (an "
                 f"IterableDataset, or seeding='torch'), so that no other can go on exactly: {reason(error)}. Save "
                 "state_dict() and resume, or use a map-style dataset with seeding='sample'",
                 worker_id=worker.worker_id,
@@ -118,24 +118,28 @@ class Placement:
         num_workers: how many there should be.
         timeout: seconds that Ray has to place and start them, at the beginning and after a loss.
         assigned: whether batches are bound to their workers.
+        beside_local: whether there are local workers too, so that none of these is needed.
         now: the time, in seconds.
     """
 
-    def __init__(self, num_workers: int, timeout: float, *, assigned: bool, now: float) -> None:
-        self._num_workers, self._timeout, self._assigned = num_workers, timeout, assigned
+    def __init__(
+        self, num_workers: int, timeout: float, *, assigned: bool, beside_local: bool = False, now: float
+    ) -> None:
+        self._num_workers, self._timeout = num_workers, timeout
+        self._assigned, self._beside_local = assigned, beside_local
         self._any_at = self._all_at = now
         """When any, and all, were up last."""
         self._is_told = False
 
     def look(self, num_up: int, now: float) -> Literal["warn", "fail"] | None:
         """Return what to do when so many are up: warn, once until all are up; or fail; or None: nothing."""
-        if num_up:
+        if num_up or self._beside_local:
             self._any_at = now
         if num_up == self._num_workers:
             self._all_at, self._is_told = now, False
         if now - self._any_at >= self._timeout:
             return "fail"
-        if now - self._all_at < self._timeout or not num_up:
+        if now - self._all_at < self._timeout or not (num_up or self._beside_local):
             return None
         if self._assigned:
             return "fail"
@@ -152,7 +156,9 @@ class Placement:
         """
         asked = ", ".join(f"{name}={value}" for name, value in actor.items())
         end = ""
-        if num_up and self._assigned:
+        if self._beside_local:
+            end = "; the loader goes on with its local workers, and these join when there is room"
+        elif num_up and self._assigned:
             end = "; each of these workers has batches that no other can make"
         elif num_up:
             end = "; the loader goes on with those that run, and others join"
@@ -167,4 +173,4 @@ def reason(error: BaseException) -> str:
     """Return what an error of Ray's says, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("class_name:", "actor_id:", "pid:", "namespace:", "ip:"))]
-    return " ".join(kept)[:600] or type(error).__name__
+    return " ".join(kept)[:600].rstrip(".") or type(error).__name__

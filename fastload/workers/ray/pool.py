@@ -18,6 +18,7 @@ from ..pool import GRACE, Pool
 from ..samples import Job
 from .assignment import num_samples
 from .cluster import Cluster, ray_module
+from .dispatcher import RETURNED
 from .options import options_of
 from .relay import JOIN_S, Relay
 from .seats import Seat, seat_at
@@ -136,6 +137,11 @@ class RayPool(Pool):
         while self._relay.words:
             warn_at_users_line(self._relay.words.popleft())
         result: Result | None = self._local.poll()
+        while result == RETURNED:
+            result = self._local.poll()
+        returned = self._relay.dispatcher.returned
+        while returned:
+            self._local.submit(returned.popleft())
         if result is not None and result.serial >= 0:
             is_remote = result.worker_id >= self._first_remote
             self._done[is_remote] += 1
@@ -159,7 +165,7 @@ class RayPool(Pool):
         if worker_id < self._first_remote:
             held: int | None = self._local.held_by(worker_id)
             return held
-        return self._relay.held_by(worker_id)
+        return self._relay.dispatcher.held_by(worker_id)
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         if self._relay.failure is not None:

@@ -4,7 +4,7 @@ In: tasks, taken at a pool's seat while an actor has room. Out: results, given t
 
 ::
 
-    seat ─> thread "tasks" ──> Assignment ──> Actors ─> calls that have ended ─> thread "results" ─> Results ─> seat
+    seat ─> thread "tasks" ──> Dispatcher ──> Actors ─> calls that have ended ─> thread "results" ─> Results ─> seat
                                    ^                                                  │
                                    └────────── done, or lost: Losses, Placement ──────┘
 
@@ -32,6 +32,7 @@ from .actor import Started
 from .actors import Actors, Call
 from .assignment import Assignment, Task, Worker
 from .cluster import Cluster
+from .dispatcher import Dispatcher
 from .faults import Losses, Placement
 from .options import Options
 from .results import Results
@@ -59,6 +60,7 @@ class Relay:
     def __init__(
         self, cluster: Cluster, seat: Seat, packed_job: bytes, options: Options, worker_ids: range, *, assigned: bool
     ) -> None:
+        beside_local = worker_ids.start > 0
         self.failure: BaseException | None = None
         """Why nothing more can come."""
         self.open_s = float("inf")
@@ -67,17 +69,22 @@ class Relay:
         self._is_stopped = False
         self.words: deque[str] = deque()
         """What is to be told to the user."""
-        self._changed = threading.Condition()
-        """Held by who uses the assignment."""
         store_bytes = _STORE_SHARE * cluster.store_bytes() or float("inf")
-        self._assignment = Assignment(worker_ids, assigned=assigned, store_bytes=store_bytes)
-        self.workers = list(self._assignment.workers.values())
+        assignment = Assignment(worker_ids, assigned=assigned, store_bytes=store_bytes, beside_local=beside_local)
+        self.workers = list(assignment.workers.values())
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._actors = Actors(cluster, seat.memory, packed_job, options, self._calls)
+        self.dispatcher = Dispatcher(assignment, self._actors, seat)
         # Of the thread "results".
         self._results = Results(seat)
         self._losses = Losses(assigned=assigned)
-        self._placement = Placement(len(worker_ids), options.placement_timeout, assigned=assigned, now=time.monotonic())
+        self._placement = Placement(
+            len(worker_ids),
+            options.placement_timeout,
+            assigned=assigned,
+            beside_local=beside_local,
+            now=time.monotonic(),
+        )
         self._threads = [
             threading.Thread(target=self._guarded, args=(run,), name=f"fastload_ray_{name}", daemon=True)
             for run, name in ((self._hand_out, "tasks"), (self._bring_back, "results"))
@@ -99,25 +106,14 @@ class Relay:
         """Whether there are workers whose results go through the object store."""
         return any(worker.is_up and not worker.shares_memory for worker in self.workers)
 
-    def held_by(self, worker_id: int) -> int | None:
-        """Return the serial of the task that a worker is at."""
-        with self._changed:
-            return next(iter(self._assignment.workers[worker_id].tasks), None)
-
     def counts(self) -> dict[str, int]:
         """Return what ``statistics().remote`` says of Ray's workers."""
-        with self._changed:
-            up = self._assignment.up
-            return {
-                "workers": len(up),
-                "sharing_memory": sum(worker.shares_memory for worker in up),
-                "lost": self._losses.num_lost,
-                "made_again": self._assignment.made_again,
-                "bytes_under_way": self._assignment.bytes_under_way,
-                "most_bytes_under_way": self._assignment.most_bytes_under_way,
-                "bytes": self._results.num_bytes,
-                "network_ms": self._results.network_ns // 1_000_000,
-            }
+        return {
+            **self.dispatcher.counts(),
+            "lost": self._losses.num_lost,
+            "bytes": self._results.num_bytes,
+            "network_ms": self._results.network_ns // 1_000_000,
+        }
 
     def stop(self) -> list[str]:
         """End actors and threads; the seat's ``end`` was called. Nobody writes to slots afterwards.
@@ -126,9 +122,8 @@ class Relay:
             The names of threads that have not ended, since they wait for Ray. What they use must stay: the seat; and
             the connection, which this leaves open. It is closed when the relay is dropped.
         """
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify_all()
+        self._is_stopped = True
+        self.dispatcher.close()
         self._calls.put(None)
         self._actors.close()
         deadline = time.monotonic() + JOIN_S
@@ -149,9 +144,8 @@ class Relay:
         except BaseException as error:
             if self._is_stopped:
                 return
-            with self._changed:
-                self.failure = self.failure or error
-                self._changed.notify_all()
+            self.failure = self.failure or error
+            self.dispatcher.close()
             with contextlib.suppress(OSError):  # the pool is being closed
                 # Wakes the thread that waits for results, which finds the failure.
                 self._seat.give(Result(-1, -1, FAILED_START, 0, None, 0).pickled(), None, 0)
@@ -160,28 +154,10 @@ class Relay:
     def _is_over(self) -> bool:
         return self._is_stopped or self.failure is not None
 
-    def _submit(self) -> None:
-        """Hand out what waits, with the lock held."""
-        while (chosen := self._assignment.choose()) is not None:
-            worker, task = chosen
-            item = task.item
-            generation = 0 if item.layout < 0 else item.layout or 1
-            layout = self._seat.layout(generation) if generation and not worker.shares_memory else None
-            num_bytes = 0 if layout is None else layout.offsets(len(item.indices))[1]
-            self._assignment.give(worker, task, num_bytes=num_bytes, now_ns=time.perf_counter_ns())
-            self._actors.run(worker, task, generation, layout)
-        for worker in self._assignment.to_ask():
-            self._actors.ask(worker)
-        self._changed.notify_all()
-
     # The thread that hands out tasks.
 
     def _hand_out(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_over or self._assignment.wants_more)
-            if self._is_over:
-                return
+        while self.dispatcher.wait_for_room():
             taken = self._seat.take()
             if taken is None:
                 return
@@ -189,10 +165,8 @@ class Relay:
             if item.iteration < self._seat.iteration and item.layout != START:
                 number = self.workers[0].worker_id if worker_id is None else worker_id
                 self._seat.give(Result(item.serial, number, SKIPPED, 0, None, 0).pickled(), item, number)
-                continue
-            with self._changed:
-                self._assignment.add(Task(item, worker_id))
-                self._submit()
+            else:
+                self.dispatcher.add(Task(item, worker_id))
 
     # The thread that brings back results.
 
@@ -222,23 +196,22 @@ class Relay:
             errors.WorkerCrashedError,
             errors.NodeDiedError,
             errors.OutOfMemoryError,
+            errors.TaskCancelledError,  # a sample has raised KeyboardInterrupt, which ends a local worker
         ) as error:
             if self._actors.is_current(call):
                 self._replace(worker, error)
             self._make_again(call)
         except Exception as error:
-            raise ClusterError(f"Ray worker {worker.worker_id} on {worker.host} failed: {error}") from error
+            raise ClusterError(f"{worker} failed: {error}") from error
         else:
             if call.task is not None:
                 self._give(worker, call.task, value)
             elif self._actors.is_current(call):
-                self._answered(worker) if value is None else self._started(call, value)
+                self.dispatcher.heard(worker) if value is None else self._started(call, value)
 
     def _replace(self, worker: Worker, error: BaseException) -> None:
         """Start another actor in the place of one that is gone."""
-        with self._changed:
-            was_up = worker.is_up
-            self._assignment.down(worker)
+        was_up = self.dispatcher.down(worker)
         self._actors.end(worker)
         if was_up:
             words = self._losses.lost(worker, error)
@@ -246,19 +219,12 @@ class Relay:
                 self.words.append(words)
         else:
             self._losses.failed_start(worker, error)
-        worker.host = "no machine yet"
+        worker.host = ""
         self._actors.create(worker)
 
     def _make_again(self, call: Call) -> None:
         if call.task is not None:
-            with self._changed:
-                self._assignment.lost(call.worker, call.task)
-                self._submit()
-
-    def _answered(self, worker: Worker) -> None:
-        with self._changed:
-            self._assignment.heard(worker)
-            self._submit()
+            self.dispatcher.lost(call.worker, call.task)
 
     def _started(self, call: Call, started: Started) -> None:
         worker = call.worker
@@ -273,29 +239,15 @@ class Relay:
             except ProcessLookupError as error:
                 self._replace(worker, error)
                 return
-        with self._changed:
-            self._assignment.started(worker, shares_memory=started.shares_memory)
-            self._set_pace(worker)
-            self._submit()
+        self.dispatcher.started(worker, shares_memory=started.shares_memory)
 
     def _give(self, worker: Worker, task: Task, value: object) -> None:
-        message, packed = self._results.take(worker, task, value)
-        with self._changed:
-            self._assignment.done(worker, task)
-            begun, worker.arrived_ns = max(task.given_ns, worker.arrived_ns), time.perf_counter_ns()
-            worker.pace.note((worker.arrived_ns - begun) / 1e9, time.monotonic())
-            self._set_pace(worker)
-            self._submit()
+        message, packed, num_bytes = self._results.take(worker, task, value)
+        self.dispatcher.done(worker, task, num_bytes)
         self._seat.give(message, task.item, worker.worker_id, packed)
 
-    def _set_pace(self, worker: Worker) -> None:
-        worker.most_tasks = worker.pace.tasks(self.open_s, time.monotonic())
-
     def _tick(self) -> None:
-        with self._changed:
-            for worker in self.workers:
-                self._set_pace(worker)  # one that has rested long enough
-            self._submit()
+        self.dispatcher.look(self.open_s)
         try:
             self._cluster.check_head()
         except ClusterError:

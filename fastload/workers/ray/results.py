@@ -29,11 +29,12 @@ class Results:
         """Copied bytes; nanoseconds that tasks took beyond their work, of those that came through the object store."""
         self._seat = seat
 
-    def take(self, worker: Worker, task: Task, value: Any) -> tuple[bytes, Buffer | None]:
+    def take(self, worker: Worker, task: Task, value: Any) -> tuple[bytes, Buffer | None, int]:
         """Copy rows to their slot.
 
         Returns:
-            The result's message, and what it does not contain: packed samples, or a packed batch.
+            The result's message; what it does not contain: packed samples, or a packed batch; and what came
+            through the object store, in bytes.
         """
         message, array = value if isinstance(value, tuple) else (value, None)
         packed = None
@@ -41,7 +42,7 @@ class Results:
             result = Result(*fields_of(message))
             packed = None if array is None else self._copied(task.item, result, array)
             self._note_time(worker, task, result.busy_ns)
-        return message, packed
+        return message, packed, 0 if array is None else len(array)
 
     def _copied(self, item: WorkItem, result: Result, array: Any) -> Any:
         """Copy rows into their slot; return samples, or a whole batch, that are packed."""
