@@ -153,7 +153,9 @@ def _found(
             )
         index = as_integer(index)
         if not isinstance(index, int) or not 0 <= index < order.length:
-            raise ConfigError(f"epoch {epoch} has no index {index}: it must be an integer of 0 to {order.length - 1}")
+            raise ConfigError(
+                f"index must be an integer from 0 to {order.length - 1}, the samples of epoch {epoch}, got {index=}"
+            )
         return index, _position_of(known, epoch, index) if needs_position else 0
     if position >= max(order.length, known.rows.shard.end):
         raise ConfigError(f"position must be below {order.length}, the length of an epoch, got {position=}")
@@ -172,7 +174,9 @@ def _position_of(known: KnownBatches, epoch: int, index: int) -> int:
         places = np.flatnonzero(order.at(epoch, positions) == index)
         if places.size:
             return int(positions[places[0]])
-    raise ConfigError(f"epoch {epoch} has no index {index}")
+    raise ConfigError(
+        f"index must occur in epoch {epoch}, and the sampler leaves it out, got {index=}; try another epoch"
+    )
 
 
 def _batch_around(known: KnownBatches, position: int) -> Any:
