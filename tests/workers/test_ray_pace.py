@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fastload.work import chunk_bounds
 from fastload.workers.ray.pace import MOST_TASKS, Pace
 
 ROWS, SAMPLE_S, NETWORK_S = 32, 0.02, 0.01
@@ -42,7 +43,7 @@ def simulated(
     events: list[tuple[float, int, Remote | None, Any]] = []
     while now < seconds:
         for batch in range(next_open, next_batch + num_open):
-            rows = [min(chunk, ROWS - start) for start in range(0, ROWS, chunk)]
+            rows = [stop - start for start, stop in chunk_bounds(ROWS, chunk)]
             missing[batch] = len(rows)
             tasks.extend((batch, number) for number in rows)
         next_open = next_batch + num_open
