@@ -22,7 +22,7 @@ def as_markdown(text: str) -> str:
 
     Literal blocks, which are indented in Markdown too, lose their marks.
     """
-    text = _PAGE.sub(r"[\1](\1.html)", _ROLE.sub(r"`\1`", text))
+    text = _PAGE.sub(r"[\1](\1.md)", _ROLE.sub(r"`\1`", text))
     return _LITERAL.sub(lambda found: f"{found[1]}{found[2]}:" if found[2] else "", text)
 
 

@@ -23,8 +23,8 @@ from .options import options_of
 from .relay import JOIN_S, Relay
 from .seats import Seat, seat_at
 
-# What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time). A call of an actor takes 1 to 2 ms; it
-# is taken for less, since long tasks make the first batch late.
+# What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time). A call of an actor takes 1 to 2 ms. The
+# number is smaller than that, because longer tasks delay the first batch.
 _TASK_COST = 4.0
 # And a result in the object store 8 ms, most of it in the raylets of both machines: docs/ray-training.md. With tasks of
 # 96 ms in place of 24, eight nodes that share two cores are at 100 % of eight times one node instead of 54 %.
