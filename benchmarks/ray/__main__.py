@@ -7,7 +7,8 @@ from dataclasses import replace
 from benchmarks.figures.rows import Row, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_rows
-from benchmarks.report import look_around, stamp
+from benchmarks.report import look_around, spread_row, stamp
+from benchmarks.summary import spread_of
 
 
 def main() -> int:
@@ -15,7 +16,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("soak", "scaling", "cost", "raydata"))
     parser.add_argument("--nodes", type=int, default=4, help="of the soak and beside Ray Data (default: 4)")
-    parser.add_argument("--samples", type=int, default=6000, help="of an epoch of the soak (default: 6000)")
+    parser.add_argument("--samples", type=int, default=6000, help="of an epoch, of soak and raydata (default: 6000)")
+    parser.add_argument("--rounds", type=int, default=3, help="of raydata, by turns (default: 3)")
     parser.add_argument("--wait-ms", type=float, default=70, help="that a sample of the soak waits (default: 70)")
     parser.add_argument("--seed", type=int, default=1, help="of the soak: what is killed, and when")
     parser.add_argument("--seconds", type=float, default=15, help="of a measurement of scaling (default: 15)")
@@ -82,12 +84,19 @@ def _rows(options: argparse.Namespace) -> list[Row]:
             )
             for name, (side, metric) in sides.items()
         ]
-    found_of = measure.beside_ray_data(options.data, options.nodes, options.samples)
-    return [
-        Row(case=f"photos, {options.nodes} nodes", side=side, metric=metric, value=value, n=1)
-        for side, metrics in found_of.items()
-        for metric, value in metrics.items()
-    ]
+    found_of = measure.beside_ray_data(options.data, options.nodes, options.samples, options.rounds)
+    by_ray_data = found_of["Ray Data"]
+    rows = []
+    for side, rounds in found_of.items():
+        for metric in rounds[0]:
+            values = [one[metric] for one in rounds]
+            row = spread_row(f"photos, {options.nodes} nodes", side, metric, values, {})
+            if side == "fastload":
+                theirs = spread_of([one[metric] for one in by_ray_data]).median
+                ratio = theirs / row.value if metric == "first batch s" else row.value / theirs
+                row = replace(row, ratio=ratio, ratio_of="fastload / Ray Data", note="the start of workers included")
+            rows.append(row)
+    return rows
 
 
 if __name__ == "__main__":
