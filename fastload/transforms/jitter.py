@@ -27,7 +27,8 @@ class ColorJitter(Transform, SampleTransform):
     """Change brightness, contrast, saturation and hue, in a random order for each sample.
 
     For the same parameters each sample equals the result of torchvision's functions: uint8 bit for bit on the CPU,
-    float32 and float64 within 1e-5; float16 and bfloat16 are computed in float32 and rounded once.
+    except where a value before rounding is an integer (torch rounds it down or not, depending on the pixel's place in
+    memory); float32 and float64 within 1e-5; float16 and bfloat16 are computed in float32 and rounded once.
 
     Args:
         brightness: b: the factor is uniform in [max(0, 1 - b), 1 + b]; (min, max): uniform between them; None: 1.
