@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +54,19 @@ def test_hangs():
     open({begun!r}, "w").close()
     time.sleep(1000)
 """
+# Only in the process that has all reports. PYTEST_XDIST_WORKER does not say which: it may be set by the tests here.
 TELLING = """
-import os
 import pytest
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_logreport(report):
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        open({failed!r}, "w").close()
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reports())
+
+class Reports:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            open({failed!r}, "w").close()
 """
 
 # The limits of the script are such that no machine is so slow as to reach them: tests say when a part's time is over.
@@ -130,11 +137,15 @@ class Run:
         name = {"parallel": "test_gpu_transforms.py", "serial": "test_gpu_device.py"}[part]
         (self.tests / name).write_text(text)
 
-    def start(self, *cases: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [SCRIPT, *(cases or ("host-to-device", "host-blocked"))], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
+    @contextmanager
+    def start(self, *cases: str) -> Iterator[subprocess.Popen[str]]:
+        command = [SCRIPT, *(cases or ("host-to-device", "host-blocked"))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            except BaseException:
+                process.terminate()  # or this would wait for its end
+                raise
 
     def __call__(self, *cases: str) -> tuple[int, list[str]]:
         """Return the status, and the lines behind the beginning of the verdict."""
