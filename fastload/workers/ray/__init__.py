@@ -10,7 +10,8 @@ actors, finds out when they die, and carries what they make; everything else is 
 
 :mod:`.options` checks arguments, :mod:`.cluster` connects to Ray, :mod:`.nodes` compares the machines,
 :mod:`.actor` is the actors' side, :mod:`.seats` their place at a pool, :mod:`.pool` what the engine sees. The relay's
-parts: :mod:`.assignment` decides who gets a task, :mod:`.faults` when a loss is an error, both without Ray;
+parts: :mod:`.assignment` decides who gets a task, :mod:`.pace` how many a slow worker gets, :mod:`.faults` when a loss
+is an error, all without Ray;
 :mod:`.actors` makes, calls and ends actors; :mod:`.dispatcher` gives them tasks; :mod:`.results` copies rows to their
 slots; :mod:`.relay` has the threads that connect them. Ray itself is imported when a pool starts.
 """
