@@ -10,6 +10,8 @@ For work on the sources: ``python setup.py build_ext --inplace``. In the environ
 * ``FASTLOAD_REQUIRE_NATIVE=0``: where there is no compiler, none is asked for, and fastload is installed without the
   library.
 * ``FASTLOAD_NATIVE_WERROR=1``: the compiler's warnings are errors.
+* ``_PYTHON_HOST_PLATFORM``: with ``CC=ziglang``, the system and processor to build for, as ``linux-aarch64`` or
+  ``macosx-11.0-arm64``; setuptools names the wheel for it, too.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ NAME = "fastload.native._fastload"
 SOURCES = Path("fastload/native/src")
 ZIGLANG = "ziglang==0.17.*"
 GLIBC = 17  # 2.17 of 2014: the oldest one that pip's tags and ziglang know for both kinds of processors
+MACOS = 11  # of 2020: the first for ARM
 # Contraction would make of a product and a sum what no other build computes.
 FLAGS = ["-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
 # What a compiler must know: those from before 2018 lack the last instructions.
@@ -149,6 +152,21 @@ def system_compiler() -> Compiler | None:
     return compiler
 
 
+def host() -> tuple[str, str]:
+    """Return system and processor to build for, as Python names them: this machine's, if no variable names others."""
+    named = os.environ.get("_PYTHON_HOST_PLATFORM")
+    if named is None:
+        return sys.platform, platform.machine()
+    return ("darwin" if named.startswith("macosx-") else "linux"), named.rpartition("-")[2]
+
+
+def zig_target(system: str, machine: str) -> str:
+    """Return the oldest systems that a library is for, as ziglang calls them; Python names system and processor."""
+    if system == "darwin":
+        return f"{machine.replace('arm64', 'aarch64')}-macos.{MACOS}.0"
+    return f"{machine}-linux-gnu.2.{GLIBC}"
+
+
 def packaged_compiler() -> Compiler | None:
     """Return the compiler of the package ziglang, if that is installed: for any such processor, and for old systems."""
     zig = [sys.executable, "-m", "ziglang"]
@@ -156,12 +174,14 @@ def packaged_compiler() -> Compiler | None:
         return None
     # Of itself: in pip's environment for the build, the package's metadata were seen to be taken for another's.
     version = subprocess.run([*zig, "version"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
-    target = f"{platform.machine()}-linux-gnu.2.{GLIBC}"
+    system, machine = host()
+    # Else a library of macOS bears the path of the folder that it was built in.
+    named = ("-Wl,-install_name,_fastload.so",) if system == "darwin" else ()
     return Compiler(
         [*zig, "cc"],
-        ("-target", target, f'-DFASTLOAD_COMPILER_PACKAGE="ziglang {version}"'),
+        ("-target", zig_target(system, machine), f'-DFASTLOAD_COMPILER_PACKAGE="ziglang {version}"'),
         # Else it links a memcpy and a sin of its own: slower, and not always of the same bits.
-        ("-rtlib=none", "-lm"),
+        ("-rtlib=none", "-lm", *named),
     )
 
 
@@ -239,6 +259,10 @@ if __name__ == "__main__":
     setup(
         ext_modules=extensions(),
         cmdclass={"build_ext": BuildLibrary, "bdist_wheel": TagWheel},
-        # In a folder that stays, what was built before, and deleted since, would get into the wheel.
-        options={"build": {"build_base": temporary_folder("build")}},
+        # In a folder that stays, what was built before, and deleted since, would get into the wheel; and the clone may
+        # be read-only. A source archive is made beside the sources all the same, and contains the second one.
+        options={
+            "build": {"build_base": temporary_folder("build")},
+            **({} if "sdist" in sys.argv else {"egg_info": {"egg_base": temporary_folder("egg-info")}}),
+        },
     )

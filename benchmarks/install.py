@@ -1,11 +1,11 @@
-"""Builds the wheel, and tries it and the clone where there is nothing but Python.
+"""Tries a wheel, and the clone, where there is nothing but Python.
 
-    uv run -m benchmarks.install --out dist          # the sdist and the wheel, and what they weigh
-    uv run -m benchmarks.install --out dist --folder ROOTS --trial sid:python3.14:2.13.0 --trial ...
+    uv run -m benchmarks.release --out dist          # makes the wheel
+    uv run -m benchmarks.install --wheel dist/NAME.whl --folder ROOTS --trial sid:python3.14:2.13.0 --trial ...
 
-The wheel is built of the sdist by ziglang, for the oldest glibc. A trial needs root and debootstrap: it makes a root
-file system with Python and nothing else, without a compiler and headers. There it installs the wheel with one version
-of torch, checks the installation (``installed.py``), and does the same with the clone, which has to be compiled there.
+A trial needs root and debootstrap: it makes a root file system with Python and nothing else, without a compiler and
+headers. There it installs the wheel with one version of torch, checks the installation (``installed.py``), and does the
+same with the clone, which has to be compiled there.
 
 A trial is SUITE:PYTHON:TORCH. SUITE is Debian's; PYTHON one of its packages, which gets installed, or the path of a
 Python of this machine, which must have been built on the same or an older system; TORCH a version. Packages are linked
@@ -14,20 +14,15 @@ has it. The root file systems stay in the folder, and are used again.
 """
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.progress import progress
+from benchmarks.release import UV, clone_to, output_of
 
-ROOT = Path(__file__).parents[1]
-UV = Path(os.environ.get("UV", "uv"))  # set by "uv run"
-MOST_BYTES = 1_500_000
 TRIES = Path(__file__).with_name("installed.py")
 # In a mount namespace of its own, so that all of it is gone at the end. $1: the root file system, $2: what runs there;
 # the others: folders that are the same inside.
@@ -48,17 +43,13 @@ exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bi
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the sdist and the wheel")
-    parser.add_argument("--folder", type=Path, help="where root file systems and packages are kept")
-    parser.add_argument("--trial", action="append", default=[], metavar="SUITE:PYTHON:TORCH")
+    parser.add_argument("--wheel", type=Path, required=True, help="the wheel for this machine")
+    parser.add_argument("--folder", type=Path, required=True, help="where root file systems and packages are kept")
+    parser.add_argument("--trial", action="append", required=True, metavar="SUITE:PYTHON:TORCH")
     options = parser.parse_args()
-    if options.trial and options.folder is None:
-        parser.error("--trial needs --folder")
+    wheel = options.wheel.resolve()
     failed = []
-    with progress(1 + len(options.trial)) as advance:
-        advance("sdist and wheel")
-        wheel = build(options.out)
-        print("\n".join(parts(wheel)), flush=True)
+    with progress(len(options.trial)) as advance:
         for trial in options.trial:
             advance(trial)
             suite, python, torch = trial.split(":")
@@ -70,54 +61,6 @@ def main() -> int:
             print(f"\n== {trial}\n{said}", flush=True)
     print(f"failed: {', '.join(failed)}" if failed else f"{len(options.trial)} trials, none failed")
     return int(bool(failed))
-
-
-def output_of(*words: str | Path, **options: object) -> str:
-    """Run a command; return what it printed."""
-    done = subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
-    return str(done.stdout)
-
-
-def clone_to(folder: Path) -> Path:
-    """Copy what git would commit, without anything that was built."""
-    names = output_of("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-def build(out: Path) -> Path:
-    """Build the sdist, and the wheel of it; check that the clone gives the same one."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        clone = clone_to(Path(name, "clone"))
-        for folder, kinds in (out, ()), (Path(name), ("--wheel",)):
-            output_of(UV, "build", *kinds, "--out-dir", folder, clone, env={**os.environ, "CC": "ziglang"})
-        (other,) = Path(name).glob("*.whl")
-        wheel = out / other.name
-        contents = [{one.filename: one.CRC for one in zipfile.ZipFile(path).infolist()} for path in (wheel, other)]
-        differ = {name for name in contents[0] | contents[1] if contents[0].get(name) != contents[1].get(name)}
-        assert not differ, f"the sdist is not complete: {differ}"
-    shown = output_of(UV, "tool", "run", "auditwheel", "show", wheel)
-    assert "manylinux_2_17_x86_64" in wheel.name, wheel.name
-    assert '"manylinux_2_17_x86_64"' in shown.replace("\n", " "), shown
-    return wheel
-
-
-def parts(wheel: Path) -> list[str]:
-    """Return what a wheel weighs, and how much of it the library and the modules are."""
-    sizes = {"the library": [0, 0], "Python modules": [0, 0], "the profiler's page": [0, 0], "metadata": [0, 0]}
-    for one in zipfile.ZipFile(wheel).infolist():
-        kind = {".so": "the library", ".py": "Python modules"}.get(Path(one.filename).suffix)
-        kind = kind or ("metadata" if ".dist-info/" in one.filename else "the profiler's page")
-        sizes[kind][0] += one.compress_size
-        sizes[kind][1] += one.file_size
-    size = wheel.stat().st_size
-    assert size < MOST_BYTES, f"{wheel} has {size} bytes, {MOST_BYTES} are allowed"
-    lines = [f"{wheel.name}: {size / 1e3:.0f} kB"]
-    return lines + [f"  {name}: {packed / 1e3:.0f} kB of {whole / 1e3:.0f}" for name, (packed, whole) in sizes.items()]
 
 
 def tried(wheel: Path, folder: Path, suite: str, python: str, torch: str) -> str:
@@ -162,10 +105,10 @@ def commands(python: str, wheel: str, torch: str, cache: Path, *, by_pip: bool) 
         *([] if by_pip else quick),
         f"{pip} install --no-cache-dir -r names.txt",
         f"echo wheel: && {pip} check && ./venv/bin/python installed.py ziglang",
-        f"{pip} uninstall -y fastload",
+        f"{pip} uninstall -y torch-fastload",
         "before=$(./venv/bin/python -m pip list --format freeze)",
         f"{pip} install --no-cache-dir ./clone",
-        'test "$before" = "$(./venv/bin/python -m pip list --format freeze | grep -v ^fastload)"',
+        'test "$before" = "$(./venv/bin/python -m pip list --format freeze | grep -v ^torch.fastload)"',
         f"echo clone: && {pip} check && ./venv/bin/python installed.py ziglang",
     ]
 

@@ -34,7 +34,7 @@ def check_packages() -> str:
     def plain(name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower()
 
-    named, waiting = set(), [("fastload", frozenset[str]())]
+    named, waiting = set(), [("torch-fastload", frozenset[str]())]
     while waiting:
         name, extras = waiting.pop()
         if (plain(name), extras) in named:

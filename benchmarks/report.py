@@ -45,7 +45,7 @@ def look_around(arguments: Sequence[str], *, control: bool = False, module: str 
     packages = {}
     for name in ("torch", "torchvision", "numpy", "pillow", "fastload"):
         try:
-            packages[name] = version(name)
+            packages[name] = version("torch-fastload" if name == "fastload" else name)
         except PackageNotFoundError:
             packages[name] = "none"
     # A folder's name says nothing to a reader on another machine.

@@ -200,10 +200,10 @@ class _Version(argparse.Action):
     """Print the version: argparse's own action would read it for every command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from . import native
         from .base.version import __version__
+        from .native.description import description
 
-        print(f"fastload {__version__}, {native.description()}")
+        print(f"fastload {__version__}, {description()}")
         parser.exit()
 
 

@@ -318,6 +318,12 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         return explain(spec_of(self), self.statistics(), self._runtime)
 
+    def _repr_html_(self) -> str:
+        """Return what ``explain()`` says, for a notebook."""
+        from .engine.facts import as_html
+
+        return as_html(spec_of(self), self.statistics(), self._runtime)
+
     def close(self) -> None:
         """Stop all workers of this loader now, and free resident data and page-locked memory.
 

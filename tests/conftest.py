@@ -1,7 +1,8 @@
-"""Nothing may be left after a test: no process, thread, shared memory or descriptor. And hypothesis' settings."""
+"""Nothing may be left after a test: process, thread, shared memory, descriptor, temporary file. hypothesis settings."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import multiprocessing
 import os
@@ -26,6 +27,10 @@ from shared_files import files_of_this_process, forget_processes
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Under "uv run" Ray would install all packages again for each test with a cluster.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+
+# Hundreds of tests start processes that import torch and this package: each would compile anew what is not compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Shells start what runs in the background with SIGINT ignored, and so would all processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -105,6 +110,26 @@ def _threads() -> Counter[str]:
     return Counter(thread.name for thread in threading.enumerate() if thread.name.startswith("fastload"))
 
 
+_temporary: list[str] = []
+"""Files and folders called ``fastload-...`` that this process has made among the temporary ones."""
+
+
+def _note_temporary(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in ("tempfile.mkdtemp", "tempfile.mkstemp"):
+        path = os.fsdecode(arguments[0])
+        if os.path.basename(path).startswith("fastload-"):
+            _temporary.append(path)
+
+
+sys.addaudithook(_note_temporary)
+
+
+def _temporary_files() -> set[str]:
+    """Return those of them that are there."""
+    _temporary[:] = filter(os.path.exists, _temporary)
+    return set(_temporary)
+
+
 @dataclass
 class _State:
     """What there is beside memory."""
@@ -113,11 +138,12 @@ class _State:
     threads: Counter[str] = field(default_factory=_threads)
     shared_memory: set[str] = field(default_factory=files_of_this_process)
     descriptors: Counter[str] = field(default_factory=_descriptors)
+    temporary: set[str] = field(default_factory=_temporary_files)
 
     def of_ours(self) -> _State:
         """Return what is certainly of fastload: Ray has processes and connections that come and go."""
         descriptors = Counter({name: count for name, count in self.descriptors.items() if "memfd:fastload" in name})
-        return _State({}, self.threads, self.shared_memory, descriptors)
+        return _State({}, self.threads, self.shared_memory, descriptors, self.temporary)
 
     def leftovers(self, before: _State) -> list[str]:
         """Say what is here and was not there before."""
@@ -125,6 +151,7 @@ class _State:
             *(f"process {pid}: {self.children[pid]}" for pid in self.children.keys() - before.children.keys()),
             *(f"thread {name}" for name in self.threads - before.threads),
             *(f"/dev/shm/{name}" for name in self.shared_memory - before.shared_memory),
+            *sorted(self.temporary - before.temporary),
             *(f"{count} descriptors of {name}" for name, count in (self.descriptors - before.descriptors).items()),
         ]
 
@@ -183,6 +210,7 @@ def pytest_collection_finish() -> None:
     list(DataLoader([random.random], num_workers=1, worker_method="thread", collate_fn=list))
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries report what is frozen at the end as leaked
     gather_into_large_pages()
 
 
@@ -257,7 +285,7 @@ def _state(beside_ray: bool) -> _State:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that leaves a process, a thread of ours, shared memory or a descriptor behind."""
+    """Fail a test that leaves a process, a thread of ours, shared memory, a descriptor or a temporary file behind."""
     forget_processes()
     before, beside_ray = _State(), request.node.get_closest_marker("ray") is not None
     yield

@@ -16,7 +16,7 @@ import pytest
 
 from fastload import cli
 
-FASTLOAD = [sys.executable, "-m", "fastload.cli"]
+FASTLOAD = [sys.executable, "-m", "fastload"]
 
 LOAD = """
 import json, torch

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,7 +22,7 @@ import pytest
 
 from fastload import native
 from fastload.base.cgroups import processor_quota
-from fastload.doctor import command, images, probes
+from fastload.doctor import command, images, installation, probes
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding
 from fastload.doctor.probes import PROBES, Probe
@@ -247,10 +250,125 @@ def test_a_pillow_with_other_values_is_left_to_itself_and_told(monkeypatch):
     assert "install" in second.remedy
 
 
-def put(folder: Path, name: str, number: str) -> None:
+def put(folder: Path, name: str, number: str, **files: str) -> None:
+    """Install a distribution as an installer does: a file of this name and content overwrites another one's."""
     place = folder / f"{name.replace('-', '_')}-{number}.dist-info"
     place.mkdir(parents=True)
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    lines = [f"{place.name}/METADATA,,", f"{place.name}/RECORD,,", "fastload/__pycache__/a.cpython-311.pyc,,"]
+    for stem, text in files.items():
+        path = folder / "fastload" / f"{stem}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        lines.append(f"fastload/{stem}.py,sha256={digest},{len(text)}")
+    (place / "RECORD").write_text("".join(line + "\n" for line in lines))
+
+
+OURS, STRANGERS = {"__init__": "ours", "loader": "ours too", "cli": "a command"}, {"__init__": "a downloader"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder that packages are looked for in."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    return tmp_path
+
+
+def test_a_package_as_it_was_installed_is_fine(folder):
+    put(folder, "torch-fastload", "0.1.0", **OURS)
+    (folder / "fastload.egg-info").mkdir()  # what setuptools leaves in a checkout is no installation
+    (folder / "fastload.egg-info/PKG-INFO").write_text("Metadata-Version: 2.1\nName: fastload\nVersion: 0.0.9\n")
+    found = one(installation.own_files())
+    assert found == Finding("torch-fastload", "ok", "0.1.0")
+
+
+def test_a_stranger_that_came_later_has_overwritten_a_file_and_both_are_to_go(folder):
+    put(folder, "torch-fastload", "0.1.0", **OURS)
+    put(folder, "fastload", "0.0.3", **STRANGERS)
+    found = one(installation.own_files())
+    assert found.state == "broken"
+    assert found.words == (
+        "0.1.0; changed: fastload/__init__.py; "
+        "fastload 0.0.3, another package that has the same folder, is installed too"
+    )
+    assert re.search(r"uninstall .*\bfastload torch-fastload; .*install ", found.remedy)
+
+
+def test_a_stranger_that_came_first_is_told_before_its_end_takes_a_file_away(folder):
+    put(folder, "fastload", "0.0.3", **STRANGERS)
+    put(folder, "torch-fastload", "0.1.0", **OURS)
+    found = one(installation.own_files())
+    assert found.state == "costs"
+    assert "fastload 0.0.3, another package" in found.words
+    assert "takes files of torch-fastload away" in found.cost
+    assert re.search(r"uninstall .*\bfastload torch-fastload; .*install ", found.remedy)
+
+
+def test_files_that_a_stranger_took_away_are_named(folder):
+    put(folder, "torch-fastload", "0.1.0", **OURS)
+    (folder / "fastload/__init__.py").unlink()
+    found = one(installation.own_files())
+    assert (found.state, found.words) == ("broken", "0.1.0; missing: fastload/__init__.py")
+    assert re.search(r"uninstall [^;]*torch-fastload; .*install ", found.remedy)
+    assert "fastload torch-fastload" not in found.remedy
+
+
+def test_a_file_that_somebody_has_edited_is_told_and_breaks_nothing(folder):
+    put(folder, "torch-fastload", "0.1.0", **OURS)
+    (folder / "fastload/loader.py").write_text("edited")
+    found = one(installation.own_files())
+    assert (found.state, found.words) == ("costs", "0.1.0; changed: fastload/loader.py")
+
+
+def test_a_stranger_that_is_imported_in_place_of_an_editable_installation_is_told(folder, monkeypatch):
+    put(folder, "torch-fastload", "0.1.0")
+    put(folder, "fastload", "0.0.3", **STRANGERS)
+    door = str(folder / "fastload/__init__.py")
+    monkeypatch.setattr(sys.modules["fastload"], "__file__", door)
+    found = one(installation.own_files())
+    assert found.state == "broken"
+    assert f"import fastload finds {door}, not {ROOT / 'fastload' / '__init__.py'}; fastload 0.0.3" in found.words
+
+
+def test_many_files_are_counted(folder):
+    put(folder, "torch-fastload", "0.1.0", **{f"module{number}": "x" for number in range(9)})
+    shutil.rmtree(folder / "fastload")
+    assert one(installation.own_files()).words.endswith("fastload/module2.py and 6 more")
+
+
+def test_a_folder_that_nobody_installed_is_told(folder):
+    found = one(installation.own_files())
+    assert (found.state, found.words) == ("absent", f"is not installed: this is the folder {ROOT}")
+
+
+STRANGERS_DOOR = {"__init__": "from .fastload import FastLoad\n", "fastload": "import no_such_requests\n"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stranger", [STRANGERS_DOOR, {"__init__": ""}])
+def test_where_a_stranger_is_imported_the_command_says_so_and_what_to_do(tmp_path, stranger):
+    put(tmp_path, "fastload", "0.0.3", **stranger)
+    (tmp_path / "try.py").write_text("import _torch_fastload, sys; sys.exit(_torch_fastload.main())")
+    shutil.copy(ROOT / "_torch_fastload.py", tmp_path)
+    # -S: an editable installation of ours would still be found.
+    done = subprocess.run([sys.executable, "-S", tmp_path / "try.py", "doctor"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("fastload: No module named '")
+    assert "the package fastload 0.0.3 is installed too, and its files are imported in place of torch-fastload's" in (
+        done.stderr
+    )
+    assert "pip uninstall fastload torch-fastload" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_the_command_misses_is_raised_where_no_stranger_is_to_blame(tmp_path):
+    (tmp_path / "fastload").mkdir()
+    (tmp_path / "try.py").write_text("import _torch_fastload; _torch_fastload.main()")
+    (tmp_path / "fastload/__init__.py").write_text("import no_such_module\n")
+    shutil.copy(ROOT / "_torch_fastload.py", tmp_path)
+    done = subprocess.run([sys.executable, "-S", tmp_path / "try.py"], capture_output=True, text=True)
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'no_such_module'\n")
 
 
 @pytest.mark.parametrize(
@@ -313,6 +431,14 @@ def test_a_library_that_gives_other_pixels_is_broken(monkeypatch):
     monkeypatch.setattr(rows, "pillow_order", lambda: rows.Order.COLUMNS_FIRST)
     found = list(images.native_library())[1]
     assert (found.state, found.remedy) == ("broken", "export FASTLOAD_NATIVE=0")
+
+
+def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):
+    monkeypatch.setenv("FASTLOAD_NATIVE", "sse2")
+    monkeypatch.setattr(native, "why_not", lambda: native._load.__wrapped__().reason)
+    found = one(images.native_library())
+    assert (found.state, found.remedy) == ("broken", "unset FASTLOAD_NATIVE")
+    assert "one of plain, avx2, avx512" in found.words
 
 
 def test_a_missing_library_names_what_building_it_wants(monkeypatch):

@@ -28,6 +28,7 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "dali": parts.dali,
     "gpu": parts.gpu,
     "free-threading": parts.free_threading,
+    "versions": parts.versions,
     "scaling": scaling.scaling,
     "scaling-costs": scaling.costs,
     "scaling-validation": scaling.validation,

@@ -293,6 +293,23 @@ def free_threading(rows: Rows) -> str:
     return markdown(("", *sides), lines, about="Median (quartiles).")
 
 
+def versions(rows: Rows) -> str:
+    """The versions of Python and of packages that tests ran with; and those that could not be had."""
+    lines, pairs = [], dict.fromkeys(row.case for row in rows.suite("versions"))
+    for pair in pairs:
+        # The pair's last run counts, whether the tests ran or something was missing.
+        last = rows.all_of("versions", pair)[-1]
+        if last.value is None:
+            python, torch, numpy = pair.split(":")
+            lines.append(line(python, torch, "", numpy, "", Cell(f"not run: {last.note}", (last,)), "", ""))
+            continue
+        counts = [rows.beside("versions", last, metric=metric) for metric in ("passed", "failed", "skipped")]
+        named = dict(text.split(" ", 1) for text in last.versions.split(", "))
+        names = ("Python", "torch", "torchvision", "NumPy", "Pillow")
+        lines.append(line(*(named[name] for name in names), *(Cell(f"{row.value:,.0f}", (row,)) for row in counts)))
+    return markdown(("Python", "torch", "torchvision", "NumPy", "Pillow", "passed", "failed", "skipped"), lines)
+
+
 def gpu(rows: Rows) -> str:
     """What a GPU gets of the data."""
     lines = []

@@ -147,6 +147,10 @@ class Rows:
         """Return the rows of a suite that count, in the order in which their keys came first."""
         return list(self._newest.get(suite, {}).values())
 
+    def all_of(self, suite: str, case: str) -> list[Row]:
+        """Return all rows of a case, in their order."""
+        return [row for row in self._all.get(suite, []) if row.case == case]
+
     def get(self, suite: str, case: str, side: str, metric: str) -> Row | None:
         """Return the row that counts, or None if there is none."""
         return self._newest.get(suite, {}).get((case, side, metric))

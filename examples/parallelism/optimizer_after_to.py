@@ -55,7 +55,7 @@ def kept_after(change: str) -> bool:
         case "to(dtype)":
             network.to(torch.float64)
         case "channels-last":
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types lack it
+            network.to(memory_format=torch.channels_last)
         case "SyncBatchNorm":
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
         case "to_empty":

@@ -12,8 +12,8 @@ NCCL: it runs with gloo on the CPU (torch 2.13). Three things to know:
 
 * the loss must be a mean, since the schedule divides the gradients by the number of micro-batches at the end of a step
   (``scale_grads``); gradients that are kept from an earlier step would be divided again;
-* the stages' shapes are given here. Otherwise torch runs each later stage once on uninitialised memory to infer them,
-  which changes BatchNorm's running statistics;
+* the stages' shapes are given here. Otherwise torch before 2.15 runs each later stage once on uninitialised memory to
+  infer them, which changes BatchNorm's running statistics;
 * BatchNorm sees one micro-batch at a time, so this network does not use it.
 
 Measured (two ranks on two cores, gloo): see README.md. On GPUs: not verified: no GPU.

@@ -119,7 +119,7 @@ class _Receive(torch.autograd.Function):
 
 def send(activation: Tensor, link: Link) -> Tensor:
     """Send to the next rank; return a scalar whose ``backward()`` receives the gradient."""
-    token: Tensor = _Send.apply(activation, link)  # type: ignore[no-untyped-call]
+    token: Tensor = _Send.apply(activation, link)
     return token
 
 
@@ -127,7 +127,7 @@ def receive(link: Link) -> Tensor:
     """Return what the previous rank sends; its gradient is sent back."""
     # Autograd records a function only if an argument requires a gradient; this one never gets any.
     wanting = torch.zeros((), requires_grad=True)
-    received: Tensor = _Receive.apply(wanting, link)  # type: ignore[no-untyped-call]
+    received: Tensor = _Receive.apply(wanting, link)
     return received
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+DISTRIBUTION = "torch-fastload"
+"""What installers call this package: "fastload" on the package index is another project."""
+
 try:
-    __version__ = version("fastload")
+    __version__ = version(DISTRIBUTION)
 except PackageNotFoundError:  # run from its folder
     __version__ = "(not installed)"

@@ -9,7 +9,6 @@ import functools
 import io
 import os
 import re
-import shlex
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +16,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import one_line
+from ..errors import ConfigError, one_line
 from .finding import Finding, State, pip
+from .installation import source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,14 +106,19 @@ def native_library() -> Iterator[Finding]:
     import numpy as np
 
     from .. import native
+    from ..native.description import description
 
     cost = f"Pillow decodes whole images; with the library fuse=True takes {_KNOWN}"
-    reason = native.why_not()
+    try:
+        reason = native.why_not()
+    except ConfigError as error:
+        yield Finding("native library", "broken", one_line(error), remedy="unset FASTLOAD_NATIVE")
+        return
     if reason is not None:
         remedy = "unset FASTLOAD_NATIVE" if os.environ.get("FASTLOAD_NATIVE") == "0" else rebuild()
         yield Finding("native library", "costs", reason, cost, remedy)
         return
-    yield Finding("native library", "ok", native.description().removeprefix("native library "))
+    yield Finding("native library", "ok", description().removeprefix("native library "))
     name = "its JPEG decoder"
     from ..native.jpeg import pillow_agrees
     from ..native.rows import pillow_order
@@ -173,13 +178,15 @@ def speed() -> Iterator[Finding]:
 def torchvision_io() -> Iterator[Finding]:
     """Let torchvision decode a file."""
     import torch
-    from torchvision.io import ImageReadMode, decode_jpeg
 
-    from ..images.torchvision_io import TorchvisionDecoder
+    from ..images.torchvision_io import TorchvisionDecoder, decode_jpegs
 
-    data = torch.frombuffer(bytearray(made_jpeg()), dtype=torch.uint8)
-    taken = milliseconds(lambda: decode_jpeg(data, mode=ImageReadMode.RGB))
-    words = f"decodes a whole file on the CPU in {taken:.2f} ms"
+    data, cpu = made_jpeg(), torch.device("cpu")
+    try:
+        taken = milliseconds(lambda: decode_jpegs([data], cpu))
+        words = f"decodes a whole file on the CPU in {taken:.2f} ms"
+    except RuntimeError as error:
+        words = f"decodes no JPEG file: {one_line(error)}"
     reason = TorchvisionDecoder.why_not()
     if reason is None:
         yield Finding("torchvision.io", "ok", f"{words}; its pixels are Pillow's")
@@ -189,11 +196,7 @@ def torchvision_io() -> Iterator[Finding]:
 
 def rebuild() -> str:
     """Return the command that builds the native library; where there is no compiler, the installer gets one."""
-    from .. import native
-
-    checkout = Path(native.LIBRARY).parents[2]
-    where = f"-e {shlex.quote(str(checkout))}" if (checkout / "setup.py").exists() else "PATH_OF_THE_CLONE"
-    return pip(f"--force-reinstall --no-deps --no-cache-dir {where}")
+    return pip(f"--force-reinstall --no-deps --no-cache-dir {source()}")
 
 
 @functools.cache

@@ -23,9 +23,11 @@ from typing import NamedTuple
 
 from ..base import gil
 from ..base.cgroups import processor_quota, processors
+from ..base.version import DISTRIBUTION
 from ..errors import one_line
 from . import images
 from .finding import Finding, pip
+from .installation import own_files
 
 REQUIRED = {"torch": "2.6", "torchvision": "0.21", "numpy": "1.26", "rich": "13"}
 """The oldest supported versions, as in pyproject.toml."""
@@ -170,11 +172,10 @@ def nvjpeg() -> Iterator[Finding]:
 
     if not torch.cuda.is_available():
         return
-    from torchvision.io import decode_jpeg
+    from ..images.torchvision_io import decode_jpegs
 
-    data = torch.frombuffer(bytearray(images.made_jpeg()), dtype=torch.uint8)
     try:
-        image = decode_jpeg(data, device="cuda")
+        [image] = decode_jpegs([images.made_jpeg()], torch.device("cuda"))
     except RuntimeError as error:
         yield Finding("nvJPEG", "absent", one_line(error), "files are decoded on the CPU")
         return
@@ -309,6 +310,7 @@ class Probe(NamedTuple):
 
 
 PROBES = (
+    Probe("Versions", DISTRIBUTION, own_files, needed=True),
     Probe("Versions", "Python", python, needed=True),
     *(Probe("Versions", name, partial(required, name), needed=True) for name in REQUIRED),
     Probe("Versions", "together", together, needed=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..base import gil
+from ..base import console, gil
 from ..base.memory import in_words
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
@@ -24,6 +24,16 @@ _LISTED = 5
 
 def explain(spec: Spec, statistics: Statistics, runtime: Runtime) -> str:
     """Return a line for each thing that was decided for a spec."""
+    return "\n".join(f"{name:<12}{words}" for name, words in all_facts(spec, statistics, runtime))
+
+
+def as_html(spec: Spec, statistics: Statistics, runtime: Runtime) -> str:
+    """Return the same for a notebook."""
+    return console.as_html(console.labelled(all_facts(spec, statistics, runtime)))
+
+
+def all_facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tuple[str, str]]:
+    """Return what was decided for a spec: names and words; a name is empty where the words go on."""
     lines = facts(spec, statistics, runtime)
     plan = plan_of(spec)
     if plan is not None:
@@ -36,7 +46,7 @@ def explain(spec: Spec, statistics: Statistics, runtime: Runtime) -> str:
         if plan.fused and any(part.source.size is None for part in plan.parts):
             fusion.append(("decoder", decoder_of(spec)))
         lines[place:place] = fusion
-    return "\n".join(f"{name:<12}{words}" for name, words in lines)
+    return lines
 
 
 def facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tuple[str, str]]:

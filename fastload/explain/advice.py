@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from ..base.interrupts import raise_if_interrupted
+from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError
 from ..loader import DataLoader
 from ..tune.runner import Runner, refused, setting_of
@@ -34,7 +36,8 @@ def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
     Raises:
         Exception: what the dataset raises.
 
-    Blocking: while a few hundred samples are made, or for some seconds at most.
+    Blocking: while a few hundred samples are made, or for some seconds at most; with a bar on standard error where that
+    is a terminal.
     """
     runner = Runner(loader, slice_s=_LONGEST_S, check_s=0.0, read_s=0.0)
     present = setting_of(loader).having(num_workers=0, resident=None)
@@ -42,16 +45,22 @@ def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
     live = [present, *(one for one in candidates(STAGES[0], present, machine) if one.resident is None)]
     times: dict[Setting, list[float]] = {one: [] for one in live}
     differ: dict[Setting, str] = {}
-    for number in range(_ROUNDS):
-        for setting in live if number % 2 == 0 else live[::-1]:
-            try:
-                cpu_s, made, differs = runner.processor_time(setting, SAMPLES)
-            except ConfigError:
-                if setting == present:
-                    raise
-                continue
-            times[setting].append(cpu_s)
-            differ[setting] = differ.get(setting) or differs
+    with TerminalBar() as bar:
+        bar.begin(_ROUNDS * len(live))
+        for number in range(_ROUNDS):
+            for setting in live if number % 2 == 0 else live[::-1]:
+                raise_if_interrupted()
+                bar.describe(f"measuring {SAMPLES} samples: {setting.in_words(present)}")
+                try:
+                    cpu_s, made, differs = runner.processor_time(setting, SAMPLES)
+                except ConfigError:
+                    if setting == present:
+                        raise
+                    continue
+                finally:
+                    bar.advance()
+                times[setting].append(cpu_s)
+                differ[setting] = differ.get(setting) or differs
     before = times.pop(present)
     unit = "sample" if runner.unit == "samples" else "batch"
     cost = f"{statistics.median(before) * 1e3:.3g} ms of processor time per {unit}"

@@ -11,10 +11,9 @@ from typing import Any
 import torch.utils.data
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from ..base.console import section, show
+from ..base.console import labelled, section, show
 from ..engine.facts import facts
 from ..engine.fusing import named_plan, possible_plan
 from ..errors import one_line
@@ -46,6 +45,7 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
             tables.append(Text(words, "dim"))
         show(*tables)
         if advice:
+            print(end="", flush=True)  # the tables are there while samples are measured
             show(*([Text()] if made else []), _advice(target))
     elif isinstance(target, torch.utils.data.DataLoader):
         raise UsageError("this loader was constructed as torch's DataLoader, before fastload was installed")
@@ -61,11 +61,7 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
 def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
     spec = spec_of(loader)
-    words = Table(box=None, pad_edge=False, show_header=False)
-    words.add_column(style="dim", no_wrap=True)
-    words.add_column()
-    for name, text in facts(spec, loader.statistics(), loader._runtime):
-        words.add_row(name, text)
+    words = labelled(facts(spec, loader.statistics(), loader._runtime))
     plan = possible_plan(spec)
     if loader.fuse is True:
         heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"

@@ -177,7 +177,11 @@ class Runner:
         if cut is not None and self._values is not None and self.stages.per_sample == self.stages.head:
             self._rows.row(data, cut, self._values, out)
         else:
-            self._write_one(self._head(data, cut, given), given, out)
+            pixels = self._head(data, cut, given)
+            head = self.stages.head
+            if self.stages.cropped and self.steps[head].size[1] == 1 and given[head][3] < size[1]:  # type: ignore[attr-defined]
+                pixels = _with_gaps(pixels)
+            self._write_one(pixels, given, out)
 
     def _write_one(self, pixels: Pixels, given: Given, out: Tensor) -> None:
         """Write the image that the head gave."""
@@ -273,6 +277,17 @@ class Runner:
         except Exception as error:
             name_sample(error, self._whole, name)
             raise
+
+
+def _with_gaps(pixels: Pixels) -> Pixels:
+    """Return the pixels with a gap after each row, as torchvision's slice of the whole image has.
+
+    torch 2.6, and later ones without AVX2, resize to a width of 1 other values of what has no gaps.
+    """
+    height, width, channels = pixels.shape
+    wider = np.empty((height, width + 1, channels), pixels.dtype)
+    wider[:, :width] = pixels
+    return wider[:, :width]
 
 
 def _as(pixels: Pixels, kind: Kind) -> Any:

@@ -24,12 +24,11 @@ import numpy as np
 import PIL.Image
 import torch
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..errors import ConfigError
 from ..pack.records import file_of
 from .base import Data, opened
-from .torchvision_io import why_left_to_pillow
+from .torchvision_io import decode_jpegs, why_left_to_pillow
 
 _END = b"\xff\xd9"
 
@@ -146,13 +145,12 @@ def _decoded(files: list[Data], device: torch.device) -> list[Tensor | None]:
 
 def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:
     """Return the images of files, for the current stream. See NOTE [nvJPEG and streams]."""
-    tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
     reader = torch.cuda.current_stream(device)
     own = _own_stream(device)
     own.synchronize()  # torch hands out 32 streams in turn: others may use this one too
     try:
         with torch.cuda.stream(own):
-            images: list[Tensor] = decode_jpeg(tensors, mode=ImageReadMode.RGB, device=device)
+            images = decode_jpegs(files, device)
     except BaseException:
         torch.cuda.synchronize(device)  # what has begun writes to memory that has been given back
         raise

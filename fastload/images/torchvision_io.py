@@ -1,5 +1,7 @@
 """JPEG files decoded by ``torchvision.io``, the rest by Pillow.
 
+Its operators are called, not its functions, which warn with each call, from torchvision 0.29 on, that they will go.
+
 The pixels are Pillow's: both have libjpeg-turbo, and whether they decode alike here is tried before it is offered.
 Pillow reads each header, so that its errors about sizes, kinds and damage are raised here too; it crops and resizes.
 """
@@ -9,12 +11,14 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import PIL.Image
 import torch
-import torchvision
-from torchvision.io import ImageReadMode, decode_jpeg
+import torchvision  # registers its operators
+from torch import Tensor
 
 from ..native.rows import Pixels
 from ..pack.records import file_of
@@ -22,6 +26,8 @@ from .base import NO_JPEG, Data, Decoder, FileData, opened
 
 # Sizes beyond this are Pillow's to judge.
 _MOST_PIXELS = 1 << 26
+
+_RGB = 3  # what ImageReadMode.RGB stands for
 
 
 class TorchvisionDecoder(Decoder):
@@ -88,8 +94,29 @@ def _decoded(data: Data) -> Pixels:
     """Return the pixels of a JPEG file: [H, W, 3].
 
     Raises:
-        RuntimeError: it is damaged, or torchvision was built without libjpeg.
+        RuntimeError: it is damaged, or torchvision has no decoder.
     """
-    file = torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
-    pixels: Pixels = decode_jpeg(file, mode=ImageReadMode.RGB).permute(1, 2, 0).contiguous().numpy()
+    pixels: Pixels = decode_jpegs([data], torch.device("cpu"))[0].permute(1, 2, 0).contiguous().numpy()
     return pixels
+
+
+def decode_jpegs(files: Sequence[Data], device: torch.device) -> list[Tensor]:
+    """Decode JPEG files with torchvision: on the CPU one by one, on a CUDA device together, with nvJPEG.
+
+    Returns:
+        For each file [3, H, W], uint8, RGB, on the device.
+
+    Raises:
+        RuntimeError: a file is damaged, or this torchvision has no such decoder.
+    """
+    operators: Any = torch.ops.image
+    name = "decode_jpeg" if device.type == "cpu" else "decode_jpegs_cuda"
+    if not hasattr(operators, name):
+        raise RuntimeError(f"it has no operator image::{name}")
+    tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
+    images: list[Tensor]
+    if device.type == "cpu":
+        images = [operators.decode_jpeg(tensor, _RGB, False) for tensor in tensors]
+    else:
+        images = operators.decode_jpegs_cuda(tensors, _RGB, device)
+    return images

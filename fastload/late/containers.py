@@ -28,7 +28,7 @@ from ..native.rows import DTYPES
 from . import draws
 from .image import is_late, tensor_of
 from .originals import METHODS, Originals, change_of, is_written_in
-from .scope import thread
+from .scope import thread, tried
 
 _tables: dict[tuple[Any, ...], _Table | None] = {}
 """By default dtype and signatures of transforms."""
@@ -151,15 +151,11 @@ def _table_of(run: Sequence[Any]) -> _Table | None:
 
 
 def _made_table(run: Sequence[Any]) -> _Table | None:
-    scope, thread.scope = thread.scope, None
-    try:
-        made: Any = Image.fromarray(_LEVELS)
-        for transform in run:
-            made = transform(made)
-    except Exception:  # the user's own call raises the same, at its place
+    # Where a transform fails, the user's own call raises the same, at its place.
+    image: Any = Image.fromarray(_LEVELS)
+    made = tried(lambda: functools.reduce(lambda made, transform: transform(made), run, image))
+    if made is None:
         return None
-    finally:
-        thread.scope = scope
     if tuple(made.shape) != (3, 16, 16) or made.dtype not in DTYPES:
         return None
     channels_last = made.stride() == (1, 48, 3)

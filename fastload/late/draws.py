@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from .scope import thread
+from .scope import tried
 
 Draw = Callable[[dict[str, Any], Any], Any]
 """Takes a transform's attributes and an image; returns what the transform makes of the image, or None before anything
@@ -132,10 +132,10 @@ def draw_of(kind: type) -> Draw | None:
 
 
 def _makes_the_same(kind: type, draw: Draw) -> bool:
-    scope, thread.scope = thread.scope, None
     state = torch.get_rng_state()
     levels = (np.arange(3 * 40 * 40, dtype=np.uint32) * 2654435761 >> 24).astype(np.uint8).reshape(40, 40, 3)
-    try:
+
+    def compare() -> bool:
         transform = kind((7, 5)) if kind.__name__ == "RandomResizedCrop" else kind()
         for seed, (height, width) in enumerate(((40, 31), (23, 40), (40, 3))):
             image = Image.fromarray(levels[:height, :width])
@@ -146,9 +146,9 @@ def _makes_the_same(kind: type, draw: Draw) -> bool:
                 results.append((run(image).tobytes(), torch.get_rng_state().numpy().tobytes()))
             if results[0] != results[1]:
                 return False
-    except Exception:  # another torchvision: its transforms are called
-        return False
+        return True
+
+    try:
+        return tried(compare) or False  # it fails with another torchvision: its transforms are called
     finally:
         torch.set_rng_state(state)
-        thread.scope = scope
-    return True

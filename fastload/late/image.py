@@ -28,12 +28,18 @@ from torch import Tensor
 
 from ..native.rows import FILTERS, MOST_SIDE, Pixels
 from .originals import Originals
-from .scope import thread
+from .scope import Scope, thread
 from .source import Source, read
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 """The attribute that holds an image's pixel memory."""
+
+_attributes: Callable[[Any], dict[str, Any]] = vars(Image.Image)["__dict__"].__get__
+"""Returns an image's attributes. ``__dict__`` itself makes a late image real."""
+
+MOST_BYTES = 8 << 20
+"""Read and decoded by a sample's images, before those of them are made real that take less."""
 
 _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
 
@@ -105,9 +111,9 @@ def _state_of(image: Any, method: str) -> _State | None:
     scope = thread.scope
     if scope is None or ORIGINALS.is_replaced(Image.Image, method):
         return None
-    if "_late" not in image.__dict__:
+    if "_late" not in _attributes(image):
         image.load()
-    state: _State | None = image.__dict__.get("_late")
+    state: _State | None = _attributes(image).get("_late")
     if state is not None and state.sample is None:
         state.sample = scope.sample
     # An image that is kept over several samples is decoded once, as without late decoding.
@@ -122,7 +128,7 @@ def _recorded(image: Any, method: str, change: Callable[[View], View | None], mo
         change: the operation. Asked first: what Pillow refuses, it refuses before it loads the file.
         mode: of the result; None: the image's own.
     """
-    late: _State | None = image.__dict__.get("_late")
+    late: _State | None = _attributes(image).get("_late")
     view = change(View.whole(*image._size) if late is None else late.view)
     state = None if view is None else _state_of(image, method)
     if state is None or view is None:
@@ -133,7 +139,7 @@ def _recorded(image: Any, method: str, change: Callable[[View], View | None], mo
 
 def _pixels(image: Any, method: str) -> Pixels | None:
     """Return the pixels where that is better than making the image real; else None."""
-    before: _State | None = image.__dict__.get("_late")
+    before: _State | None = _attributes(image).get("_late")
     fresh = before is not None and before.sample is None
     state = _state_of(image, method)
     # Small pixels replace their file, and an image that is read twice is decoded once.
@@ -146,6 +152,9 @@ class _Late:
     """What the two classes have in common.
 
     It is no base of theirs: an object's class can only be exchanged for one with the same first base.
+
+    What is not recorded is done by Pillow's functions by name: ``self`` may be of a class that was derived from that of
+    a late image, and overrides the method that it calls.
     """
 
     _plain: type[Image.Image]
@@ -158,7 +167,7 @@ class _Late:
     def copy(self) -> Any:
         """See :meth:`PIL.Image.Image.copy`."""
         made = _recorded(self, "copy", lambda view: view)
-        return make_real(self).copy() if made is None else made
+        return Image.Image.copy(make_real(self)) if made is None else made
 
     __copy__ = copy
 
@@ -167,32 +176,33 @@ class _Late:
         known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
         made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
-        return make_real(self).convert(mode, *args, **options) if made is None else made
+        return Image.Image.convert(make_real(self), mode, *args, **options) if made is None else made
 
     def crop(self, box: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
         made = _recorded(self, "crop", partial(_cropped, box=box))
-        return make_real(self).crop(box) if made is None else made
+        return Image.Image.crop(make_real(self), box) if made is None else made
 
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
         made = None
         if reducing_gap is None:
             made = _recorded(self, "resize", partial(_resized, size=size, resample=resample, box=box))
-        return make_real(self).resize(size, resample, box, reducing_gap) if made is None else made
+        return Image.Image.resize(make_real(self), size, resample, box, reducing_gap) if made is None else made
 
     def transpose(self, method: Any) -> Any:
         """See :meth:`PIL.Image.Image.transpose`; recorded."""
         made = None
         if isinstance(method, int):
             made = _recorded(self, "transpose", lambda view: view.transposed_by(method))
-        return make_real(self).transpose(method) if made is None else made
+        return Image.Image.transpose(make_real(self), method) if made is None else made
 
     def load(self) -> Any:
         """See :meth:`PIL.Image.Image.load`; the pixels stay late until the access object is used."""
-        state: _State | None = self.__dict__.get("_late")
+        state: _State | None = _attributes(self).get("_late")
         if state is None or thread.scope is None:
-            return make_real(self).load()
+            real = make_real(self)
+            return (LateJpeg._plain if isinstance(real, LateJpeg._plain) else Image.Image).load(real)
         access = None if state.access is None else state.access()
         if access is None:
             access = _LateAccess(self)
@@ -202,14 +212,14 @@ class _Late:
     def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
         """See :meth:`PIL.Image.Image.tobytes`."""
         pixels = _pixels(self, "tobytes") if encoder_name == "raw" and not args else None
-        return make_real(self).tobytes(encoder_name, *args) if pixels is None else pixels.tobytes()
+        return Image.Image.tobytes(make_real(self), encoder_name, *args) if pixels is None else pixels.tobytes()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """See :class:`PIL.Image.Image`; read-only, as Pillow's."""
         pixels = _pixels(self, "__array_interface__")
         if pixels is None:
-            real: dict[str, Any] = make_real(self).__array_interface__
+            real: dict[str, Any] = Image.Image.__array_interface__.__get__(make_real(self))
             return real
         return {
             "version": 3,
@@ -220,18 +230,19 @@ class _Late:
 
     def putpalette(self, *args: Any, **options: Any) -> None:
         """See :meth:`PIL.Image.Image.putpalette`: it changes the mode before it reads the pixels."""
-        make_real(self).putpalette(*args, **options)
+        Image.Image.putpalette(make_real(self), *args, **options)
 
     def __eq__(self, other: object) -> bool:
         if is_late(other):
             make_real(other)
-        return bool(make_real(self) == other)
+        return bool(Image.Image.__eq__(make_real(self), other))
 
     __hash__ = None  # type: ignore[assignment]  # as Pillow's
 
     def __repr__(self) -> str:
+        plain = getattr(type(self), "_plain", type(self))
         return (
-            f"<{self._plain.__module__}.{self._plain.__name__} image mode={self._mode} "
+            f"<{plain.__module__}.{plain.__name__} image mode={self._mode} "
             f"size={self._size[0]}x{self._size[1]} at 0x{id(self):X}>"
         )
 
@@ -241,27 +252,33 @@ class _Late:
         object.__setattr__(self, name, value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return make_real(self).__reduce_ex__(protocol)
+        return Image.Image.__reduce_ex__(make_real(self), protocol)
 
 
 def _core(image: Any) -> Any:
     """What reads the pixel memory of a late image makes it real; of one that is not loaded, it is None."""
-    if "_late" not in image.__dict__:
-        return image.__dict__.get(CORE)
+    if "_late" not in _attributes(image):
+        return _attributes(image).get(CORE)
     return getattr(make_real(image), CORE)
 
 
 def _set_core(image: Any, core: Any) -> None:
-    state = image.__dict__.get("_late")
+    state = _attributes(image).get("_late")
     if state is not None and state.access is not None:
         make_real(image)
-    image.__dict__[CORE] = core
-    if core is not None and is_late(image):
-        image.__dict__.pop("_late", None)
-        _make_plain(image)
+    _attributes(image)[CORE] = core
+    _attributes(image).pop("_late", None)
+    _make_plain(image)
 
 
 setattr(_Late, CORE, property(_core, _set_core))
+
+
+def _set_attributes(image: Any, attributes: dict[str, Any]) -> None:
+    make_real(image).__dict__ = attributes
+
+
+_real_attributes: Any = property(lambda image: _attributes(make_real(image)), _set_attributes)
 
 
 def _with_late_methods(late: type[Any]) -> Any:
@@ -272,7 +289,14 @@ def _with_late_methods(late: type[Any]) -> Any:
             setattr(late, name, value)
         if inspect.isfunction(value):
             value.__qualname__ = f"Image.{name}"  # so Python names it where arguments are wrong
+    late.__init_subclass__ = classmethod(_derive)  # type: ignore[assignment]
     return late
+
+
+def _derive(kind: type[Any], /, **options: Any) -> None:
+    """Whoever derives a class from that of a late image means Pillow's."""
+    kind.__bases__ = tuple(getattr(base, "_plain", base) for base in kind.__bases__)
+    super(kind, kind).__init_subclass__(**options)
 
 
 @_with_late_methods
@@ -280,6 +304,7 @@ class LateImage(Image.Image):
     """What a late image's methods return."""
 
     _plain = Image.Image
+    __dict__ = _real_attributes  # whoever copies them, copies those of an ordinary image
 
 
 @_with_late_methods
@@ -287,17 +312,34 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
     """What ``PIL.Image.open`` returns for a JPEG file."""
 
     _plain = JpegImagePlugin.JpegImageFile
+    __dict__ = _real_attributes
 
     def load(self) -> Any:
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
         scope = thread.scope
-        if "_late" not in self.__dict__ and scope is not None and not ORIGINALS.is_replaced(LateJpeg._plain, "load"):
+        is_unread = is_late(self) and "_late" not in _attributes(self)
+        if not is_unread or scope is None or ORIGINALS.is_replaced(LateJpeg._plain, "load"):
+            return _Late.load(self)  # type: ignore[arg-type]  # see there
+        try:
             source = read(self)
-            if isinstance(source, str):
-                scope.count(f"at once ({source})")
-            else:
-                self.__dict__.pop(CORE, None)
-                self.__dict__["_late"] = _State(source, View.whole(source.width, source.height))
+        except BaseException:  # it leaves what it leaves in Pillow: an image to be loaded again, all black till then
+            make_real(self).map = None
+            self.load_prepare()
+            raise
+        if isinstance(source, str):
+            scope.count(f"at once ({source})")
+        else:
+            if scope.num_bytes > MOST_BYTES:
+                _release(scope)
+            scope.num_bytes += source.num_bytes
+            # All that says that it was loaded changes in one step: a signal's handler may raise an error at any moment.
+            file, closes_file = self.fp, self._exclusive_fp and self._close_exclusive_fp_after_loading
+            state = _State(source, View.whole(source.width, source.height))
+            self.readonly = 0
+            _attributes(self).pop(CORE, None)  # an error may have come while it was made real
+            _attributes(self).update(tile=[], map=None, fp=None, _late=state)
+            if closes_file and file is not None:
+                file.close()
         return _Late.load(self)  # type: ignore[arg-type]  # see there
 
 
@@ -329,22 +371,30 @@ class _LateAccess:
 def made_late(source: Source, view: View, mode: str, info: dict[Any, Any]) -> Any:
     """Return a late image, and register it with the sample that is being made."""
     new: Any = Image.Image()
-    del new.__dict__[CORE]
+    attributes = vars(new)
+    del attributes[CORE]
+    attributes["_late"] = _State(source, view)
     new._mode = mode
     new._size = view.shown_size
     new.info = info
-    new._late = _State(source, view)
     new.__class__ = LateImage
-    note(new)
+    _note(new)
     return new
+
+
+def make_late(image: Any) -> None:
+    """Turn an image that was opened, and not loaded, into a late one."""
+    del vars(image)[CORE]
+    image.__class__ = LateJpeg
+    _note(image)
 
 
 def is_late(found: Any) -> bool:
     """Whether an object is a late image."""
-    return isinstance(found, (LateImage, LateJpeg))
+    return type(found) in (LateImage, LateJpeg)
 
 
-def note(image: Any) -> None:
+def _note(image: Any) -> None:
     """Register a late image with the sample that is being made."""
     if thread.scope is not None:
         thread.scope.images.append(weakref.ref(image))
@@ -352,11 +402,11 @@ def note(image: Any) -> None:
 
 def make_real(image: Any) -> Any:
     """Return the same object, as an ordinary Pillow image."""
-    state = image.__dict__.get("_late")
-    if state is not None:
-        # Another thread may have been faster: what it made may have been changed since.
-        image.__dict__.setdefault(CORE, _to_core(state, image._mode))
-        image.__dict__.pop("_late", None)
+    attributes = _attributes(image)
+    state = attributes.get("_late")
+    # Another thread may have been faster: what it made may have been changed since.
+    attributes.setdefault(CORE, None if state is None else _to_core(state, image._mode))
+    attributes.pop("_late", None)
     _make_plain(image)
     access = None if state is None or state.access is None else state.access()
     if access is not None:
@@ -372,9 +422,18 @@ def _make_plain(image: Any) -> None:
 
 def make_real_if_small(image: Any) -> None:
     """Make an image real if its pixels take less memory than what it is made from."""
-    state = image.__dict__.get("_late")
+    state = _attributes(image).get("_late")
     if state is not None and _is_small(image, state):
         make_real(image)
+
+
+def _release(scope: Scope) -> None:
+    """Release the files of images that take less memory themselves: a sample may open, shrink and keep many."""
+    scope.num_bytes = 0
+    for reference in scope.images:
+        image = reference()
+        if image is not None:
+            make_real_if_small(image)
 
 
 def _is_small(image: Any, state: _State) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from ..native import jpeg
-from .image import ORIGINALS, LateJpeg, made_late, note
+from .image import ORIGINALS, made_late, make_late
 from .scope import thread
 from .source import Source
 from .view import View
@@ -35,11 +35,9 @@ def prepare() -> bool:
     if why_not() is not None:
         return False
     factory, accept = Image.OPEN.get("JPEG", (None, None))
-    if not getattr(factory, "opens_late", False):
-        if factory is None:
-            Image.preinit()
-            factory, accept = Image.OPEN["JPEG"]
-        Image.register_open("JPEG", _opener_around(factory), accept)
+    # None: somebody has removed it, so that no JPEG files are opened.
+    if factory is not None and not getattr(factory, "opens_late", False):
+        Image.OPEN["JPEG"] = _opener_around(factory), accept
     return True
 
 
@@ -52,24 +50,31 @@ def _opener_around(factory: Any) -> Any:
         if image.mode not in ("RGB", "L"):
             scope.count(f"at once ({image.mode})")
         else:
-            image.__class__ = LateJpeg
-            note(image)
+            make_late(image)
         return image
 
     open_late.opens_late = True  # type: ignore[attr-defined]
     return open_late
 
 
-def image_of_record(data: memoryview, size: jpeg.Size, info: dict[Any, Any], where: Callable[[], str]) -> Any:
+def image_of_record(
+    data: memoryview, size: jpeg.Size, info: dict[Any, Any], where: Callable[[], str], is_checked: bool
+) -> Any:
     """Return the image of a record in RGB, not decoded yet; None where images are not late.
 
     Args:
         data: the record.
         size: of it.
         info: the image's.
-        where: says where it lies, for errors.
+        where: says where it lies, for errors of a record that is changed later.
+        is_checked: whether it is known to be whole.
+
+    Raises:
+        PackError: the record is damaged, wherever that is.
     """
     if thread.scope is None or why_not() is not None:
         return None
+    if not is_checked:
+        jpeg.check_record(data)
     source = Source(data, size.width, size.height, size.components == 1, where)
     return made_late(source, View.whole(size.width, size.height), "RGB", info)

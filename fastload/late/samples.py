@@ -5,21 +5,22 @@ Pillow is imported only if the dataset uses it: otherwise late decoding costs no
 
 from __future__ import annotations
 
-import functools
+import gc
 import sys
-from collections import deque
-from contextlib import suppress
-from dataclasses import is_dataclass
-from types import MemberDescriptorType, TracebackType
+import threading
+import weakref
+from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
 from typing import Any
 
 import numpy as np
 
 from ..base import compat
-from .scope import Scope, thread
+from .scope import Scope, making, thread
 
 # Types that neither are images nor hold any.
-_PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, type(None), type, slice, range))
+_PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
+# A sample has fewer.
+_MOST_OBJECTS = 100_000
 
 
 class LateSamples(Scope):
@@ -46,6 +47,9 @@ class LateSamples(Scope):
             self.is_possible = opener.prepare()
             if self.is_possible:
                 containers.prepare(compat.process.is_worker)
+        making.add(threading.get_ident())
+        if len(making) > 1:
+            Scope.outlived = True
         self._outer.append(thread.scope)
         thread.scope = self
         return self
@@ -53,8 +57,12 @@ class LateSamples(Scope):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        # Of a sample that has failed.
+        self._keep(self.images)
         self.images.clear()
         thread.scope = self._outer.pop()
+        if thread.scope is None:
+            making.discard(threading.get_ident())
 
     def settle(self, sample: Any) -> None:
         """End a sample: make its late images real. Call it only if there are :attr:`images`, or if :attr:`outlived`.
@@ -68,16 +76,24 @@ class LateSamples(Scope):
 
         images, self.images = self.images, []
         self.sample = object()
-        kept = [image for reference in images if is_late(image := reference())]
-        if not kept and not self.outlived:
+        self.num_bytes = 0
+        if not self.outlived and not any(is_late(reference()) for reference in images):
             return
-        for found in _objects_in(sample):
-            if is_late(found):
-                make_real(found)
-        for image in kept:
-            make_real_if_small(image)
-        if any(map(is_late, kept)):
-            Scope.outlived = True  # never False again: another thread may have set it meanwhile
+        for found in _late_in(sample):
+            make_real(found)
+        for reference in images:
+            image = reference()
+            if is_late(image):
+                make_real_if_small(image)
+        self._keep(images)
+
+    def _keep(self, images: list[weakref.ref[Any]]) -> None:
+        """Note whether images outlive their sample."""
+        if images:
+            from .image import is_late
+
+            if any(is_late(reference()) for reference in images):
+                Scope.outlived = True  # never False again: another thread may have set it meanwhile
 
 
 def settle(sample: Any) -> Any:
@@ -88,35 +104,28 @@ def settle(sample: Any) -> Any:
     return sample
 
 
-def _objects_in(sample: Any) -> list[Any]:
-    """Return all objects in a sample: elements of containers and attributes of objects, at any depth."""
-    found: dict[int, Any] = {}
+def _late_in(sample: Any) -> list[Any]:
+    """Return the late images in a sample: in containers, attributes, closures, generators, at any depth."""
+    from .image import is_late
+
+    found: list[Any] = []
+    seen: dict[int, Any] = {}
     pending = [sample]
     while pending:
         one = pending.pop()
-        if type(one) in _PLAIN or id(one) in found:
+        kind = type(one)
+        if kind in _PLAIN or id(one) in seen or isinstance(one, type):
             continue
-        found[id(one)] = one
-        if isinstance(one, dict):
-            pending += one.values()
-        elif isinstance(one, (list, tuple, set, frozenset, deque)):
-            pending += one
-        elif isinstance(one, np.ndarray) and one.dtype.hasobject:
-            pending += one.ravel().tolist()
-        if callable(one) and not is_dataclass(one):
-            continue
-        attributes = getattr(one, "__dict__", None)
-        if type(attributes) is dict:
-            pending += attributes.values()
-        kind: Any = type(one)
-        for slot in _slots_of(kind):
-            with suppress(AttributeError):  # nothing was assigned to it
-                pending.append(slot.__get__(one))
-    return list(found.values())
-
-
-@functools.lru_cache(256)
-def _slots_of(kind: type) -> list[Any]:
-    """Return the descriptors of a class's ``__slots__``, whatever their names were changed to."""
-    with_slots = [vars(one) for one in kind.__mro__ if "__slots__" in vars(one)]
-    return [value for one in with_slots for value in one.values() if isinstance(value, MemberDescriptorType)]
+        if len(seen) == _MOST_OBJECTS:
+            # It holds a whole dataset, say: all images of the process may as well be in it.
+            return [one for one in gc.get_objects() if is_late(one)]
+        seen[id(one)] = one
+        if is_late(one):
+            found.append(one)
+        elif kind is FunctionType:  # not what its module holds
+            pending += one.__closure__, one.__defaults__, one.__kwdefaults__, one.__dict__
+        else:
+            if isinstance(one, np.ndarray) and one.dtype.hasobject:
+                pending += one.ravel().tolist()
+            pending += gc.get_referents(one)
+    return found

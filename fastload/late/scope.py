@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
 
 
 class Scope:
     """The sample that a worker makes, for late images."""
 
     outlived = False
-    """Whether a late image of this process has outlived its sample: then any later sample may hold it."""
+    """Whether a late image of this process has outlived its sample, or threads make samples side by side: then any
+    sample may hold an image that another has made."""
 
     def __init__(self) -> None:
         self.images: list[weakref.ref[Any]] = []
         """Late images that the current sample has made."""
         self.sample = object()
         """Identifies the current sample."""
+        self.num_bytes = 0
+        """That the current sample's images have read and decoded since any were released."""
         self._counts: dict[str, int] = {}
 
     def count(self, outcome: str) -> None:
@@ -37,6 +43,34 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
+making: set[int] = set()
+"""Identifiers of the threads that are making samples."""
+
+
+def _forget() -> None:
+    thread.scope = None
+    making.clear()
+
+
 if hasattr(os, "register_at_fork"):
     # A process that a sample's code forks makes no samples.
-    os.register_at_fork(after_in_child=lambda: setattr(thread, "scope", None))
+    os.register_at_fork(after_in_child=_forget)
+
+
+def tried(make: Callable[[], Made]) -> Made | None:
+    """Return what a function makes as outside of a sample; None if it fails, and fails again.
+
+    Raises:
+        Exception: the error, if it passes: it is none of the function's, such as one that a signal's handler raises.
+    """
+    scope, thread.scope = thread.scope, None
+    try:
+        return make()
+    except Exception:
+        try:
+            make()
+        except Exception:
+            return None
+        raise
+    finally:
+        thread.scope = scope

@@ -7,6 +7,7 @@ pixels equal to Pillow's bit for bit. No lock is held while decoding: two thread
 from __future__ import annotations
 
 import io
+import struct
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,31 +27,27 @@ _MOST_LOOKS = 16
 
 
 def read(image: Any) -> Source | str:
-    """Read and close the file of an opened image as Pillow's ``load`` does.
+    """Read the file of an opened image as Pillow's ``load`` does.
 
     Returns:
-        The file; or why the image must be decoded at once: then nothing is changed but the position of the file,
-        which Pillow sets to 0 before it reads.
+        The file; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
+
+    Raises:
+        Exception: of the file, or of a signal's handler: Pillow lets it pass, too.
     """
     if image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:
         return "draft mode, or a changed tile"
+    if image.fp is None:
+        return "closed"
     try:
         found = _read(image.fp, image.decodermaxblock)
-    except Exception:  # such as a closed file: Pillow raises the same
+    except (IndexError, struct.error):  # of these Pillow makes others
         return "cannot be read"
     if isinstance(found, str):
         return found
     if (found.width, found.height, found.is_grey) != (*image.size, image.mode == "L"):
         return "another size or mode than Pillow read"
-    if max(image.size) > MOST_SIDE:
-        return "too large"
-    image.tile = []
-    image.readonly = 0
-    image.map = None
-    if image._exclusive_fp and image._close_exclusive_fp_after_loading:
-        image.fp.close()
-    image.fp = None
-    return found
+    return "too large" if max(image.size) > MOST_SIDE else found
 
 
 def _read(file: Any, block_bytes: int) -> Source | str:
@@ -188,6 +185,7 @@ class Source:
                 pixels = np.array(image)
         if scope is not None:
             scope.count(self._counted("whole"))
+            scope.num_bytes += pixels.nbytes
         self._data = pixels
         self._uses[0] += 1
         return pixels

@@ -4,8 +4,9 @@ In: nothing but the file beside this module, which ``setup.py`` builds where the
 called through ctypes, which releases the GIL during the call.
 
 The library is optional. Where it is missing, or ``FASTLOAD_NATIVE=0`` switches it off, :func:`why_not` says why, and
-what would have used it takes another way; nothing here decides which. It is a plain shared library, so one build
-serves every Python. Built in a checkout by ``python setup.py build_ext --inplace``.
+what would have used it takes another way; nothing here decides which. ``FASTLOAD_NATIVE`` may also name one of
+``LEVELS``, the newest instructions to use: all compute the same bits. It is a plain shared library, so one build serves
+every Python. Built in a checkout by ``python setup.py build_ext --inplace``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ABI = 6
+from ..errors import ConfigError
+
+ABI = 8
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 
@@ -28,7 +31,11 @@ class _Loaded(NamedTuple):
 
 @functools.cache
 def _load() -> _Loaded:
-    if os.environ.get("FASTLOAD_NATIVE") == "0":
+    wish = os.environ.get("FASTLOAD_NATIVE", "1")
+    if wish not in ("", "0", "1", *LEVELS):
+        known = f"0 (without the library), 1, or the newest instructions to use, one of {', '.join(LEVELS)}"
+        raise ConfigError(f"FASTLOAD_NATIVE must be {known}; the environment has FASTLOAD_NATIVE={wish}")
+    if wish == "0":
         return _Loaded(None, "FASTLOAD_NATIVE=0 switches it off")
     if not LIBRARY.exists():
         return _Loaded(None, f"it was not built: there is no {LIBRARY}; install fastload again")
@@ -39,29 +46,23 @@ def _load() -> _Loaded:
         return _Loaded(None, f"it cannot be loaded: {error}")
     if found != ABI:
         return _Loaded(None, f"{LIBRARY} is of another version ({found}, not {ABI}); install fastload again")
+    if wish in LEVELS:
+        library.fastload_limit_level(LEVELS.index(wish))
     return _Loaded(library, None)
 
 
 def why_not() -> str | None:
-    """Return why the library cannot be used; None where it can."""
+    """Return why the library cannot be used; None where it can.
+
+    Raises:
+        ConfigError: ``FASTLOAD_NATIVE`` is set to what it cannot be.
+    """
     return _load().reason
 
 
 def available() -> bool:
     """Return whether the library can be used."""
     return why_not() is None
-
-
-def description() -> str:
-    """Return how the library was built, and what it uses here; or why it cannot be used.
-
-    For example "native library built by gcc 12.2.0, instruction set avx512".
-    """
-    reason = why_not()
-    if reason is not None:
-        return f"no native library: {reason}"
-    compiler = function("fastload_compiler", ctypes.c_char_p)().decode()
-    return f"native library built by {compiler}, instruction set {processor_level()}"
 
 
 def processor_level() -> str:

@@ -153,7 +153,9 @@ class PackedImages(Dataset[tuple[Any, Any]]):
             if pixels is not None:
                 return PIL.Image.fromarray(pixels)
             if is_record(data):
-                return image_of(data, lambda: self.where(index))
+                made = image_of(data, lambda: self.where(index), is_checked=bool(part.is_checked[place]))
+                part.is_checked[place] = 1
+                return made
             # Pillow reads from files alone.
             with PIL.Image.open(io.BytesIO(data)) as image:
                 return image.convert("RGB")

@@ -113,6 +113,8 @@ class Part:
                 "pack again"
             ) from error
         self._bytes = memoryview(self._map)
+        self.is_checked = bytearray(len(self._spans))
+        """By place: 1 for an image whose record was found to be whole."""
 
     def __len__(self) -> int:
         return len(self._spans)

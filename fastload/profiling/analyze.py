@@ -9,12 +9,12 @@ from statistics import median
 from typing import Any
 
 from .blame import BlamedStep, blamed_steps, clock_of
-from .formatting import percent, rank_name
+from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text
 from .reader import read_trace
 from .ring import CACHE_HITS
 from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
 from .trace import Batch, Rank, Span, Step, Trace
-from .verdict import MODERATE, Facts, judge, stall_share, step_interval, summed
+from .verdict import MODERATE, Facts, Hottest, judge, stall_share, step_interval, summed
 from .whatif import what_if
 from .workers import (
     UNUSUAL_WORKER,
@@ -101,7 +101,8 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     stall = sum(step.stall_ns for step in steady)
     total = sum(step.total_ns for step in steady)
     slowest = ", ".join(f"{sample.file or f'index {sample.index}'} ({sample.ms:.1f} ms)" for sample in slow[:3])
-    unusual = [f"slowest samples: {slowest}"] if slow else []
+    waits = "" if run_queue_text(workers) is None else ", waiting for a core included"
+    unusual = [f"slowest samples: {slowest}{waits}"] if slow else []
     if (ratio := workers.slowest_over_median or 0.0) > UNUSUAL_WORKER:
         unusual.insert(0, f"worker {workers.slowest} takes {ratio:.1f} times as long per sample as the median worker")
     facts = Facts(
@@ -112,7 +113,7 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
         startup=_startup_of_epoch(rank, loader, total / number),
-        hottest_stage=_hottest(workers.stages_ms),
+        hottest=_hottest(workers.stages_ms, rank.level, waits),
         unusual=unusual,
         overhead=overhead,
         held_up_by=None if late in (None, one) else rank_name(late.rank),
@@ -152,14 +153,22 @@ def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
     return f"{percent(lost[worst] / sum(lost.values()))} of the stall is waiting for the loader of {name}"
 
 
-def _hottest(stages_ms: Mapping[str, float]) -> str | None:
+def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str) -> Hottest | None:
+    """Return the stage that takes most time; ``waits``: words, if times include waiting for a core."""
     if not stages_ms:
         return None
     name = max(stages_ms, key=lambda stage: stages_ms[stage])
     share = stages_ms[name] / max(1e-9, sum(stages_ms.values()))
+    is_stage = name not in ("sample", "collate")
     where = {"sample": "the dataset", "collate": "collation"}.get(name, name)
-    more = "; --level 2 shows which transform" if name == "sample" and stages_ms.keys() <= {"sample", "collate"} else ""
-    return f"{where} takes {stages_ms[name]:.2f} ms a sample, {percent(share)} of the workers' time{more}"
+    more = ""
+    if name == "sample" and not stages_ms.keys() <= {"sample", "collate"}:
+        where = "the dataset outside of known stages"
+    elif name == "sample":
+        more = f"; --level 2 found no stage in it: it knows {STAGES_KNOWN}"
+        more = more if level == 2 else "; --level 2 shows which transform"
+    words = f"{stages_ms[name]:.2f} ms a sample{waits}, {percent(share)} of the workers' time"
+    return Hottest(name if is_stage else None, share, f"{where} takes {words}{more}")
 
 
 def _asked(step: Step) -> int:

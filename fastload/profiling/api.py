@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import observe
-from ..errors import ConfigError
+from ..errors import ConfigError, TraceError
 from ..inject import put_first
 from .analyze import analysis_of
 from .hooks.start import Hooks
 from .reader import read_trace
 from .recorder import Recorder
-from .recording import write_settings
+from .recording import shorten_rings, write_settings
 from .schema import Analysis
 from .trace import Trace
 
@@ -32,7 +34,8 @@ class Recording:
 
     def __init__(self, loader: DataLoader[Any] | None, folder: _Folder, level: int, warmup: int) -> None:
         self.folder = Path(folder) if folder is not None else None
-        """The folder of the recording; if none was named, it is made on entering the context."""
+        """The folder of the recording; if none was named, it is made on entering the context, and removed when this
+        object is collected, or the process ends."""
         self._loader = loader
         self._level = level
         self._warmup = warmup
@@ -46,23 +49,28 @@ class Recording:
                 "profile() cannot be used while this process is already recorded, by another profile() or by fastload "
                 "profile; end that recording first"
             )
+        temporary = self.folder is None
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="fastload-profile-"))
+            weakref.finalize(self, _remove, self.folder, os.getpid())
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise ConfigError(f"folder={str(self.folder)!r} is not empty; name one that does not exist yet")
-        write_settings(self.folder, command=list(sys.argv), warmup=self._warmup, full=True, within=True)
+        write_settings(
+            self.folder, command=list(sys.argv), warmup=self._warmup, full=True, within=True, level=self._level
+        )
         folder = str(self.folder.resolve())
         for name in (_VARIABLE, "PYTHONPATH"):
             self._environment[name] = os.environ.get(name)
         # Spawned workers are recorded because of their environment, as under the command.
-        os.environ[_VARIABLE] = json.dumps({"folder": folder, "level": self._level, "stop_after": None})
+        wanted = {"folder": folder, "level": self._level, "stop_after": None, "temporary": temporary}
+        os.environ[_VARIABLE] = json.dumps(wanted)
         put_first(os.environ)
-        self._hooks = Hooks(Recorder(folder, self._level), None, self._loader)
+        self._hooks = Hooks(Recorder(folder, self._level, temporary=temporary), None, self._loader)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop to record; the recording stays."""
+        """Stop to record; the recording stays as long as this object, or its folder if one was named."""
         for name, value in self._environment.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -71,6 +79,8 @@ class Recording:
         if self._hooks is not None:
             self._hooks.close()
             self._hooks = None
+            assert self.folder is not None
+            shorten_rings(self.folder)
 
     def analysis(self) -> Analysis:
         """Return the analysis: verdict, blame, predictions; what ``fastload report`` shows.
@@ -80,9 +90,28 @@ class Recording:
         """
         return analysis_of(str(self.folder))
 
+    def _repr_html_(self) -> str:
+        """Return the summary for a notebook, or why there is none yet."""
+        from ..base.console import as_html
+        from .summary import summary
+
+        if self._hooks is not None:
+            return as_html("recording; leave the with block to see the summary")
+        if self.folder is None:
+            return as_html("nothing was recorded yet; iterate the loader in: with recording: ...")
+        try:
+            return as_html(summary(self.analysis()))
+        except TraceError as error:
+            return as_html(str(error))
+
     def trace(self) -> Trace:
         """Return what was recorded so far; raises as ``analysis``."""
         return read_trace(str(self.folder))
+
+
+def _remove(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child has a copy of the object
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def profile(
@@ -95,7 +124,8 @@ def profile(
 
     Args:
         loader: the loader to record, torch's or fastload's; None: all loaders of this process.
-        folder: a new or empty folder for the recording; None: a temporary one.
+        folder: a new or empty folder for the recording; None: a temporary one, which is removed with the recording
+            that is returned.
         level: what to record. 0: waits and tasks; 1: also samples; 2: also the stages within samples.
         warmup: number of steps at the beginning that do not count.
 

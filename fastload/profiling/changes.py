@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError
+from .formatting import STAGES_KNOWN
 from .overheads import in_processes, in_threads
 from .simulation import LoaderModel, Order
 from .trials import AS_BEFORE, Cost, CostRatio, chosen
@@ -147,16 +148,22 @@ def _with_copies(batch: BatchWork, loop: float, pinning: float) -> BatchWork:
 
 def _decoding_stages(workload: Workload, name: str) -> list[str]:
     recorded = _stages(workload, name)
-    found = [stage for stage in recorded if any(word in stage for word in _DECODING)]
+    found = [stage for stage in recorded if decodes(stage)]
     if not found:
         raise ConfigError(f"{name} needs a stage that decodes, and none was recorded: {', '.join(recorded)}")
     return found
 
 
+def decodes(stage: str) -> bool:
+    """Return whether a stage is a decoder."""
+    return any(word in stage for word in _DECODING)
+
+
 def _stages(workload: Workload, name: str) -> list[str]:
     found = sorted({stage for batch in workload.batches for stage in batch.stages})
     if not found:
-        raise ConfigError(f"{name} needs the stages of samples, and none were recorded; record with --level 2")
+        remedy = "record with --level 2" if workload.level != 2 else f"--level 2 knows only {STAGES_KNOWN}"
+        raise ConfigError(f"{name} needs the stages of samples, and none were recorded; {remedy}")
     return found
 
 
@@ -245,6 +252,17 @@ def lines_of(
         else:
             lines += _LINES.get((name, value), [])
     return "\n".join(dict.fromkeys(lines))  # two settings may change the same line
+
+
+def lines_of_ceiling(stage: str, loader: Mapping[str, Any], has_device: bool) -> str:
+    """Return the lines that make a stage cheaper, or move it to the device if there is one."""
+    is_fastload = loader.get("engine") == "fastload"
+    if decodes(stage):
+        return "\n".join(_lines_of_decoder(str(loader.get("dataset")), is_fastload))
+    lines = ["# cheaper: on smaller images, for fewer samples (RandomApply), or another implementation"]
+    if has_device:
+        return "\n".join([*lines, "# or on the device:", *_lines_of_device([stage], is_fastload)])
+    return "\n".join([*lines, f"# with a GPU it can move there: fastload whatif DIR --on-device {stage}"])
 
 
 def _lines_of_packing(cache: str) -> list[str]:

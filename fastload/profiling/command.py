@@ -12,7 +12,6 @@ import datetime
 import itertools
 import json
 import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -22,8 +21,9 @@ from typing import TextIO
 from ..base.console import show
 from ..errors import ConfigError, TraceError
 from ..inject import put_first
-from ..run.targets import positive, signals_passed_on
-from .recording import SETTINGS_FILE, add_settings, write_settings
+from ..run.child import Child, exit_status
+from ..run.targets import positive
+from .recording import SETTINGS_FILE, add_settings, shorten_rings, write_settings
 from .schema import Analysis
 
 JSON, HTML, TRACE = "profile.json", "profile.html", "trace.json"
@@ -103,7 +103,14 @@ def record_script(
         raise ConfigError("--cold needs posix_fadvise, which this system does not have; omit it")
     folder = _folder(options.out)
     try:
-        write_settings(folder, command=command, warmup=options.warmup, full=options.full, cold=options.cold)
+        write_settings(
+            folder,
+            command=command,
+            warmup=options.warmup,
+            full=options.full,
+            cold=options.cold,
+            level=options.level,
+        )
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
     environment = {**os.environ, **(variables or {})}
@@ -119,9 +126,10 @@ def record_script(
         }
     )
     print(end="", flush=True)  # standard output may be closed
-    with subprocess.Popen(program, env=environment) as process, signals_passed_on(process):
-        ended = process.wait()
-    status = 128 - ended if ended < 0 else ended
+    with Child(program, env=environment) as child:
+        pass
+    status = exit_status(child.process.wait())
+    shorten_rings(folder)
     try:
         from .analyze import analysis_of
 

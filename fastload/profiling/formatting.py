@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from .schema import Analysis, Cause, Interval, RankAnalysis, Simulation
+from .schema import Analysis, Cause, Fix, Interval, RankAnalysis, Simulation, Workers
 from .trace import Rank
 
 GROUPS = {
@@ -18,6 +18,14 @@ GROUPS = {
     "main": "main thread",
 }
 """Meaning of each colour: the step's own computing, and groups of states."""
+
+
+_GAIN = 1.03
+"""A change that makes a step so many times as fast is meant to."""
+_WAITING = 0.05
+"""Share of workers' times that is waiting for a core, from which reports say so."""
+STAGES_KNOWN = "the transforms of a Compose, decoding, and opening files"
+"""What ``--level 2`` records within a sample."""
 
 
 class State(NamedTuple):
@@ -119,6 +127,18 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}x"
 
 
+def gain_words(fix: Fix, observed: float) -> tuple[str, bool]:
+    """Return how many times as fast a change makes the run, and whether it is certain to make it faster at all.
+
+    ``observed``: a step's time, in ms.
+    """
+    is_certain = fix.step_ms.high < observed
+    if fix.ceiling:
+        return f"at best {times(fix.speedup)}", False
+    unsure = "" if is_certain or fix.speedup < _GAIN else ", may gain nothing"
+    return f"{times(fix.speedup)}{unsure}", is_certain
+
+
 def rank_name(rank: Rank | RankAnalysis) -> str:
     """Return the name of a rank, or of a process that has no rank."""
     return f"process {rank.process}" if rank.rank is None else f"rank {rank.rank}"
@@ -163,6 +183,15 @@ def worker_facts(rank: RankAnalysis) -> dict[str, str | None]:
         "read": _known(ms, workers.read_mb_per_s, " MB/s"),
         "slowest worker": slowest,
     }
+
+
+def run_queue_text(workers: Workers) -> str | None:
+    """Return what share of tasks' and samples' times is waiting for a core; None if it is hardly any."""
+    if workers.on_cpu is None or ((workers.run_queue or 0.0) < _WAITING and workers.run_queue is not None):
+        return None
+    if workers.run_queue is None:
+        return "times of tasks and samples include waiting for a core: how long is unknown here"
+    return f"times of tasks and samples include waiting for a core: {percent(workers.run_queue)} of them"
 
 
 def startup_facts(rank: RankAnalysis) -> dict[str, str | None]:

@@ -8,12 +8,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from .trace import Rank, Step, Task
 from .workers import first_tasks
 
 _READY_NS = 1_000_000
 """A main thread that is blocked for longer than this while it receives a batch came before the batch."""
+
+
+class Start(NamedTuple):
+    """What the start of a worker takes in one of the processes, in ns."""
+
+    cpu: float = 0.0
+    blocked: float = 0.0
+    """All of it, if it was not recorded what was on a core."""
+    queued: float = 0.0
+    """Ready to run while others had the cores: recorded, not needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +47,10 @@ class Overheads:
     """The main thread's time to take a batch."""
     inline_ns: float = 0.0
     """Without workers: the main thread's time in ``next()`` outside of fetching."""
-    forking_ns: float = 10_000_000.0
-    """The main thread's time to start a worker."""
-    booting_ns: float = 10_000_000.0
-    """From a worker's start to its first task."""
+    forking: Start = Start(10_000_000.0)  # noqa: RUF009
+    """What starting a worker takes in the main thread."""
+    booting: Start = Start(10_000_000.0)  # noqa: RUF009
+    """What a worker does from its start to its first task. Workers that start at once share the cores."""
     ending_ns: float = 0.0
     """From the last batch to the end of an epoch, per worker."""
 
@@ -51,6 +62,8 @@ _USUAL = Overheads()
 _THREAD_WAKING_NS = 200_000.0
 _THREAD_RECEIVING_NS = 250_000.0
 _THREAD_STARTING_NS = 1_000_000.0
+_THREAD_FORKING = Start(0.0, _THREAD_STARTING_NS)
+_THREAD_BOOTING = Start(0.0, 10_000_000.0)
 
 
 def in_threads(overheads: Overheads) -> Overheads:
@@ -59,8 +72,8 @@ def in_threads(overheads: Overheads) -> Overheads:
         overheads,
         waking_ns=_THREAD_WAKING_NS,
         receiving_ns=_THREAD_RECEIVING_NS,
-        forking_ns=_THREAD_STARTING_NS,
-        booting_ns=_USUAL.booting_ns,
+        forking=_THREAD_FORKING,
+        booting=_THREAD_BOOTING,
         ending_ns=min(overheads.ending_ns, _THREAD_STARTING_NS),
     )
 
@@ -106,8 +119,8 @@ def measure_overheads(rank: Rank, steps: Sequence[Step]) -> Overheads:
         sending_meanwhile_ns=meanwhile,
         receiving_ns=receiving,
         inline_ns=max(0.0, mean(inline)),
-        forking_ns=forking,
-        booting_ns=booting,
+        forking=forking,
+        booting=booting,
         ending_ns=ending,
     )
 
@@ -170,13 +183,22 @@ def _first_tasks(steps: Sequence[Step]) -> list[Task]:
     return first_tasks(pair for pair in pairs if pair[1].dispatched is not None and pair[1].worker >= 0)
 
 
-def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float) -> tuple[float, float, float]:
+def _start_of(elapsed: float, cpu: float | None, runnable: float | None) -> Start:
+    """Divide a time; if it is unknown what was on a core, all is blocked."""
+    if cpu is None:
+        return Start(0.0, elapsed, 0.0)
+    cpu = min(cpu, elapsed)
+    queued = min(runnable or 0.0, elapsed - cpu)
+    return Start(cpu, elapsed - cpu - queued, queued)
+
+
+def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float) -> tuple[Start, Start, float]:
     """Return what starting a worker costs the main thread, how long until it begins, and what ending it costs.
 
     The second includes by how much later than others its first result arrives.
     """
-    forking: list[float] = []
-    booting: list[float] = []
+    forking: list[Start] = []
+    booting: list[Start] = []
     ending: list[float] = []
     for one in split_epochs(steps):
         tasks = _first_tasks(one)
@@ -192,9 +214,11 @@ def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float)
             for step in one
             if step.batch.drawn is not None and one[0].startup[0].begun <= step.batch.drawn.begun < made
         )
-        each = max(0, sum(span.ns for span in one[0].startup) - drawing) / len(tasks)
-        forking.append(each)
-        begun = made - drawing - each * len(tasks)
+        workers = max(len(tasks), int(rank.loaders.get(one[0].loader, {}).get("num_workers") or 0))
+        each = max(0, sum(span.ns for span in one[0].startup) - drawing) / workers
+        cpu, runnable = one[0].startup_cpu_ns, one[0].startup_runnable_ns
+        forking.append(_start_of(each, None if cpu is None else cpu / workers, (runnable or 0) / workers))
+        begun = made - drawing - each * workers
         order = sorted(tasks, key=lambda task: task.worker)  # they are started one after the other
         since = {id(task): task.begun - begun - each * place for place, task in enumerate(order, start=1)}
         # A worker that was ready before its task was sent began when it was sent.
@@ -202,10 +226,13 @@ def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float)
         boot = median(since[id(task)] for task in came_late) if came_late else min(since.values())
         worked = one[0].batch.worked
         late = 0.0 if worked is None else one[0].wait.ended - max(one[0].wait.begun, worked) - sending - receiving
-        booting.append(max(0.0, boot + max(0.0, late)))
+        ran = [task.before_cpu_ns for task in tasks if task.before_cpu_ns is not None]
+        waited = median(task.before_runnable_ns or 0 for task in tasks)
+        start = _start_of(max(0.0, boot), median(ran) if ran else None, waited)
+        booting.append(start._replace(blocked=start.blocked + max(0.0, late)))
     return (
-        float(median(forking)) if forking else _USUAL.forking_ns,
-        float(median(booting)) if booting else _USUAL.booting_ns,
+        Start(*map(median, zip(*forking, strict=True))) if forking else _USUAL.forking,
+        Start(*map(median, zip(*booting, strict=True))) if booting else _USUAL.booting,
         float(median(ending)) if ending else _USUAL.ending_ns,
     )
 

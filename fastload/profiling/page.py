@@ -20,6 +20,7 @@ from .formatting import (
     by_size,
     cause_name,
     ceiling_text,
+    gain_words,
     ms,
     ms_interval,
     no_fix_text,
@@ -28,12 +29,12 @@ from .formatting import (
     plural,
     printable,
     rank_name,
+    run_queue_text,
     share_interval,
     simulation_text,
     stall_name,
     startup_facts,
     state_of,
-    times,
     worker_facts,
     workers_text,
 )
@@ -284,9 +285,11 @@ def _fix(fix: Fix, observed: float) -> str:
         f'<span class="{ {"-": "old", "+": "new"}.get(line[:1], "same") }">{_text(line) or " "}</span>\n'
         for line in fix.change.split("\n")
     )
+    words, is_certain = gain_words(fix, observed)
+    bold = "strong" if is_certain else "span"
     return f"""<li><h3>{_text(fix.title)}</h3>
-<p class="gain"><span>{ms(observed)} → <strong>{ms(fix.step_ms.value)} ms</strong></span>
-<strong class="times">{times(fix.speedup)}</strong>
+<p class="gain"><span>{ms(observed)} → <{bold}>{ms(fix.step_ms.value)} ms</{bold}></span>
+<{bold} class="times{"" if is_certain else " unsure"}">{words}</{bold}>
 <span class="dim">90 % interval {ms_interval(fix.step_ms)} ms</span></p>
 {f'<pre tabindex="0">{lines}</pre>' if fix.change else ""}<p class="dim">Then limited by {_text(fix.then)}.</p></li>"""
 
@@ -395,7 +398,13 @@ def _slow_samples(rank: RankAnalysis) -> str:
         for sample in rank.slow_samples
     ]
     table = _table((">ms", "", ">index", "file", "slowest stage", ">worker"), rows, "samples")
-    return _section("Slowest samples", f'<div class="scroll">{table}</div>')
+    return _section("Slowest samples", _waits(rank), f'<div class="scroll">{table}</div>')
+
+
+def _waits(rank: RankAnalysis) -> str:
+    """Return whether times include waiting for a core."""
+    waits = run_queue_text(rank.workers)
+    return "" if waits is None else f'<p class="dim">{_sentence(waits)}</p>'
 
 
 def _workers(rank: RankAnalysis) -> str:
@@ -405,7 +414,7 @@ def _workers(rank: RankAnalysis) -> str:
         **{f"startup: {name}": value for name, value in startup_facts(rank).items()},
         "steps": f"{rank.num_steps}, after {rank.num_warmup} of warm-up",
     }
-    inside = _facts({name: value for name, value in facts.items() if value is not None})
+    inside = _facts({name: value for name, value in facts.items() if value is not None}) + _waits(rank)
     if unknown := [name for name, value in facts.items() if value is None]:
         inside += f'<p class="dim">Unknown: {_text(", ".join(unknown))}.</p>'
     if stages := by_size(rank.workers.stages_ms):

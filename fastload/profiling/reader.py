@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import TraceError
@@ -32,6 +32,8 @@ def read_trace(folder: str) -> Trace:
     settings = read_settings(folder)
     try:
         return _read(folder, settings)
+    except TraceError:  # a ValueError too, and it says what to do
+        raise
     except (KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
         raise TraceError(
             f"{folder} is damaged, or another version of fastload recorded it: {error!r}; record again"
@@ -44,16 +46,15 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
     waited = [process for process in written if any(Kind.WAIT in ring.kinds for ring in process.rings)]
     mains = [process for process in waited if process.pid not in workers]
     if not mains:
-        raise TraceError(
-            f"{folder}: no process asked a DataLoader for a batch; run the script with arguments that make it train "
-            "(Python that is started with -I, -E or -S, or without its parent's environment, is not recorded)"
-        )
+        raise TraceError(_nothing(folder, settings))
     missing: dict[str, str] = {}
     for process in written:
         for note in process.notes_of("missing"):
             missing.setdefault(note["signal"], note["why"])
     by_pid = {process.pid: process for process in written}
     ranks = [_RankReader(main, by_pid, missing).rank() for main in mains]
+    for rank in ranks:
+        rank.level = settings.get("level")
     versions = {name: text for process in mains for note in process.notes_of("versions") for name, text in note.items()}
     versions.pop("kind", None)
     return Trace(
@@ -65,6 +66,22 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
         recorded=settings.get("recorded", ""),
         exit_status=settings.get("status"),
         hooks_ns=_hooks_ns(written),
+    )
+
+
+def _nothing(folder: str, settings: Mapping[str, Any]) -> str:
+    """Return that no loader was iterated over, and what to do."""
+    if settings.get("within"):
+        return (
+            f"{folder}: no DataLoader was iterated over within the context, so there is nothing to report; begin the "
+            "iteration (for batch in loader) within it, over the loader that it was given"
+        )
+    status = settings.get("status")
+    ended = f", and the script ended with status {status}" if status else ""
+    return (
+        f"{folder}: no DataLoader was iterated over{ended}, so there is nothing to report; run the script with "
+        "arguments with which it trains. Only torch's, torchdata's and fastload's loaders are recorded, and no Python "
+        "that is started with -I, -E or -S or without its parent's environment"
     )
 
 
@@ -235,8 +252,10 @@ class _RankReader:
         after = 0
         for wait in self._records[Kind.WAIT]:
             begun: list[Span] = []
+            starts: list[Record] = []
             while upcoming and upcoming[0].begun <= wait.begun:
                 record = upcoming.popleft()
+                starts.append(record)
                 made[record.a] = record.begun
                 begun.append(Span(max(after, record.begun), min(record.ended, wait.begun)))
             if wait.begun < self._since:
@@ -268,6 +287,8 @@ class _RankReader:
                     startup=startup,
                     first=is_first,
                     loop_ns=None,
+                    startup_cpu_ns=_sum_known(record.c for record in starts),
+                    startup_runnable_ns=_sum_known(record.d for record in starts),
                 )
             )
             epochs[wait.a] = made.get(wait.a, 0)
@@ -296,6 +317,12 @@ class _RankReader:
 
 def _known(value: int) -> int | None:
     return None if value < 0 else value
+
+
+def _sum_known(values: Iterable[int]) -> int | None:
+    """Return a sum of times; None if all are zero, as in recordings that did not measure them, or any is unknown."""
+    found = list(values)
+    return sum(found) if any(found) and min(found) >= 0 else None
 
 
 def _carried_task(record: Record) -> Task:
@@ -335,6 +362,8 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
         runnable_ns=_known(record.d),
         read_bytes=_known(reads[0].a) if reads else None,
         device_bytes=_known(reads[0].b) if reads else None,
+        before_cpu_ns=_sum_known([reads[0].c]) if reads else None,
+        before_runnable_ns=_known(reads[0].d) if reads else None,
         collate=Span(collations[0].begun, collations[0].ended) if collations else None,
         collate_cpu_ns=_known(collations[0].a) if collations else None,
         samples=[

@@ -34,9 +34,13 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """What hooks write to; the folder exists, and ``level`` is 0, 1 or 2."""
+    """What hooks write to; the folder exists, and ``level`` is 0, 1 or 2.
 
-    def __init__(self, folder: str, level: int = 1, capacity: int = CAPACITY) -> None:
+    Of a ``temporary`` folder nothing is said when it is gone: a worker may live longer than the recording.
+    """
+
+    def __init__(self, folder: str, level: int = 1, capacity: int = CAPACITY, *, temporary: bool = False) -> None:
+        self._temporary = temporary
         self.folder = folder
         self.level = level
         self._capacity = capacity
@@ -125,6 +129,8 @@ class Recorder:
     def _fail(self, error: OSError) -> None:
         if not self._failed:
             self._failed = True
+            if self._temporary and not os.path.isdir(self.folder):
+                return
             with contextlib.suppress(Exception):
                 print(
                     f"fastload profile: process {os.getpid()} is no longer recorded: {error}; "
@@ -178,7 +184,14 @@ def _least_ns(function: Callable[[], object]) -> float:
 def cost_of_hooks(records: Iterable[Record], costs: Mapping[str, float]) -> float:
     """Return what the hooks behind some records took, in ns; ``costs``: see :func:`measure_costs`."""
     record, cpu, clocks, call = (costs[name] for name in ("record", "cpu", "clocks", "call"))
-    more = {Kind.READ: 2 * clocks, Kind.WORK: 2 * cpu, Kind.COLLATE: 2 * cpu, Kind.STAGE: 2 * cpu, Kind.LOOP: clocks}
+    more = {
+        Kind.EPOCH: 2 * clocks,
+        Kind.READ: 2 * clocks,
+        Kind.WORK: 2 * cpu,
+        Kind.COLLATE: 2 * cpu,
+        Kind.STAGE: 2 * cpu,
+        Kind.LOOP: clocks,
+    }
     total = 0.0
     for one in records:
         total += record + more.get(one.kind, 0.0)  # type: ignore[call-overload] # a Kind is an int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TraceError
-from .ring import Kind, Record, RingFile
+from .ring import Kind, Record, RingFile, shorten
 
 SETTINGS_FILE = "recording.json"
 """Written before the script starts: the command, and what was asked for."""
@@ -106,6 +107,13 @@ def processes(folder: str) -> list[Process]:
         elif name.endswith(".jsonl"):
             found[name.removesuffix(".jsonl")].notes.extend(_read_notes(path))
     return [process for process in found.values() if process.rings and any(process.notes_of("process"))]
+
+
+def shorten_rings(folder: str | os.PathLike[str]) -> None:
+    """Let the rings of a recording be as long as what was written; where that fails, they stay as they are."""
+    for path in Path(folder).glob("*.ring"):
+        with contextlib.suppress(OSError):
+            shorten(str(path))
 
 
 def _read_notes(path: str) -> Iterable[dict[str, Any]]:

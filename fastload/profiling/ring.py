@@ -13,6 +13,7 @@ Data without a fixed size (names, arguments) is in a file of JSON lines, one per
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
@@ -69,9 +70,11 @@ class Kind(IntEnum):
     DEVICE = 10
     """A device around a wait, from its events. a: iterator; b: batch; c: idle; d: busy since the previous wait."""
     EPOCH = 11
-    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
+    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader; c: CPU time; d: run-queue time;
+    both 0 if unknown."""
     READ = 12
-    """Reading of files within a task. a: bytes requested; b: bytes that came from a device."""
+    """Reading of files within a task. a: bytes requested; b: bytes that came from a device. Of the thread before the
+    task, since it was started: c: CPU time; d: run-queue time; both 0 if unknown."""
     LOOP = 13
     """The main thread between two waits. a: CPU time; b: run-queue time; c, d: the same of the wait before it."""
     PROBE = 14
@@ -169,6 +172,33 @@ class Ring:
                 full(error)
             return False
         return True
+
+
+def shorten(path: str) -> None:
+    """Leave of a ring file only what was written to it, by a copy in its place.
+
+    To cut the file itself would end a process that writes to it, by SIGBUS; what such a process writes later is lost.
+
+    Raises:
+        OSError: the copy cannot be written; then the file stays as it was.
+    """
+    with open(path, "rb") as file:
+        header = file.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+            return
+        _, _, record_bytes, capacity, count, *_ = HEADER.unpack_from(header)
+        if count >= capacity:
+            return
+        records = file.read(count * record_bytes)
+    short = f"{path}.short"
+    try:
+        with open(short, "wb") as file:
+            file.write(header + records)
+        os.replace(short, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(short)
+        raise
 
 
 class RingFile:

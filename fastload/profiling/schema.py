@@ -56,6 +56,12 @@ class Verdict:
     sentence: str
     evidence: list[str]
 
+    def _repr_html_(self) -> str:
+        """Return the verdict for a notebook."""
+        from ..base.console import as_html, section
+
+        return as_html(section(self.sentence, [f"· {line}" for line in self.evidence]))
+
 
 @dataclass(slots=True, kw_only=True)
 class SlowSample:
@@ -123,7 +129,8 @@ class Workers:
     """Share of bytes read that were in the page cache."""
     read_mb_per_s: float | None
     slowest_over_median: float | None
-    """Mean time per sample of the slowest worker, divided by that of the median one."""
+    """Time per sample of the slowest worker, divided by that of the median one: of fast and of usual samples, so that
+    single slow samples do not count; without the run queue."""
     slowest: int | None
     stages_ms: Mapping[str, float]
     """Mean time per sample of each stage, ``collate`` (a batch's, spread over its samples) included."""
@@ -180,6 +187,8 @@ class Fix:
     """Observed time of a step, divided by the predicted one."""
     then: str
     """What will limit the run next, in words."""
+    ceiling: bool = False
+    """``step_ms`` is the most that it can bring: what the step takes without the stage that ``settings`` name."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..work import choose_chunk_size, chunk_bounds
-from .overheads import mean
+from .overheads import Start, mean
 from .workload import BatchWork, Part, Workload, total
 
 CPU, BLOCKED, PARKED = 0, 1, 2
@@ -190,6 +190,8 @@ class _Epoch:
         self._ends = not (self._cut or model.persistent or is_last)  # nothing waits for the end of the last one
         self._model = model
         self._overheads = workload.overheads
+        self._usual_first = workload.first_task
+        self._is_first = number == 0
         self._result = result
         self._shared = model.order == "sample"
         common: deque[_Task] = deque()
@@ -231,7 +233,7 @@ class _Epoch:
                 self._held[self._worker_of.pop(delivered)] -= 1
                 yield from self._send_batch()
             else:
-                yield from self._fetch(batch)
+                yield from self._fetch(batch, is_first=self._is_first and number == 0)
             ended = cores.now
             result.wait_ns.append(ended - begun)
             me.width = model.loop_threads
@@ -255,15 +257,16 @@ class _Epoch:
             self._cores.start(self._pinning())
         for worker in range(model.workers):
             if self._starts:
-                yield BLOCKED, self._overheads.forking_ns
+                yield from self._start(self._overheads.forking)
             self._cores.start(self._worker(worker))
         for _ in range(model.prefetch * model.workers):
             yield from self._send_batch()
 
-    def _fetch(self, batch: BatchWork) -> Program:
+    def _fetch(self, batch: BatchWork, is_first: bool) -> Program:
         """Make a batch in the main thread."""
         yield BLOCKED, batch.draw_ns + self._overheads.inline_ns
-        for part in _joined(batch.samples, batch.collate, _PARTS_PER_TASK):
+        parts = _joined(batch.samples, batch.collate, _PARTS_PER_TASK)
+        for part in [self._first_task(batch), *parts] if is_first else parts:
             yield from self._compute(part)
             yield BLOCKED, self._blocked(part)
         if self._model.pin:
@@ -325,6 +328,13 @@ class _Epoch:
         share = batch.collate.times(1 / len(chunks))
         return [(number, _joined(batch.samples[first:last], share, 2)) for first, last in chunks]
 
+    def _start(self, start: Start) -> Program:
+        yield CPU, start.cpu
+        yield BLOCKED, start.blocked + self._model.foreign * start.queued
+
+    def _first_task(self, batch: BatchWork) -> Part:
+        return self._usual_first if batch.first_task is None else batch.first_task
+
     def _compute(self, part: Part) -> Program:
         begun = self._cores.now
         yield CPU, part.cpu
@@ -338,8 +348,9 @@ class _Epoch:
     def _worker(self, worker: int) -> Program:
         overheads, cores, result, queue = self._overheads, self._cores, self._result, self._queues[worker]
         me, pace = cores.current, dict(self._model.paces).get(worker, 1.0)
-        if self._starts:
-            yield BLOCKED, overheads.booting_ns
+        is_new = self._starts
+        if is_new:
+            yield from self._start(overheads.booting)
         while True:
             if not queue:
                 self._idle[worker] = me
@@ -348,7 +359,10 @@ class _Epoch:
                 continue
             number, parts = queue.popleft()
             begun = cores.now
-            for part in parts if pace == 1.0 else [part.times(pace) for part in parts]:
+            parts = parts if pace == 1.0 else [part.times(pace) for part in parts]
+            if is_new:
+                parts, is_new = [self._first_task(self._batches[number % len(self._batches)]), *parts], False
+            for part in parts:
                 yield from self._compute(part)
                 if blocked := self._blocked(part):
                     yield BLOCKED, blocked

@@ -15,6 +15,7 @@ from .formatting import (
     by_size,
     cause_name,
     ceiling_text,
+    gain_words,
     ms,
     ms_interval,
     no_fix_text,
@@ -23,12 +24,12 @@ from .formatting import (
     plural,
     printable,
     rank_name,
+    run_queue_text,
     share_interval,
     simulation_text,
     stall_name,
     startup_facts,
     state_of,
-    times,
     worker_facts,
     workers_text,
 )
@@ -77,6 +78,8 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
         yield "startup", _facts(startup_facts(rank))
     if rank.slow_samples:
         yield "slowest", _slowest(rank.slow_samples[:_SAMPLES_SHOWN])
+    if (waits := run_queue_text(rank.workers)) is not None:
+        yield "", Text(waits, "dim")
 
 
 def _suggestions(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
@@ -186,10 +189,11 @@ def _slowest(samples: Sequence[SlowSample]) -> Any:
 
 def fix_lines(fix: Fix, observed: float) -> Any:
     """Return a change and what it is predicted to bring as a rich renderable; ``observed``: a step's time, in ms."""
-    gain = f"{ms(observed)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {times(fix.speedup)}"
+    words, is_certain = gain_words(fix, observed)
+    gain = f"{ms(observed)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {words}"
     head = _grid("left", "right")
     head.expand = True
-    head.add_row(Text(printable(fix.title), "bold"), Text(gain, "bold green"))
+    head.add_row(Text(printable(fix.title), "bold"), Text(gain, "bold green" if is_certain else ""))
     styles = {"-": "red", "+": "green"}
     lines = (Text(printable(line), styles.get(line[:1], "dim")) for line in fix.change.split("\n"))
     return Group(head, Text(f"then limited by {printable(fix.then)}", "dim"), *lines)

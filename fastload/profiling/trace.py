@@ -68,6 +68,9 @@ class Task(Span):
     """Requested by read calls."""
     device_bytes: int | None
     """Read from a storage device: not in the page cache."""
+    before_cpu_ns: int | None = None
+    """CPU time of the worker's thread from its start to this task; with its run-queue time below."""
+    before_runnable_ns: int | None = None
     samples: list[Sample] = field(default_factory=list)
     collate: Span | None = None
     collate_cpu_ns: int | None = None
@@ -132,6 +135,9 @@ class Step:
     """The device's time between the waits."""
     ending: Span | None = None
     """The following wait, if that found the end of the epoch; not part of ``loop_ns``."""
+    startup_cpu_ns: int | None = None
+    """CPU time of the thread in ``startup``."""
+    startup_runnable_ns: int | None = None
     copy_ns: int = 0
     """Copies to a device from this wait to the next, as the host saw them; not those that it need not wait for: from
     page-locked memory, and non-blocking."""
@@ -161,6 +167,8 @@ class Rank:
     """Names of the files of slow samples, by their index."""
     trials: dict[int, Trials] = field(default_factory=dict)
     """What samples cost with other settings, by the number of the loader."""
+    level: int | None = None
+    """``--level``: 2 if the stages of samples were looked for; None if unknown."""
 
 
 @dataclass(slots=True)

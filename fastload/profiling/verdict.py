@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .blame import BlamedStep, Clock
 from .formatting import percent, plural, state_of
 from .schema import Cause, Interval, Verdict
 from .stats import ratio_interval
-from .workers import CROWDED, LATE_NS
+from .workers import CROWDED, HOT, LATE_NS
 
 MODERATE, SEVERE = 0.05, 0.20
 """Stalls, as shares of the time, from which a run is limited by its input, moderately and severely."""
@@ -32,6 +33,7 @@ _LONE_START = 0.30
 """Share of an epoch that its start takes, from which it is the cause if only one epoch was recorded. With more epochs
 the starts are part of the stalls."""
 
+
 _SENTENCES: Mapping[Cause, str] = {
     "read": "reading: workers are blocked in the dataset, waiting for a disk, the network or a sleep",
     "cpu": "the CPU: samples need more computation than the workers can do",
@@ -47,6 +49,17 @@ _SENTENCES: Mapping[Cause, str] = {
     "compute": "computing",
 }
 _COLLATION = "collation: making a batch from its samples needs more computation than the workers can do"
+
+
+class Hottest(NamedTuple):
+    """What takes most of the workers' time."""
+
+    stage: str | None
+    """A transform or decoder; None: collation, or what is in no known stage."""
+    share: float
+    """Of the workers' time."""
+    line: str
+    """The same as a line of evidence."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,13 +78,13 @@ class Facts:
     startup: float
     """Share of an epoch of full length that its start takes; 0 if several epochs were recorded: then the starts are
     part of the stalls."""
-    hottest_stage: str | None
-    """The stage that takes most time, as a line of evidence; the following fields, too, are such lines."""
+    hottest: Hottest | None
     unusual: Sequence[str]
-    """The slowest samples, and a slow worker."""
+    """Lines of evidence: the slowest samples, and a slow worker."""
     held_up_by: str | None
     """Another rank that this one waits for."""
     by_loader: str | None = None
+    """A line of evidence: which of several loaders is waited for."""
     overhead: float | None = None
 
     @property
@@ -155,13 +168,25 @@ class _Judgement:
                 "recorded; see what is listed as missing"
             )
         cause = self._cause()
-        what = _COLLATION if cause == "cpu" and self._is_collation() else _SENTENCES[cause]
         return Verdict(
             cause=cause,
             severity="severe" if stall.value >= SEVERE else "moderate",
-            sentence=f"Limited by {what}; the stall is {percent(stall.value)} of the time",
+            sentence=f"Limited by {self._what(cause)}; the stall is {percent(stall.value)} of the time",
             evidence=self._evidence(cause),
         )
+
+    def _what(self, cause: Cause) -> str:
+        """Return a cause in words; with the stage that takes most of the workers' time, if one does."""
+        hottest = self._facts.hottest
+        if cause == "cpu" and self._is_collation():
+            return _COLLATION
+        if hottest is not None and hottest.stage is not None and hottest.share >= HOT:
+            took = f"{percent(hottest.share)} of the workers' time"
+            if cause == "cpu":
+                return f"{hottest.stage}: it takes {took}, and more computation than the workers can do"
+            if cause == "oversubscribed":
+                return f"{_SENTENCES[cause]}, a cheaper {hottest.stage} will ({took})"
+        return _SENTENCES[cause]
 
     def _share(self, cause: Cause) -> float:
         return self._shares.get(cause, 0.0)
@@ -262,7 +287,7 @@ class _Judgement:
             found.append(f"a later batch was already complete during {percent(held)} of the stall")
             found += facts.unusual
         if cause == "cpu":
-            found.append(facts.hottest_stage)
+            found.append(None if facts.hottest is None else facts.hottest.line)
         if cause in ("oversubscribed", "cpu"):
             found.append(f"{plural(facts.total_workers, 'worker')} on {plural(facts.cores, 'core')}")
         if cause == "cpu" and self._share("oversubscribed") >= _RUN_QUEUE_OF_CPU:

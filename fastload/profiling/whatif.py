@@ -13,11 +13,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import TraceError
-from .changes import changed_model, changed_workload, has_copies, lines_of, model_of, sample_cost
+from .changes import (
+    changed_model,
+    changed_workload,
+    decodes,
+    has_copies,
+    lines_of,
+    lines_of_ceiling,
+    model_of,
+    sample_cost,
+)
 from .formatting import plural
 from .overheads import mean
 from .schema import Fix, Grid, Interval, Simulation
@@ -25,12 +35,12 @@ from .simulation import LoaderModel, SimulatedRun, simulate
 from .stats import ratio_interval
 from .trace import Rank, Trace
 from .trials import TRIED, Cost, chosen
-from .workers import loader_text
+from .workers import HOT, loader_text
 from .workload import Workload, measure_workload, total
 
 _WORTH = 0.03
 """A fix must save so much of a step's time."""
-_AS_GOOD = 0.02
+_AS_GOOD = 0.05
 """Among settings that are so close to the best, the smallest is suggested."""
 _MOSTLY_BLOCKED = 0.5
 """Share of samples' time in which they are blocked, from which a prediction for more workers depends on it."""
@@ -127,8 +137,8 @@ class WhatIf:
         """Return the changes that help, the best first; raises as :meth:`predict`."""
         self._require_trust()
         found = [self.fix(settings) for settings in self._candidates()]
-        helping = [fix for fix in found if fix.speedup >= 1 + _WORTH and self._is_certain(fix.step_ms, fix.settings)]
-        return sorted(helping, key=lambda fix: -fix.speedup) or self._spare_workers()
+        helping = sorted(filter(self._helps, found), key=lambda fix: -fix.speedup)
+        return [*filter(self._helps, self._without_hottest()), *helping] or self._spare_workers()
 
     def grid(self) -> Grid:
         """Return predictions for numbers of workers and batches in flight."""
@@ -209,6 +219,25 @@ class WhatIf:
         """Whether a change helps whatever is not known: how cores are shared, and how long threads wait for the GIL."""
         is_known = not self._is_shared and settings.get("worker_method") != "thread"
         return is_known or step.high * (1 + _WORTH) <= self.simulation.observed_ms
+
+    def _helps(self, fix: Fix) -> bool:
+        return fix.speedup >= 1 + _WORTH and self._is_certain(fix.step_ms, fix.settings)
+
+    def _without_hottest(self) -> list[Fix]:
+        """Return the most that another version of a stage that takes most of the workers' time would bring."""
+        taken: dict[str, float] = defaultdict(float)
+        whole = 0.0
+        for batch in self._workload.batches:
+            whole += batch.collate.cpu + batch.collate.blocked + sum(part.cpu + part.blocked for part in batch.samples)
+            for stage, part in batch.stages.items():
+                taken[stage] += part.cpu + part.blocked
+        stage, most = max(taken.items(), key=lambda one: one[1], default=("", 0.0))
+        if not taken or most < HOT * whole:
+            return []
+        has_device = any(batch.device_ns for batch in self._workload.batches)
+        title = f"a cheaper {stage}{', or on the device' if has_device and not decodes(stage) else ''}"
+        change = lines_of_ceiling(stage, self.loader, has_device)
+        return [dataclasses.replace(self.fix({"on_device": [stage]}), title=title, change=change, ceiling=True)]
 
     def _title(self, settings: Mapping[str, Any]) -> str:
         before = self.settings

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from statistics import fmean, median_low, quantiles
+from statistics import median, median_low, quantiles
 
 from .schema import SlowSample, Workers
 from .trace import Batch, Rank, Sample, Span, Task
@@ -18,6 +18,8 @@ UNUSUAL_WORKER = 1.3
 """A worker whose samples take so many times those of the median worker is unusually slow."""
 CROWDED = 0.8
 """Share of the cores that a run's threads want on average, from which they keep each other waiting."""
+HOT = 0.5
+"""Share of the workers' time that a stage takes, from which it is named as what limits them."""
 _WAITS_COUNT = 0.05
 """Share of the time from which the waits decide which loader a recording is about."""
 LATE_NS = 1_000_000
@@ -25,6 +27,8 @@ LATE_NS = 1_000_000
 _PARALLEL, _TAKING_TURNS = 1.25, 0.8
 """Cores that worker threads use together: more than they could if they computed in Python, and about one."""
 _NUM_SLOW = 20
+_FEWEST_TASKS = 12
+"""Tasks (or samples, if recorded) of each worker that are needed to tell whether one is slow."""
 
 
 def worker_kind(loader: Mapping[str, object]) -> str:
@@ -197,7 +201,8 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     on_cpu, run_queue, blocked = _shares(tasks)
     asked = [task.read_bytes for task in tasks if task.read_bytes is not None]
     from_device = [task.device_bytes for task in tasks if task.device_bytes is not None]
-    slowest, ratio = _slowest_worker(tasks)
+    paces = worker_paces(tasks)
+    slowest = max(paces, key=lambda worker: paces[worker], default=None)
     return Workers(
         number=number,
         method=_method(settings),
@@ -209,7 +214,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
         blocked=blocked,
         cache_hit=max(0.0, 1 - sum(from_device) / sum(asked)) if any(asked) and from_device else None,
         read_mb_per_s=sum(asked) / 1e6 / (within.ns / 1e9) if asked and within.ns else None,
-        slowest_over_median=ratio,
+        slowest_over_median=None if slowest is None else paces[slowest],
         slowest=slowest,
         stages_ms=_stages_ms(tasks),
     )
@@ -233,17 +238,25 @@ def _samples_in(task: Task) -> int:
     return task.num_samples or sum(sample.weight for sample in task.samples)
 
 
-def _slowest_worker(tasks: Sequence[Task]) -> tuple[int | None, float | None]:
-    """Return the worker whose samples take longest, and the ratio to the median worker; None with fewer than two."""
-    times: dict[int, list[float]] = defaultdict(list)
+def worker_paces(tasks: Iterable[Task]) -> dict[int, float]:
+    """Return how many times as long as the median worker each one takes; empty if that cannot be told.
+
+    A slow worker takes longer for all of its samples, the fast and the usual ones: the smaller of both ratios counts.
+    One that got single slow samples is not slow, nor one that got all of them: torch sends batches to workers in turn,
+    and slow samples may lie at regular places. Time in the run queue does not count.
+    """
+    taken: dict[int, list[float]] = defaultdict(list)
     for task in tasks:
-        times[task.worker].append(task.ns / max(1, _samples_in(task)))
-    if len(times) < 2:
-        return None, None
-    means = {worker: fmean(found) for worker, found in times.items()}
-    slowest = max(means, key=lambda worker: means[worker])
-    middle = median_low(means.values())
-    return slowest, means[slowest] / middle if middle else None
+        ran = _without_run_queue(task) / max(1, task.ns)
+        samples = [sample.ns * ran for sample in task.samples]
+        taken[task.worker] += samples or [task.ns * ran / max(1, _samples_in(task))]
+    if len(taken) < 2 or any(len(times) < _FEWEST_TASKS for times in taken.values()):
+        return {}
+    quick = {worker: sorted(times)[len(times) // 10] for worker, times in taken.items()}
+    usual = {worker: median(times) for worker, times in taken.items()}
+    if not all(median_low(found.values()) > 0 for found in (quick, usual)):
+        return {}
+    return {worker: min(found[worker] / median_low(found.values()) for found in (quick, usual)) for worker in taken}
 
 
 def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:

@@ -13,21 +13,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from statistics import median, median_low
+from statistics import median
 from typing import Any, NamedTuple
 
 from ..errors import TraceError
 from .overheads import Overheads, mean, measure_overheads, split_epochs
 from .trace import Batch, Rank, Step, Task
 from .trials import Trials
-from .workers import UNUSUAL_WORKER, main_loader
+from .workers import UNUSUAL_WORKER, first_tasks, main_loader, worker_paces
 
 _MOST_STEPS = 1_000
 """Only the last so many steps are simulated: a hundred settings are tried, and the report must not take long."""
 _MOST_BROKEN = 0.1
 """Share of steps that are followed by a step with another loader, above which there are no predictions."""
-_FEWEST_TASKS = 12
-"""Tasks (or samples, if recorded) of each worker that are needed to tell whether one is slow."""
+_SLOW_FIRST = 1.5
+"""Workers' first tasks that take so many times what their samples usually do have a cost of their own."""
 _MOST_UNKNOWN = 0.1
 """Share of batches without recorded tasks, above which there are no predictions."""
 
@@ -45,9 +45,12 @@ class Part(NamedTuple):
         return Part(self.cpu * factor, self.blocked * factor, self.queued * factor)
 
 
+NOTHING = Part()
+
+
 def total(parts: Iterable[Part]) -> Part:
     """Return what parts take together."""
-    return Part(*map(sum, zip(Part(), *parts, strict=True)))
+    return Part(*map(sum, zip(NOTHING, *parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class BatchWork:
     """The device's time for it; None without a device."""
     copy_ns: float = 0.0
     """Part of the loop in which the host copies to a device from memory that is not page-locked."""
+    first_task: Part | None = None
+    """What a task took besides its samples because it was a worker's first; None: as ``first_task`` of the workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,11 @@ class Workload:
     cores: int
     queued_ns: float
     """Recorded: time ready to run while others had the cores, at tasks and in the loop, over all batches."""
+    first_task: Part = NOTHING
+    """What a worker does once, at its first task, besides the samples: opening files, imports, memory; the median.
+    Samples are what they would be without it."""
+    level: int | None = None
+    """At which it was recorded; None if unknown."""
     paces: tuple[tuple[int, float], ...] = ()
     """Worker -> how many times as long as others it takes for the same, for unusually slow ones. The samples
     are what they would be with other workers."""
@@ -133,9 +143,12 @@ def measure_workload(rank: Rank, warmup: int) -> Workload:
     step_ns = tuple(_step_ns(step, last=step is rank.steps[-1]) for step in steps)
     if not any(itertools.compress(step_ns, steady)):
         raise TraceError("the steps took no time")
-    paces = _paces(all_steps)
+    tasks = [task for step in all_steps for task in step.batch.tasks if task.worker >= 0]
+    paces = {worker: pace for worker, pace in worker_paces(tasks).items() if pace > UNUSUAL_WORKER}
+    firsts = _first_tasks(all_steps, steps, loader)
+    extra = [one.extra for one in firsts.values()] or [NOTHING]
     known = [
-        _batch_work(step, loop, paces) if _is_known(step.batch) else None
+        _batch_work(step, loop, paces, firsts) if _is_known(step.batch) else None
         for step, loop in zip(steps, _loops(steps), strict=True)
     ]
     usual = next(one for one in known if one is not None)
@@ -151,31 +164,10 @@ def measure_workload(rank: Rank, warmup: int) -> Workload:
         trials=rank.trials.get(steps[0].loader, Trials()),
         cores=rank.cores,
         queued_ns=sum(part.queued for one in batches for part in (one.loop, one.collate, *one.samples)),
+        first_task=Part(median(part.cpu for part in extra), median(part.blocked for part in extra)),
+        level=rank.level,
         paces=tuple(sorted(paces.items())),
     )
-
-
-def _paces(steps: Sequence[Step]) -> dict[int, float]:
-    """Return by which factor unusually slow workers are slower.
-
-    A slow worker takes longer for all of its samples. torch sends batches to workers in turn, so slow samples at
-    regular places may all go to one worker: its fast samples are as fast as those of others, and it is not slow.
-    """
-    taken: dict[int, list[float]] = defaultdict(list)
-    for step in steps:
-        for task in step.batch.tasks:
-            if task.worker >= 0:
-                samples = [float(sample.ns) for sample in task.samples]
-                taken[task.worker] += samples or [task.ns / max(1, task.num_samples)]
-    if any(len(times) < _FEWEST_TASKS for times in taken.values()):
-        return {}
-    quick = {worker: sorted(times)[len(times) // 10] for worker, times in taken.items()}
-    medians = {worker: median(times) for worker, times in taken.items()}
-    return {
-        worker: medians[worker] / median_low(medians.values())
-        for worker in taken
-        if all(found[worker] > UNUSUAL_WORKER * median_low(found.values()) > 0 for found in (quick, medians))
-    }
 
 
 def _steps_of_one_loader(rank: Rank) -> list[Step]:
@@ -221,16 +213,69 @@ def _loop(step: Step, loop_ns: int) -> Part:
     return Part(cpu, loop_ns - cpu - queued, queued)
 
 
-def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork:
+def _first_tasks(steps: Sequence[Step], recent: Sequence[Step], loader: Mapping[str, Any]) -> dict[int, _FirstTask]:
+    """Return what workers' first tasks took besides their samples, by the tasks' identities; empty if nothing.
+
+    Nearly all first tasks must be slower than nearly all others: single ones may have had slow samples. Samples are
+    compared with those of ``recent`` steps.
+    """
+    if loader.get("persistent_workers") or not loader.get("num_workers"):  # then workers are new in one epoch only
+        new = split_epochs(steps)[0] if steps[0].first else []
+    else:
+        new = list(steps)
+    tasks = first_tasks((step.iterator, task) for step in new for task in step.batch.tasks if _is_known(step.batch))
+    firsts = {id(task): _Split(task).samples() for task in tasks}
+    others = (task for step in recent for task in step.batch.tasks if id(task) not in firsts and _is_known(step.batch))
+    later = [_Split(task).samples() for task in others]
+    if not later:  # each worker had one task in each epoch
+        later = [samples[1:] for samples in firsts.values() if samples[1:]]
+    if not later or not firsts:
+        return {}
+    samples = total(itertools.chain.from_iterable(later)), sum(map(len, later))
+    usual = samples[0].times(1 / samples[1])
+    slow = max(_SLOW_FIRST * _elapsed(usual), sorted(map(_mean_elapsed, later))[len(later) * 9 // 10])
+    if sorted(map(_mean_elapsed, firsts.values()))[len(firsts) // 10] <= slow:
+        return {}
+    found = {}
+    for number, parts in firsts.items():
+        took, expected = total(parts), usual.times(len(parts))
+        extra = Part(max(0.0, took.cpu - expected.cpu), max(0.0, took.blocked - expected.blocked))
+        found[number] = _FirstTask(extra, usual if _elapsed(extra) else took.times(1 / len(parts)))
+    return found
+
+
+class _FirstTask(NamedTuple):
+    """A worker's first task."""
+
+    extra: Part
+    """What it took besides its samples."""
+    sample: Part
+    """What each of its samples is assumed to take."""
+
+
+def _elapsed(part: Part) -> float:
+    return part.cpu + part.blocked
+
+
+def _mean_elapsed(samples: Sequence[Part]) -> float:
+    return sum(map(_elapsed, samples)) / len(samples)
+
+
+def _batch_work(step: Step, loop: Part, paces: Mapping[int, float], firsts: Mapping[int, _FirstTask]) -> BatchWork:
+    """Return the work of a batch; ``firsts``: those of :func:`_first_tasks`."""
     batch = step.batch
     samples: list[Part] = []
     collate: list[Part] = []
     stages: dict[str, list[Part]] = defaultdict(list)
+    first_task: Part | None = None
     for task in sorted(batch.tasks, key=lambda task: task.number):
         split, share = _Split(task), 1 / paces.get(task.worker, 1.0)
         if task.collate is not None:
             collate.append(split.part(task.collate.ns, task.collate_cpu_ns).times(share))
-        samples += (part.times(share) for part in split.samples())
+        parts = split.samples()
+        if (first := firsts.get(id(task))) is not None:
+            parts, first_task = [first.sample] * len(parts), first.extra
+        samples += (part.times(share) for part in parts)
         for sample in task.samples:
             for stage in sample.stages:
                 stages[stage.name].append(split.part(stage.ns, stage.cpu_ns).times(sample.weight * share))
@@ -243,6 +288,7 @@ def _batch_work(step: Step, loop: Part, paces: Mapping[int, float]) -> BatchWork
         loop=loop,
         device_ns=None if step.device_busy_ns is None else float(step.device_busy_ns),
         copy_ns=float(step.copy_ns),
+        first_task=first_task,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from .. import observe
 from ..base.users_line import users_frame
 from ..errors import ConfigError
+from .result_file import may_act, write_result
 from .targets import VARIABLE, Result, Target, UsageError, call_action
 
 
@@ -36,7 +37,7 @@ class ScriptLoaders:
         action: see :class:`fastload.run.targets.Verb`.
         options: passed on to the action.
         number: which loader to act on, counted by first iteration.
-        result: the file for the function's result.
+        result: see :func:`fastload.run.result_file.result_file`.
     """
 
     def __init__(self, verb: str, action: str, options: dict[str, Any], number: int, result: str) -> None:
@@ -66,7 +67,7 @@ class ScriptLoaders:
         os.environ.pop(VARIABLE, None)
         status = 0
         try:
-            if self._is_first_process():
+            if may_act(self._result):
                 self._act(loader)
         except (Exception, SystemExit):  # a bug of fastload's: print it here, since the script may hide it
             traceback.print_exc()
@@ -78,13 +79,6 @@ class ScriptLoaders:
             os._exit(status)  # SystemExit would end this thread alone, and other threads may wait for its batches
         raise SystemExit(status)
 
-    def _is_first_process(self) -> bool:
-        try:
-            os.close(os.open(f"{self._result}.begun", os.O_CREAT | os.O_EXCL))
-        except (FileExistsError, FileNotFoundError):  # or the command has ended, and its folder is gone
-            return False
-        return True
-
     def _act(self, loader: observe.ObservedLoader) -> None:
         made = [(one, line) for reference, line in self._made if (one := reference()) is not None]
         try:
@@ -92,10 +86,8 @@ class ScriptLoaders:
         except (UsageError, ConfigError) as error:
             print(f"fastload {self._verb}: {error}", file=sys.stderr)
             result = Result(2)
-        unfinished = f"{self._result}.unfinished"
-        with open(unfinished, "w", encoding="utf-8") as file:
-            json.dump(result, file)
-        os.replace(unfinished, self._result)
+        sys.stdout.flush()
+        write_result(self._result, result)
 
 
 def _line_of_user() -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import importlib
 import json
 import operator
@@ -19,21 +18,23 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
+from ..base.interrupts import Interrupted, signals_raised
 from ..inject import put_first
+from .child import Child, exit_status
+from .result_file import has_begun, read_result, result_file
 
 VARIABLE = "FASTLOAD_SCRIPT_LOADERS"
 """The environment variable with the options of :mod:`fastload.run.script_loaders`, as JSON."""
 
 _SECONDS_TO_END = 20.0
 """Time for a script to end once its result is written: it may catch SystemExit, or wait for a process that is gone."""
+
+_INTERRUPTED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 class UsageError(Exception):
@@ -92,10 +93,14 @@ status:    {self.status}
 
 
 def call_action(action: str, target: Target, options: dict[str, Any]) -> Result:
-    """Call a verb's action: see :class:`Verb`."""
+    """Call a verb's action: see :class:`Verb`. SIGINT and SIGTERM interrupt it; then that is the status."""
     module, _, name = action.partition(":")
-    result: Result = getattr(importlib.import_module(module), name)(target, options)
-    return result
+    function: Callable[[Target, dict[str, Any]], Result] = getattr(importlib.import_module(module), name)
+    try:
+        with signals_raised():
+            return function(target, options)
+    except Interrupted as error:
+        return Result(128 + error.number)
 
 
 def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
@@ -114,31 +119,46 @@ def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
     command: list[str] = options["command"]
     _check_command(verb, command)
     options = {**options, "command": shlex.join(command)}
-    json_to, number = options.get("json"), options.get("number", 1)
     if _names_an_object(command[0]):
         result = call_action(verb.action, _object(command[0]), options)
     else:
-        program = script_words(command)
-        with tempfile.TemporaryDirectory(prefix=f"fastload-{verb.name}-") as folder:
-            file = Path(folder) / "result.json"
-            environment = dict(os.environ)
-            put_first(environment)
-            environment["FASTLOAD_INSTALL"] = "1"
-            wanted = {"verb": verb.name, "action": verb.action, "options": options, "number": number}
-            environment[VARIABLE] = json.dumps({**wanted, "result": str(file)})
-            output = sys.stderr.fileno() if json_to == "-" else None
-            sys.stdout.flush()
-            with (
-                subprocess.Popen(program, env=environment, stdout=output) as process,
-                signals_passed_on(process),
-            ):
-                status = _wait_for_end(process, file)
-            if not file.exists():
-                raise UsageError(_why_no_loader(command, status, number))
-            result = Result(*json.loads(file.read_text(encoding="utf-8")))
+        result = _result_of_script(verb, command, options)
     if result.json:
-        _write_json(json_to, result.json)
+        _write_json(options.get("json"), result.json)
+    if result.status in _INTERRUPTED:
+        print(f"fastload {verb.name}: interrupted", file=sys.stderr)
     return result.status
+
+
+def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]) -> Result:
+    """Run a script until it has a result; without one, return the status that says what ended it.
+
+    Raises:
+        UsageError: there is no such script, or it iterated over no loader.
+    """
+    program, number = script_words(command), options.get("number", 1)
+    with result_file() as file:
+        environment = dict(os.environ)
+        put_first(environment)
+        environment["FASTLOAD_INSTALL"] = "1"
+        wanted = {"verb": verb.name, "action": verb.action, "options": options, "number": number, "result": file}
+        environment[VARIABLE] = json.dumps(wanted)
+        output = sys.stderr.fileno() if options.get("json") == "-" else None
+        sys.stdout.flush()
+        with Child(program, env=environment, stdout=output) as script:
+            status = _wait_for_end(script, file)
+        found = read_result(file)
+        if found is not None:
+            return Result(*found)
+        begun = has_begun(file)
+    ended = 128 + script.signal if script.signal else exit_status(status)
+    if ended in _INTERRUPTED:
+        return Result(ended)
+    why = _why_no_result(command, status, number, begun=begun)
+    if not begun:
+        raise UsageError(why)
+    print(f"fastload {verb.name}: {why}", file=sys.stderr)
+    return Result(1)
 
 
 def script_words(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
@@ -157,41 +177,24 @@ def script_words(command: list[str], remedy: str = "name the script that this pr
     return [sys.executable, *command]
 
 
-def _wait_for_end(process: subprocess.Popen[bytes], result: Path) -> int:
+def _wait_for_end(script: Child, result: str) -> int:
     """Wait until a script ends, and end it if it goes on once its result exists; return its exit status."""
-    while not result.exists():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(1.0)
+    while read_result(result) is None:
+        if (status := script.wait(1.0)) is not None:
+            return status
     interrupt = signal.SIGTERM if os.name == "nt" else signal.SIGINT  # also ends what the script has started
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(_SECONDS_TO_END)
-    process.send_signal(interrupt)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(_SECONDS_TO_END)
-    process.kill()
-    return process.wait()
+    if script.wait(_SECONDS_TO_END) is None:
+        script.process.send_signal(interrupt)
+        if script.wait(_SECONDS_TO_END) is None:
+            script.process.kill()
+    return script.process.wait()
 
 
-@contextlib.contextmanager
-def signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass SIGTERM on to a script. Ctrl-C reaches the script by itself, and is ignored here."""
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = signal.signal(signal.SIGTERM, pass_on), signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.signal(signal.SIGINT, before[1])
-
-
-def _why_no_loader(command: Sequence[str], status: int, number: int) -> str:
+def _why_no_result(command: Sequence[str], status: int, number: int, *, begun: bool) -> str:
     name = command[1] if command[0] == "-m" else command[0]
-    if status:
-        how = f"by signal {-status}" if status < 0 else f"with status {status}"
-        return f"{name} ended {how} before it iterated over a loader"
+    if status or begun:
+        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        return f"{name} ended {how} {'while its loader was run' if begun else 'before it iterated over a loader'}"
     loaders = "a DataLoader" if number == 1 else f"{number} DataLoaders"
     remedy = "give it arguments that make it train, or name a loader as MODULE:NAME"
     return f"{name} did not iterate over {loaders}; {remedy}"

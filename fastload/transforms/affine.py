@@ -43,9 +43,11 @@ _CHUNK = 2**19
 class Resampled(Transform):
     """A transform that is a matrix for each sample, and a resampling.
 
-    Tolerance, against torchvision's function for one image: coordinates are computed as it does, in float32 (float64
-    for float64), and may differ in the last place. So "nearest" may take the neighbour where a coordinate falls
-    halfway between two pixels, and "bilinear" is one level off at most for uint8, 1e-4 for values in [0, 1]. Turns by
+    Tolerance, against torchvision's function for one image: the matrix of angles and so on, and elsewhere than on the
+    CPU coordinates too, are computed as it does, in float32 (float64 for float64), and may differ in the last place. So
+    "nearest" may take the neighbour where a coordinate falls halfway between two pixels, and "bilinear" is one level
+    off at most for uint8, 1e-4 for values in [0, 1]. On the CPU the coordinates of a matrix are torchvision's on the
+    same processor, bit for bit; another processor may round them otherwise. Turns by
     multiples of 90 degrees, which torchvision makes by copying, are exact with "nearest". float16 and bfloat16 are
     computed in float32, where torchvision computes coordinates in half precision, pixels off.
 
@@ -259,11 +261,20 @@ def _grid(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor
     """Return [N, H, W, 2]: coordinates as ``grid_sample`` takes them, -1 to 1 from edge to edge."""
     x = torch.arange(width, device=matrix.device, dtype=dtype) - (width - 1) * 0.5
     y = torch.arange(height, device=matrix.device, dtype=dtype)[:, None] - (height - 1) * 0.5
-    axes = []
-    for axis, side in ((0, width), (1, height)):
-        # By a tensor, since a GPU multiplies by the inverse of a number. And a product, a product, a sum, a sum, each
-        # rounded, as in the product of matrices on the CPU; a GPU would round that to TF32 where it is allowed.
-        half = torch.full((), 0.5 * side, dtype=dtype, device=matrix.device)
-        by_x, by_y, constant = (matrix[:, axis, place].to(dtype)[:, None, None] / half for place in range(3))
-        axes.append(x * by_x + y * by_y + constant)
-    return torch.stack(axes, dim=-1)
+    # By a tensor, since a GPU multiplies by the inverse of a number.
+    halves = [torch.full((1, 3), 0.5 * side, dtype=dtype, device=matrix.device) for side in (width, height)]
+    scaled = matrix[:, :2].to(dtype) / torch.cat(halves)
+    if matrix.device.type != "cpu":
+        # A product, a product, a sum, a sum, each rounded: a product of matrices may round factors to TF32 on a GPU.
+        by_x, by_y, constant = (scaled[:, None, None, :, place] for place in range(3))
+        return x[:, None] * by_x + y[..., None] * by_y + constant
+    base = torch.stack(torch.broadcast_tensors(x, y, x.new_ones(())), dim=-1).view(1, -1, 3)
+    by_sample = scaled.transpose(1, 2)
+    if torch.compiler.is_compiling():  # a loop would be compiled anew for each N
+        return base.expand(len(matrix), -1, -1).bmm(by_sample).view(-1, height, width, 2)
+    # torchvision's own product, one sample at a time as it does it: whether MKL rounds each product, or uses FMA,
+    # depends on the processor, and in the last rows of a batch on its size and the number of threads.
+    grid = x.new_empty(len(matrix), height * width, 2)
+    for of_one, by_one in zip(grid.split(1), by_sample.split(1), strict=True):
+        torch.bmm(base, by_one, out=of_one)
+    return grid.view(-1, height, width, 2)

@@ -36,6 +36,8 @@ _ROWS, _COLS = 32, 128
 _MOST_STRIPS = 8
 _RESIZED_ROWS, _RESIZED_COLS = 8, (256, 128, 64, 32, 16)
 _ENOUGH = 2048
+# Sums of products are rounded once, as until now: Triton 3.9 warns where this is left to it, and 3.10 is to change it.
+_OPTIONS = {"enable_fp_fusion": True}
 
 
 def available(device: torch.device) -> bool:
@@ -145,6 +147,7 @@ def transformed(
             (fills, arithmetic.factors, arithmetic.summands),
             strips,
             config,
+            **_OPTIONS,
         )
     return out
 
@@ -205,6 +208,7 @@ def resized(
             (arithmetic.factors, arithmetic.summands),
             config,
             num_warps=max(1, cols // 64),
+            **_OPTIONS,
         )
     return out
 

@@ -10,6 +10,7 @@ antialiased uint8 on CUDA there is a kernel without matrices: ``fastload.transfo
 from __future__ import annotations
 
 import functools
+import platform
 from typing import NamedTuple
 
 import torch
@@ -50,7 +51,10 @@ def nearest_places(lengths: Tensor, size: int, exact: bool) -> Tensor:
 
 
 def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, antialias: bool) -> Tensor:
-    """Return the images resized by torch's kernel; float16 and bfloat16 are converted to float32, as in torchvision."""
+    """Return the images resized by torch's kernel.
+
+    float16, bfloat16, and uint8 where torchvision does it, are converted to float32.
+    """
     if images.shape[2:] == size:
         return images
     if 1 in (images.shape[3], size[1]):
@@ -59,15 +63,22 @@ def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, a
         return resample(
             images, whole_box(images.shape[2], images.shape[3], images.device), size, interpolation, antialias
         )
-    half = images.dtype in (torch.float16, torch.bfloat16)
+    whole = images.dtype == torch.uint8
+    wide = images.dtype in (torch.float16, torch.bfloat16) or (whole and not _in_integers(interpolation))
     resized = functional.interpolate(
-        images.float() if half else images,
+        images.float() if wide else images,
         size,
         mode=interpolation,
         align_corners=False,
         antialias=antialias,
     )
-    return resized.to(images.dtype)
+    return (resized.round_() if whole and wide else resized).to(images.dtype)
+
+
+def _in_integers(interpolation: str) -> bool:
+    """Return whether torchvision lets torch resize uint8 in integers, by instructions that torch uses here."""
+    vectors = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return interpolation != "bilinear" or vectors or platform.machine() in ("aarch64", "arm64")
 
 
 def resize_boxes(
@@ -80,9 +91,9 @@ def resize_boxes(
 ) -> Tensor:
     """Return what is in the boxes, resized sample by sample on the CPU. For the arguments see ``resample``.
 
-    Equal to torchvision's ``resized_crop`` bit for bit: for uint8 where that takes torch's integer kernel, which for
-    "bilinear" it does not on x86 without AVX2; there it may be one level off. Boxes and
-    results one pixel wide, for which torch's kernels are wrong, are computed as in ``resample``.
+    Equal to torchvision's ``resized_crop`` on this machine bit for bit: uint8 in integers, but for "bilinear" on x86
+    without AVX2 in floats. Boxes and results one pixel wide, for which torch's kernels are wrong, are computed as in
+    ``resample``.
 
     Raises:
         ValueError: a box is not within the images.

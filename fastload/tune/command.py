@@ -59,7 +59,8 @@ def tune(target: Target, options: dict[str, Any]) -> Result:
         return Result(1)
     if options["json"] != "-":
         show(report.table())
-    return Result(0, report.to_json())
+    interrupted = report.outcome.interrupted
+    return Result(128 + interrupted if interrupted else 0, report.to_json())
 
 
 class Found(NamedTuple):
@@ -162,7 +163,7 @@ runs unmodified up to its first batch, and ends there: nothing is trained.""",
     loader_of_script="a loader that the script has made when it asks for its first batch",
     object="a DataLoader, some in a list or dict, or a function that returns such",
     status="""0 measured; 1 the loader fails as it is; 2 the command was not understood, no loader was found, or
-           --loader is missing where there are several""",
+           --loader is missing where there are several; 130 or 143 interrupted: what was measured so far is shown""",
     no_program="name the script it starts, since one process is measured",
     add_options=add_options,
     action="fastload.tune.command:tune",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..base.console import plain_table, section
+from ..base.console import as_html, plain_table, section
 from .search import Interval, Outcome, Trial
 from .settings import as_call, as_options
 
@@ -65,6 +65,8 @@ class TuneReport:
         outcome = self.outcome
         if outcome.best is not None and outcome.best.gain is not None:
             return f"{_times(outcome.best.gain)} as fast as now, with the same batches"
+        if outcome.interrupted:
+            return "nothing is recommended: interrupted before the last comparison"
         if outcome.present.differs:
             return (
                 "nothing is recommended: the loader gives other batches each time, even with one seed "
@@ -77,8 +79,7 @@ class TuneReport:
         if runner_up.differs or runner_up.failed:
             why = f"gives other batches ({runner_up.differs})" if runner_up.differs else f"failed ({runner_up.failed})"
             return f"nothing is recommended: in the last comparison, {words} {why}"
-        if outcome.too_short or runner_up.gain is None:
-            return f"nothing is recommended: there was no time to compare {words} with the present setting"
+        assert runner_up.gain is not None
         return f"nothing is recommended: {words} was {_times(runner_up.gain)} as fast, which may be noise"
 
     def all_notes(self) -> list[str]:
@@ -98,15 +99,19 @@ class TuneReport:
         ]
         return made
 
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        return as_html(self.table())
+
     def table(self) -> Any:
         """Return a rich renderable: a row for each setting, and below it what is recommended."""
         from rich.console import Group
         from rich.text import Text
 
         outcome, present = self.outcome, self.outcome.present.setting
-        numbers = (f"{self.unit}/s", "", "x", "first batch", "CPU", "memory")
+        numbers = (f"{self.unit}/s", "", "x", "first\nbatch", "CPU", "memory")
         right = [{"header": name, "justify": "right", "no_wrap": True} for name in numbers]
-        rows = plain_table(["", {"header": "setting", "overflow": "fold"}, *right, "batches"], gap=2)
+        rows = plain_table(["", {"header": "setting", "overflow": "fold"}, *right, "batches"])
         measured = [trial for trial in [outcome.present, *outcome.trials] if trial.slices]
         # Those with the same batches first, the fastest first.
         for trial in sorted(measured, key=lambda trial: (not trial.eligible, -trial.speedup)):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..base.cgroups import processor_quota, processors
+from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..loader import DataLoader
 from .report import TuneReport
@@ -50,11 +51,15 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
         bar.begin(100)
 
         def tell(setting: Setting, part: float) -> None:
+            raise_if_interrupted()
             bar.reach(100 * part)
             bar.describe(setting.in_words(present))
 
+        search = Search(present, runner, machine, seconds, time.perf_counter, tell)
         try:
-            outcome = Search(present, runner, machine, seconds, time.perf_counter, tell).run()
+            search.run()
+        except Interrupted as error:
+            search.outcome.interrupted = error.number
         finally:
             runner.close()
     notes = list(runner.notes)
@@ -62,7 +67,7 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
         notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
     return TuneReport(
         subject=subject,
-        outcome=outcome,
+        outcome=search.outcome,
         unit=runner.unit,
         processors=machine.processors,
         seconds=time.perf_counter() - begun,

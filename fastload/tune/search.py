@@ -29,7 +29,7 @@ _WORTH = 1.05
 _STEP = 1.08
 _AT_ONCE = 1.25
 _LEAST_PAIRS = 3
-# The pairs at the end may exceed the time by this factor, so that there are enough of them.
+# A search may exceed the time by this factor. Within it, stages leave enough for the comparison at the end.
 _GRACE = 1.25
 
 
@@ -131,8 +131,8 @@ class Outcome:
     """The fastest trial, if it is not recommended; its ``gain`` says why."""
     not_tried: int = 0
     """Number of candidates that there was no time for."""
-    too_short: bool = False
-    """Whether there was no time to compare the fastest setting with the present one."""
+    interrupted: int = 0
+    """The signal that has ended the search too early; 0: none."""
 
 
 @dataclass
@@ -150,6 +150,10 @@ class Search:
     tell: Callable[[Setting, float], object] = lambda setting, part: None
     """Called with the setting that is measured next, and the fraction of the time that has passed."""
 
+    def __post_init__(self) -> None:
+        self.outcome = Outcome(Trial(self.present), [])
+        """What was found so far."""
+
     def run(self) -> Outcome:
         """Search.
 
@@ -157,13 +161,16 @@ class Search:
             Exception: what the loader raises with its present setting.
         """
         self._begun = self.clock()
-        first = Trial(self.present)
-        self._outcome = outcome = Outcome(first, [])
+        outcome, first = self.outcome, self.outcome.present
         self._known = {self.present: first}
+        self._took: dict[Setting, float] = {}  # seconds of the last slice, with its start
         self.runner.measure(self.present)  # warms up: imports, the cache of files
         chain = [first]  # each faster than the one before
         for stage, end in zip(STAGES, _ENDS, strict=True):
             found = [one for one in candidates(stage, chain[-1].setting, self.machine) if one not in self._known]
+            if len(chain) > 1 and found and not self._has_time(chain[-1], 2):
+                outcome.not_tried += len(found)
+                continue
             winner = self._stage(chain[-1], [Trial(one) for one in found], end)
             if winner is not None:
                 chain.append(winner)
@@ -183,9 +190,21 @@ class Search:
     def _left(self, end: float) -> float:
         return self._begun + end * self.seconds - self.clock()
 
+    def _has_time(self, best: Trial, slices: int) -> bool:
+        """Return whether there is time for some slices, and then to compare the best setting so far with the present.
+
+        A setting that was not measured is assumed to take as long as the best one.
+        """
+        if best.setting == self.present:
+            return True  # there may be nothing to compare
+        both = self._took[self.present] + self._took[best.setting]
+        at_the_end = (1 + _LEAST_PAIRS) * both  # comparing batches starts both loaders too
+        return self._left(_GRACE) > slices * self._took[best.setting] + at_the_end
+
     def _measure(self, trial: Trial) -> Slice | None:
         """Measure a slice; None if that fails."""
-        self.tell(trial.setting, min(1.0, (self.clock() - self._begun) / self.seconds))
+        begun = self.clock()
+        self.tell(trial.setting, min(1.0, (begun - self._begun) / self.seconds))
         try:
             slice_ = self.runner.measure(trial.setting)
         except (Exception, SystemExit) as error:  # of the user's code, or of a check of arguments
@@ -193,40 +212,50 @@ class Search:
                 raise
             trial.failed = in_a_line(error)
             return None
+        self._took[trial.setting] = self.clock() - begun
         trial.slices.append(slice_)
         trial.differs = trial.differs or slice_.differs
         return slice_
 
     def _stage(self, best: Trial, trials: list[Trial], end: float) -> Trial | None:
         """Measure candidates in turns with the best so far; return the fastest if it is faster, else None."""
-        live, rates = list(trials), {id(trial): list[float]() for trial in [best, *trials]}
-        for number in range(_ROUNDS):
-            if not live or (number and self._left(end) <= 0):
-                break
-            for trial in [best, *live] if number % 2 == 0 else [*reversed(live), best]:
-                # At least one candidate of each stage is measured.
-                if number == 0 and trial is not best and trial is not live[0] and self._left(end) <= 0:
-                    self._outcome.not_tried += 1
-                    continue
-                self._know(trial)
-                slice_ = self._measure(trial)
-                if slice_ is not None:
-                    rates[id(trial)].append(slice_.rate)
-            live = self._kept([trial for trial in live if trial.eligible], rates)
-        middle = {key: statistics.median(found) for key, found in rates.items() if found}
-        for trial in trials:
-            if trial.slices:
-                trial.speedup = best.speedup * middle[id(trial)] / middle[id(best)]
+        rates = {id(trial): list[float]() for trial in [best, *trials]}
+        try:
+            live = self._rounds(best, trials, rates, end)
+        finally:  # interrupted or not
+            middle = {key: statistics.median(found) for key, found in rates.items() if found}
+            for trial in trials:
+                if trial.slices and id(best) in middle:
+                    trial.speedup = best.speedup * middle[id(trial)] / middle[id(best)]
         fastest = max(live, key=lambda trial: middle[id(trial)], default=None)
         if fastest is None:
             return None
         rounds = zip(rates[id(fastest)], rates[id(best)], strict=False)
         return fastest if _is_faster([one / other for one, other in rounds]) else None
 
+    def _rounds(self, best: Trial, trials: list[Trial], rates: dict[int, list[float]], end: float) -> list[Trial]:
+        """Measure the rates of candidates and of the best so far; return those that were not dropped."""
+        live = list(trials)
+        for number in range(_ROUNDS):
+            if not live or (number and not (self._left(end) > 0 and self._has_time(best, len(live) + 1))):
+                break
+            for trial in [best, *live] if number % 2 == 0 else [*reversed(live), best]:
+                # At least one candidate of each stage is measured that there is time for.
+                may_wait = number == 0 and trial is not best and trial is not live[0]
+                if may_wait and not (self._left(end) > 0 and self._has_time(best, 1)):
+                    self.outcome.not_tried += 1
+                    continue
+                self._know(trial)
+                slice_ = self._measure(trial)
+                if slice_ is not None:
+                    rates[id(trial)].append(slice_.rate)
+            live = self._kept([trial for trial in live if trial.eligible], rates)
+        return live
+
     def _know(self, trial: Trial) -> None:
         if trial.setting not in self._known:
             self._known[trial.setting] = trial
-            self._outcome.trials.append(trial)
+            self.outcome.trials.append(trial)
 
     @staticmethod
     def _kept(live: list[Trial], rates: dict[int, list[float]]) -> list[Trial]:
@@ -239,11 +268,8 @@ class Search:
 
     def _decide(self, best: Trial) -> None:
         """Compare a setting with the present one, in pairs of slices; recommend it if it is faster."""
-        outcome, ratios = self._outcome, list[float]()
-        while not best.failed and not best.differs:
-            left = self._left(1.0 if len(ratios) >= _LEAST_PAIRS else _GRACE)
-            if left <= 0:
-                break
+        outcome, ratios = self.outcome, list[float]()
+        while best.eligible and (len(ratios) < _LEAST_PAIRS or self._left(1.0) > 0):
             both = [outcome.present, best] if len(ratios) % 2 == 0 else [best, outcome.present]
             rates = {id(trial): slice_.rate for trial in both if (slice_ := self._measure(trial)) is not None}
             if len(rates) == 2:
@@ -252,10 +278,7 @@ class Search:
         if ratios:
             best.gain = median_interval(ratios)
             best.speedup = best.gain.value
-        outcome.too_short = len(ratios) < _LEAST_PAIRS
-        if best.gain is None or not best.eligible or outcome.too_short:
-            return
-        if best.gain.low > 1.0 and best.gain.value >= _WORTH:
+        if best.gain is not None and best.eligible and best.gain.low > 1.0 and best.gain.value >= _WORTH:
             outcome.best, outcome.runner_up = best, None
 
 

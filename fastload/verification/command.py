@@ -49,7 +49,8 @@ def verify(target: Target, options: dict[str, Any]) -> Result:
     report = verify_subject(subject, batches=options["batches"], methods=options["methods"] or METHODS, progress=True)
     if options["json"] != "-":
         show(report.table())
-    return Result(0 if report.ok else 1, report.to_json())
+    interrupted = report.interrupted
+    return Result(128 + interrupted if interrupted else 0 if report.ok else 1, report.to_json())
 
 
 VERB = Verb(
@@ -64,7 +65,7 @@ iterates first.""",
     loader_of_script="the loader that the script iterates first (or see --loader)",
     object="a DataLoader, a dataset, or a function without arguments that returns one",
     status="""0 equal everywhere; 1 something differs, or could not be loaded; 2 the command was not understood, or no
-           loader was found""",
+           loader was found; 130 or 143 interrupted: the checks made so far are shown""",
     no_program="ranks are simulated, so torchrun is not needed",
     add_options=add_options,
     action="fastload.verification.command:verify",

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from ..base.console import as_text, plain_table, section
+from ..base.console import as_html, as_text, plain_table, section
 from ..errors import FastloadError
 
 Verdict = Literal["equal", "different", "skipped", "error"]
@@ -108,12 +108,14 @@ class VerifyReport:
     """Of Python, torch and NumPy."""
     seconds: float = 0.0
     """How long it took."""
+    interrupted: int = 0
+    """The signal that has interrupted it, so that checks are missing; 0: none."""
 
     @property
     def ok(self) -> bool:
-        """True if at least one check was made, and all that were made are equal."""
+        """True if at least one check was made, all that were made are equal, and none is missing."""
         made = [check for check in self.checks if check.verdict != "skipped"]
-        return bool(made) and all(check.verdict == "equal" for check in made)
+        return bool(made) and not self.interrupted and all(check.verdict == "equal" for check in made)
 
     def summary(self) -> str:
         """Return the result in one sentence."""
@@ -124,7 +126,9 @@ class VerifyReport:
         elif counts["different"] or counts["error"]:
             outcome = "NOT deterministic" if counts["different"] else "could not be verified"
         else:
-            outcome = "nothing was checked"
+            outcome = "interrupted" if self.interrupted else "nothing was checked"
+        if self.interrupted:
+            words.append("the other checks were not made")
         return f"{outcome}: {', '.join(words)}, {self.seconds:.1f} s"
 
     def to_json(self) -> str:
@@ -143,6 +147,10 @@ class VerifyReport:
     def to_text(self, width: int = 100) -> str:
         """Return the table as plain text, wrapped at ``width`` columns."""
         return as_text(self.table(), width=width)
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        return as_html(self.table())
 
     def table(self) -> Any:
         """Return a table for ``rich``: a row for each check, and below it what differs and why."""

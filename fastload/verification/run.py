@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
@@ -87,7 +88,10 @@ def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method],
     )
     begun = time.perf_counter()
     with TerminalBar(shown=progress is not False) as bar:
-        _Run(subject, methods, report, bar, bool(progress) and not sys.stderr.isatty()).run()
+        try:
+            _Run(subject, methods, report, bar, bool(progress) and not sys.stderr.isatty()).run()
+        except Interrupted as error:
+            report.interrupted = error.number
     report.seconds = time.perf_counter() - begun
     return report
 
@@ -128,6 +132,7 @@ class _Run:
             planned = plan_checks(self.methods, num_batches=len(first[0]), seed=self.subject.seed)
         self.bar.begin(len(planned))
         for number, one in enumerate(planned, 1):
+            raise_if_interrupted()
             self.bar.describe(f"{one.name}: {one.setting.in_words()}")
             begun = time.perf_counter()
             check = Check(name=one.name, setting=one.setting.in_words(), verdict="equal")

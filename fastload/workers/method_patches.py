@@ -35,10 +35,15 @@ from ..errors import ConfigError
 
 _HEADER = object.__basicsize__  # reference count and type; the fields of a class follow
 _POINTER = struct.calcsize("P")
-_METH_NOARGS, _METH_O = 0x4, 0x8
+_METH_VARARGS, _METH_KEYWORDS, _METH_NOARGS, _METH_O, _METH_FASTCALL = 0x1, 0x2, 0x4, 0x8, 0x80
 
-# Functions of CPython with the signature (self, argument) that call `self`.
-_CALL_SELF = {_METH_NOARGS: ctypes.pythonapi.PyObject_CallNoArgs, _METH_O: ctypes.pythonapi.PyObject_CallOneArg}
+# Functions of CPython with the signature of a method of these flags, that call `self`. NumPy 1 has all of them.
+_CALL_SELF = {
+    _METH_NOARGS: ctypes.pythonapi.PyObject_CallNoArgs,
+    _METH_O: ctypes.pythonapi.PyObject_CallOneArg,
+    _METH_VARARGS | _METH_KEYWORDS: ctypes.pythonapi.PyObject_Call,
+    _METH_FASTCALL | _METH_KEYWORDS: ctypes.pythonapi.PyObject_Vectorcall,
+}
 
 
 class _MethodDef(ctypes.Structure):

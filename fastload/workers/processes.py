@@ -13,6 +13,7 @@ process that the worker has forked, so it serves only where there are no pidfds.
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.process
 import os
 import pickle
@@ -40,10 +41,10 @@ from .fetch import ERROR, Result
 from .pool import GRACE, HeldInterrupts, Pool
 from .samples import Job
 from .transport import MAX_PACKET, Packets, Transport, use_packets
-from .worker_process import LAYOUT_SHIFT, Control, DirectJob, worker_main
+from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
-    from .shared_job import SharedJob
+    from .shared_job import PickledJob, SharedJob
 
 
 def memory_kind() -> type[Memory]:
@@ -118,13 +119,13 @@ class ProcessPool(Pool):
     def _start(self, context: BaseContext, num_processes: int) -> None:
         if self.start_method == "fork":
             _load_image_plugins()
-        source: SharedJob | DirectJob = DirectJob(self._job)
+        source: Job | SharedJob | PickledJob = self._job
         if self.start_method != "fork":
-            from .shared_job import share_job
+            from .shared_job import PickledJob, share_job
 
             shared = share_job(self._job, self._file)
             self.job_pickled = "for each worker" if shared is None else "once for all workers"
-            source = shared or source
+            source = shared or PickledJob(self._job)
         for worker_id in range(num_processes):
             endpoint = self._transport.endpoint(worker_id)
             foreign = self._transport.inherited() if self.start_method == "fork" else []
@@ -255,9 +256,8 @@ class ProcessPool(Pool):
             for process in self.workers:
                 if end_it is not None and process.is_alive():
                     getattr(process, end_it)()
-            for process in self.workers:
-                if process.is_alive():
-                    process.join(max(0.0, deadline - time.monotonic()))
+            for process, watch in zip(self.workers, self._watches, strict=True):
+                _wait_for_end(process, watch, deadline)
             deadline = time.monotonic() + 1.0
         for watch in self._watches:
             if watch is not None:
@@ -273,8 +273,7 @@ class ProcessPool(Pool):
 def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
     """Return what a message says; an ERROR result, where the user's code cannot read its part, such as a key."""
     try:
-        fields: tuple[Any, ...] = pickle.loads(message)
-        return fields
+        return tuple(pickle.loads(message))
     except Exception as error:
         serial, worker_id = first_integers(message, 2)
         return Result(serial, worker_id, ERROR, 0, wrap_unreadable(error, "a result"), 0)
@@ -305,6 +304,14 @@ def _pidfd(process: BaseProcess) -> int | None:
         return os.pidfd_open(process.pid or 0)
     except (AttributeError, OSError):  # not Linux, too old, too many open files, or it has gone already
         return None
+
+
+def _wait_for_end(process: BaseProcess, watch: int | None, deadline: float) -> None:
+    """Block until a worker has ended, or the time is over. ``join`` alone would wait for what it has forked, too."""
+    if watch is not None:
+        multiprocessing.connection.wait([watch], max(0.0, deadline - time.monotonic()))
+    while process.is_alive() and (left := deadline - time.monotonic()) > 0:
+        process.join(min(left, 0.02))  # then is_alive() asks the system
 
 
 def writable(payload: Any) -> Buffer:

@@ -1,16 +1,21 @@
-"""A job that is pickled once for all worker processes, where they inherit nothing: spawn and forkserver.
+"""A job that is pickled, once for all worker processes if possible, where they inherit nothing: spawn and forkserver.
 
 In: a job, and the memory file that these processes map. Out: what each of them gets in place of the job.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import pickle
+from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
 from ..buffers.packing import pack, unpack
 from ..buffers.slots import MemoryFile
+from ..errors import add_note
 from .samples import Job
 
 JOB_OFFSET = 1 << 42
@@ -28,8 +33,48 @@ class SharedJob:
         assert memory is not None
         # Private: a worker may change its copy of the dataset, as it may after a fork.
         mapped = mmap.mmap(memory.fd, self._length, flags=mmap.MAP_PRIVATE, offset=JOB_OFFSET)
-        job: Job = unpack(np.frombuffer(mapped, dtype=np.uint8))
+        with noting_what_cannot_be_imported():
+            job: Job = unpack(np.frombuffer(mapped, dtype=np.uint8))
         return job
+
+
+class PickledJob:
+    """A job that is pickled for each worker, while its process is being started.
+
+    By itself, so that ``load`` raises what unpickling raises: multiprocessing would end the worker.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __getstate__(self) -> bytes:
+        return bytes(ForkingPickler.dumps(self._job))
+
+    def __setstate__(self, pickled: bytes) -> None:
+        self._pickled = pickled
+
+    def load(self, memory: MemoryFile | None) -> Job:
+        """Return the job, in the worker."""
+        with noting_what_cannot_be_imported():
+            job: Job = pickle.loads(self._pickled)
+        return job
+
+
+@contextlib.contextmanager
+def noting_what_cannot_be_imported() -> Iterator[None]:
+    """Add to the error of a class or function of the user's ``__main__`` why a worker has no such name."""
+    try:
+        yield
+    except (AttributeError, ImportError) as error:
+        if "main__'" in str(error):  # "__mp_main__" is the script, as a worker imports it
+            add_note(
+                error,
+                "a worker that is not forked imports the classes and functions of the dataset, collate_fn and "
+                "worker_init_fn, and cannot import what is defined in a notebook's cell or below "
+                "`if __name__ == '__main__'`: move it to a module (%%writefile makes one from a cell), or pass "
+                "multiprocessing_context='fork' or worker_method='thread'",
+            )
+        raise
 
 
 def share_job(job: Job, file: MemoryFile | None) -> SharedJob | None:

@@ -6,6 +6,7 @@ The parent's side of the same conversation is processes.py.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
@@ -45,7 +46,7 @@ from .samples import Job
 from .transport import MAX_PACKET, MessageSink
 
 if TYPE_CHECKING:
-    from .shared_job import SharedJob
+    from .shared_job import PickledJob, SharedJob
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -142,19 +143,8 @@ class FileSink(MessageSink):
         return WorkItem(*fields)
 
 
-class DirectJob:
-    """A job that a worker inherits, or that is pickled for each worker by multiprocessing itself."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def load(self, memory: MemoryFile | None) -> Job:
-        """Return the job, in the worker."""
-        return self._job
-
-
 def worker_main(
-    source: SharedJob | DirectJob,
+    source: Job | SharedJob | PickledJob,
     worker_id: int,
     endpoint: Any,
     memory: MemoryFile | None,
@@ -164,7 +154,7 @@ def worker_main(
     """Live as worker ``worker_id`` of the process ``parent_pid``.
 
     Args:
-        source: where the job is.
+        source: the job, if this process has inherited it, or where it is.
         worker_id: 0 to num_workers - 1.
         endpoint: this worker's end of the transport.
         memory: the memory file; None where everything is in the messages.
@@ -173,6 +163,7 @@ def worker_main(
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
+    atexit.register(gc.unfreeze)  # else libraries report frozen objects as leaked where the interpreter is finalised
     try:
         let_interrupts_through_in_worker()
         for end in foreign:
@@ -203,16 +194,11 @@ def _sink_of(memory: MemoryFile | None) -> MessageSink:
     return PipeSink()
 
 
-def _live(source: SharedJob | DirectJob, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
+def _live(source: Job | SharedJob | PickledJob, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
     sink = _sink_of(memory)
     where = f"in DataLoader worker process {worker_id}"
     try:
-        job = source.load(memory)
-    except Exception as error:
-        _send_failed_start(error, sink, worker_id, endpoint, where)
-        return
-    del source
-    try:
+        job = source if isinstance(source, Job) else source.load(memory)
         fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
         _send_failed_start(error, sink, worker_id, endpoint, where)

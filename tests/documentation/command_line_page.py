@@ -19,6 +19,8 @@ search:
 
 # Command line
 
+`python -m fastload` is the same command, for an interpreter that you name.
+
 | command | what it does |
 | --- | --- |
 """
@@ -47,6 +49,7 @@ ENVIRONMENT = """\
 | `FASTLOAD_LOADER=fuse=true,seed=1` | defaults of fastload's own arguments |
 | `FASTLOAD_REPORT=1` | as `fastload run --report` |
 | `FASTLOAD_NATIVE=0` | the C library is left aside |
+| `FASTLOAD_NATIVE=avx2` | ... or uses no newer instructions: `plain`, `avx2`, `avx512`, with the same results |
 | `FASTLOAD_TRITON=0` | the Triton kernels are left aside |
 | `FASTLOAD_TRANSPORT=pipes` | pipes in place of shared memory, as on systems other than Linux |
 """

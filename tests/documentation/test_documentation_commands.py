@@ -29,12 +29,14 @@ NOT_RUN: dict[str, list[str]] = {
         "pip install pyarrow",
         'pip install "ray[train]"',
         "pip install uv",
+        "pip uninstall -y fastload torch-fastload",
         "apt-get install -y gcc libjpeg-dev zlib1g-dev",
         "uv add ./fastload",
         'CC="cc -mavx2" uv add pillow-simd',
         "uv run --no-project --isolated --with . --with torch==2.6.0 --with torchvision==0.21.0 --with pytest "
         "--with pytest-timeout --with pytest-xdist --with hypothesis pytest tests/contract",
-        "uv run -m benchmarks.install --out dist --folder ROOTS --trial bookworm:python3.11:2.6.0 "
+        "uv run -m benchmarks.release --out dist",
+        "uv run -m benchmarks.install --wheel WHEEL --folder ROOTS --trial bookworm:python3.11:2.6.0 "
         "--trial sid:python3.15:2.15.0",
     ],
     "there is no address": [

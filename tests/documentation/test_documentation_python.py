@@ -2,7 +2,7 @@
 
 What a page takes for granted (a dataset, a model, a folder of images) is made by ``setups/PAGE.py``, which is executed
 before; ``setups/everywhere.py`` before all. What the setups import a page does not get: it must import what it uses.
-Pages of libraries that take seconds to import are slow.
+Pages that take seconds are slow.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from documentation_blocks import PAGES, Block, blocks_of
 SETUPS = Path(__file__).parent / "setups"
 LANGUAGES = {"python", "sh", "text", "toml", "json"}
 
-# Pages whose blocks run in an interpreter of their own, since they import libraries that take seconds.
-SLOW = {"replace", "timm"}
+# Pages whose blocks run in an interpreter of their own: they import libraries that take seconds, or load for seconds.
+SLOW = {"replace", "timm", "verify"}
 
 
 def _has(module: str) -> bool:

@@ -23,6 +23,7 @@ def trained(folder: Path, *words: str, ranks: int = 1) -> Training:
     return training
 
 
+@pytest.mark.slow
 def test_fp16_skips_steps_that_overflow_and_is_saved_and_resumed_in_fp32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def test_options_for_speed_give_the_same_samples(tmp_path: Path) -> None:
         assert steps == found["plain"], name
 
 
+@pytest.mark.slow
 def test_decoders_give_the_same_samples_in_fused_runs_with_growing_images(tmp_path: Path) -> None:
     make_images(tmp_path / "images" / "train", 16, side=40)
     make_images(tmp_path / "images" / "val", 2, side=40)

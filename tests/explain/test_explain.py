@@ -20,7 +20,8 @@ import fastload
 from fastload import cli
 from fastload.explain import tables
 from fastload.images.native_jpeg import NativeDecoder
-from fastload.run import targets
+from fastload.run import child, targets
+from fastload.run.result_file import result_file, write_result
 
 TRAIN = """
 import sys
@@ -140,16 +141,19 @@ def test_a_script_that_waits_for_the_batches_of_a_thread_is_ended_too(folder: Pa
     [("default_int_handler", -signal.SIGINT), ("SIG_IGN", -signal.SIGKILL)],
 )
 def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str, ended: int
+    monkeypatch: pytest.MonkeyPatch, handler: str, ended: int
 ):
     monkeypatch.setattr(targets, "_SECONDS_TO_END", 0.5)
     code = f"import signal as s; s.signal(s.SIGINT, s.{handler}); print('ready', flush=True); s.pause()"
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        (tmp_path / "done").touch()
-        assert targets._wait_for_end(process, tmp_path / "done") == ended
+    with (
+        result_file() as result,
+        child.Child([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as script,
+    ):
+        assert script.process.stdout is not None
+        script.process.stdout.readline()
+        script.process.stdout.close()
+        write_result(result, [0, ""])
+        assert targets._wait_for_end(script, result) == ended
 
 
 @pytest.mark.slow

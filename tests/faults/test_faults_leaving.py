@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 import time
@@ -261,6 +262,35 @@ def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(ki
     for thread in threads:
         thread.join()
     assert time.monotonic() - begun < BOUND_S
+
+
+@of_kinds(PACKETS, PIPES)
+@pytest.mark.parametrize("pidfds", [True, False], ids=["pidfds", "no-pidfds"])
+def test_closing_does_not_wait_for_what_a_worker_has_forked(
+    kind: Kind, pidfds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a child holds the pipe by which multiprocessing sees that a worker has ended."""
+    if not pidfds:
+        monkeypatch.setattr("fastload.workers.processes._pidfd", lambda process: None)
+    told, telling = os.pipe()
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            time.sleep(2.5 * BOUND_S)
+            os._exit(0)
+        os.write(telling, child.to_bytes(8, "little"))
+
+    loader = loader_of(Numbers(20, faults={5: fork}), batch_size=4, **kind.options())
+    iterator = iter(loader)
+    assert [numbers(next(iterator)) for _ in range(5)] == batches_of(20, 4)
+    begun = time.monotonic()
+    loader.close()
+    took = time.monotonic() - begun
+    os.kill(int.from_bytes(os.read(told, 8), "little"), signal.SIGKILL)
+    os.close(told)
+    os.close(telling)
+    assert took < AT_ONCE_S
 
 
 def test_a_thread_that_is_stuck_is_named_by_a_warning_and_ends_when_its_code_returns(gate: Gate) -> None:

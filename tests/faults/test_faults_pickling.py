@@ -291,10 +291,27 @@ def test_what_cannot_be_pickled_for_spawned_workers_is_an_error_that_names_the_w
 
 
 @of_kinds(SPAWN, SPAWN_PIPES)
-def test_a_dataset_that_spawned_workers_cannot_read_is_an_error_and_no_hang(kind: Kind) -> None:
+def test_a_dataset_that_spawned_workers_cannot_read_is_its_error_and_no_hang(kind: Kind) -> None:
     loader = loader_of(UnreadableDataset(8), **kind.options(1))
     _, error, _ = time_to_error(iter(loader))
-    assert isinstance(error, Exception)
+    assert isinstance(error, OSError)
+    assert "this dataset cannot be read here" in str(error)
+
+
+@of_kinds(SPAWN, SPAWN_PIPES)
+def test_a_class_of_a_notebooks_cell_is_an_error_that_names_the_way_out(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfACell(Numbers):
+        pass
+
+    # As a cell defines it: in a __main__ that no worker can import.
+    OfACell.__module__, OfACell.__qualname__ = "__main__", "OfACell"
+    monkeypatch.setattr(sys.modules["__main__"], "OfACell", OfACell, raising=False)
+    _, error, _ = time_to_error(iter(loader_of(OfACell(8), **kind.options(1))))
+    assert isinstance(error, AttributeError)
+    for words in ("OfACell", "notebook's cell", "move it to a module", "worker_method='thread'"):
+        assert words in " ".join([str(error), *error.__notes__])
 
 
 @forked

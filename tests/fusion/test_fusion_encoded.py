@@ -12,7 +12,6 @@ from fusion_tools import MEAN, STD, cifar, folder
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
-from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import v2
 
 from fastload import ConfigError, DataLoader, native
@@ -20,6 +19,7 @@ from fastload.engine import fusing
 from fastload.errors import DatasetError
 from fastload.fusion.encoded import packed, unpacked
 from fastload.images import Cut, PackedImages, nvjpeg
+from fastload.images.torchvision_io import decode_jpegs
 from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
@@ -64,8 +64,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return nvjpeg._batch(files, device, counts, name)
 
     def on_device(files: Sequence[Any], device: Any) -> list[Tensor]:
-        tensors = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data in files]
-        return [decode_jpeg(tensor, ImageReadMode.RGB) for tensor in tensors]
+        return decode_jpegs(files, torch.device("cpu"))
 
     monkeypatch.setattr(nvjpeg, "decode_batch", decode_batch)
     monkeypatch.setattr(nvjpeg, "_on_device", on_device)

@@ -22,7 +22,6 @@ from fused_samples import params_of
 from fusion_tools import MEAN, STD, same, unfused
 from PIL import Image
 from torchvision import datasets
-from torchvision import io as torchvision_io
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -110,7 +109,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "torchvision").mkdir()
     for quality in (50, 75, 100):
         pixels = torch.from_numpy(np.array(photo(rng, *next(sides)))).permute(2, 0, 1)
-        torchvision_io.write_jpeg(pixels, str(root / "torchvision" / f"{quality}.jpg"), quality)
+        file = torch.ops.image.encode_jpeg(pixels, quality)
+        (root / "torchvision" / f"{quality}.jpg").write_bytes(file.numpy().tobytes())
     return root
 
 

@@ -24,6 +24,7 @@ PARTS = ("--ema-decay", "0.9", "--lookahead", "2", "--clip-norm", "1", "--mixup"
 
 
 # Not fp16: torch's GradScaler reads on the host, in each step, whether a gradient was infinite.
+@pytest.mark.interpreter
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_no_step_waits_for_the_device(precision, tmp_path):
     command = [sys.executable, str(SCRIPT), *STEPS, *PARTS, "--precision", precision, "--out", str(tmp_path / "out")]

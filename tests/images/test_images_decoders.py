@@ -16,6 +16,7 @@ import PIL.Image
 import PIL.ImageFile
 import pytest
 import torch
+import torchvision
 from image_files import files, pixels
 from torchvision.datasets.folder import pil_loader
 
@@ -157,6 +158,9 @@ def broken() -> dict[str, bytes]:
         found[f"{kind} without its last byte"] = data[:-1]
         found[f"{kind} without its last two"] = data[:-2]
         found[f"{kind} and more"] = data + b"more"
+        short = b"\xff\xe2\x00\x0fICC_PROFILE\x00\x01"  # of a profile, over which Pillow stumbles
+        if kind.endswith("jpg"):
+            found[f"{kind} with a short profile"] = data[:2] + short + data[2:]
     return found
 
 
@@ -269,6 +273,20 @@ def test_a_torchvision_that_decodes_nothing_or_otherwise_is_not_offered(monkeypa
 
     monkeypatch.setattr(torchvision_io, "_decoded", without_libjpeg)
     assert "not compiled with libjpeg" in why_not()
+
+
+def test_a_torchvision_that_has_dropped_its_decoders_is_not_offered(monkeypatch):
+    monkeypatch.setattr(torch.ops, "image", object())
+    assert torchvision_io.TorchvisionDecoder.why_not.__wrapped__() == (
+        f"torchvision {torchvision.__version__} does not decode JPEG files: it has no operator image::decode_jpeg"
+    )
+
+
+def test_users_are_not_warned_of_functions_that_fastload_calls():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make_decoder("torchvision").image(FILES["size5.jpg"])
+    assert not [warning for warning in caught if "TorchVision" in str(warning.message)]
 
 
 def test_pillow_simd_is_known_by_its_version(monkeypatch):

@@ -12,10 +12,10 @@ import PIL.Image
 import pytest
 import torch
 from image_files import files
-from torchvision.io import ImageReadMode, decode_jpeg
 
 from fastload import ConfigError
 from fastload.images import decode_batch, nvjpeg
+from fastload.images.torchvision_io import decode_jpegs
 
 FILES = files()
 CPU = torch.device("cpu")
@@ -33,8 +33,7 @@ class StandIn:
         self.batches.append(data)
         if any(one in self.refused for one in data):
             raise RuntimeError("nvjpegDecode failed: 2")
-        tensors = [torch.from_numpy(np.frombuffer(bytearray(one), dtype=np.uint8)) for one in data]
-        return [decode_jpeg(one, mode=ImageReadMode.RGB) for one in tensors]
+        return decode_jpegs(data, CPU)
 
 
 @pytest.fixture
@@ -136,7 +135,7 @@ class Stream:
 
 
 class Cuda:
-    """CUDA's streams, and nvJPEG behind torchvision's function, which allocates on the current stream."""
+    """CUDA's streams, and nvJPEG behind torchvision's operator, which allocates on the current stream."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.current = self.reader = Stream()
@@ -147,7 +146,7 @@ class Cuda:
         self.refuses = False
         for name in ("Stream", "stream", "current_stream", "synchronize"):
             patch.setattr(torch.cuda, name, getattr(self, f"_{name}"))
-        patch.setattr(nvjpeg, "decode_jpeg", self._decode)
+        patch.setattr(torch.ops.image, "decode_jpegs_cuda", self._decode)
         patch.setattr(torch.Tensor, "record_stream", lambda image, stream: self.recorded.append(stream))
         nvjpeg._own_stream.cache_clear()
 
@@ -169,7 +168,7 @@ class Cuda:
     def _synchronize(self, device: torch.device) -> None:
         self.num_synchronized += 1
 
-    def _decode(self, tensors: list[torch.Tensor], mode: Any, device: torch.device) -> list[torch.Tensor]:
+    def _decode(self, tensors: list[torch.Tensor], mode: int, device: torch.device) -> list[torch.Tensor]:
         self.allocated_on.append(self.current)
         if self.refuses:
             raise RuntimeError("nvjpegDecode failed: 2")

@@ -77,7 +77,8 @@ def described(made: Any) -> Any:
 
 def description(image: Image.Image) -> tuple[Any, ...]:
     """Return what can be seen of an image: its exact type, pixels and attributes."""
-    seen: list[Any] = [type(image), image.mode, image.size, image.info, image.format]
+    kind = type(image)
+    seen: list[Any] = [f"{kind.__module__}.{kind.__qualname__}", image.mode, image.size, image.info, image.format]
     if isinstance(image, JpegImagePlugin.JpegImageFile):
         seen += [getattr(image, name, None) for name in ("tile", "layers", "quantization", "app", "decoderconfig")]
         seen.append(getattr(image, "fp", "none") is None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import gc
+import itertools
 import os
 import threading
 import types
@@ -13,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from comparing import as_sample, assert_equal, jpeg, opened
 from PIL import Image, JpegImagePlugin
 
-from fastload.late import LateSamples
+from fastload.late import LateSamples, samples
 from fastload.late.image import is_late
 from fastload.late.samples import settle
 from fastload.late.scope import Scope
@@ -64,6 +67,12 @@ class Named(Slotted):
         self.image = image
 
 
+class WithImage(torch.nn.Module):
+    def __init__(self, image: Any) -> None:
+        super().__init__()
+        self.image = image
+
+
 class Words(dict[str, Any]):
     pass
 
@@ -88,9 +97,57 @@ def ring(image: Any) -> list[Any]:
     return found
 
 
+def in_a_closure(image: Any) -> Any:
+    return lambda: image
+
+
+def in_a_default(image: Any) -> Any:
+    def made(found: Any = image, *, other: Any = 3) -> Any:
+        return found, other
+
+    return made
+
+
+def in_a_frame(image: Any) -> Any:
+    image_of_frame = [image]
+
+    def give() -> Any:
+        yield 1
+        yield image_of_frame[0]
+
+    started = give()
+    next(started)
+    return started
+
+
+class Bound:
+    def __init__(self, image: Any) -> None:
+        self.image = image
+
+    def method(self) -> Any:
+        return self.image
+
+
 @pytest.mark.parametrize(
     "hold",
     [
+        in_a_closure,
+        in_a_default,
+        in_a_frame,
+        lambda image: functools.partial(np.asarray, image),
+        lambda image: functools.partial(np.asarray, dtype=None, object=image),
+        lambda image: (one for one in [image]),
+        lambda image: iter([image]),
+        lambda image: map(np.asarray, [image]),
+        lambda image: zip([1], [image], strict=True),
+        lambda image: itertools.chain([1], [image]),
+        lambda image: {1: image}.values(),
+        lambda image: types.MappingProxyType({1: image}),
+        lambda image: Bound(image).method,
+        lambda image: image.crop,
+        lambda image: functools.lru_cache(in_a_closure(image)),
+        lambda image: KeyError(image),
+        lambda image: torch.nn.Sequential(WithImage(image)),
         lambda image: image,
         lambda image: {"a": {"b": [image]}},
         lambda image: (1, [image]),
@@ -122,6 +179,32 @@ def test_no_image_in_a_sample_is_late(hold, make):
 
     as_sample(sample)
     assert type(images[0]) in (Image.Image, JpegImagePlugin.JpegImageFile)
+
+
+def test_a_sample_that_holds_a_whole_dataset_is_not_looked_through_to_its_end(monkeypatch):
+    monkeypatch.setattr(samples, "_MOST_OBJECTS", 50)
+    made = as_sample(lambda: [[[number] for number in range(1000)], large()][::-1])
+    assert not is_late(made[0])
+
+
+def test_threads_that_make_samples_side_by_side_may_return_each_others_images():
+    shared: list[Any] = []
+    kept, taken = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        shared.append(large())
+        kept.set()
+        assert taken.wait(30)
+
+    def take() -> Any:
+        assert kept.wait(30)
+        return [*shared]
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(as_sample, keep)
+        made = pool.submit(as_sample, take).result()
+        assert type(made[0]) is Image.Image
+        taken.set()
 
 
 def test_an_image_that_an_earlier_sample_kept_is_real_in_a_later_one_of_any_thread():

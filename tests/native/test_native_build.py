@@ -30,7 +30,7 @@ def checkout(tmp_path: Path) -> Path:
         pytest.skip("the tests do not run in a checkout")
     root = tmp_path / "checkout"
     shutil.copytree(native.LIBRARY.with_name("src"), root / "fastload/native/src")
-    for name in ("setup.py", "pyproject.toml", "README.md"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "_torch_fastload.py"):
         shutil.copy(ROOT / name, root)
     return root
 
@@ -93,6 +93,20 @@ def requirements(root: Path, **environment: str) -> str:
     return said.splitlines()[-1]
 
 
+# Root may write wherever permission bits forbid it. $@: what runs in the folder, which is read-only then.
+READ_ONLY = 'mount --bind . . && mount -o remount,bind,ro . && cd "$PWD" && ! touch .written 2> /dev/null && exec "$@"'
+
+
+@pytest.fixture
+def read_only(checkout: Path) -> list[str]:
+    """The words before a command that sees the checkout read-only, as a mount of another machine's."""
+    for ways in ([], ["--user", "--map-root-user"]):
+        before = ["unshare", *ways, "--mount", "sh", "-c", READ_ONLY, "-"]
+        if shutil.which("unshare") and not subprocess.run([*before, "true"], cwd=checkout, stderr=-3).returncode:
+            return before
+    pytest.skip("this user may not mount a folder read-only")
+
+
 def test_a_compiler_is_asked_for_only_where_none_works(checkout, folder_with, quick_compiler, old_compiler):
     assert requirements(checkout, CC=quick_compiler) == "[]"
     assert requirements(checkout, CC="ziglang") == "['ziglang==0.17.*']"
@@ -135,6 +149,34 @@ def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(chec
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("installer", ["pip", "uv pip"])
+def test_a_read_only_clone_can_be_installed(checkout, read_only, quick_compiler, tmp_path, installer):
+    program, *words = installer.split()
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"there is no {program}")
+    target = tmp_path / "target"
+    where = ["--python", sys.executable]
+    words = [*where, "install"] if program == "pip" else [*words, "install", *where, "--offline"]
+    options = ["--no-deps", "--no-build-isolation", "--target", str(target)]
+    before = sorted(checkout.rglob("*"))
+    # With pip the library too; uv does not have to compile it again.
+    chosen = {"CC": quick_compiler} if program == "pip" else {"CC": "ziglang", "FASTLOAD_REQUIRE_NATIVE": "0"}
+    done = subprocess.run(
+        [*read_only, found, *words, *options, str(checkout)],
+        cwd=checkout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **chosen},
+    )
+    assert done.returncode == 0, done.stdout
+    assert (target / "fastload/native/_fastload.so").exists() == (program == "pip")
+    assert len(list(target.glob("torch_fastload-*.dist-info/RECORD"))) == 1
+    assert sorted(checkout.rglob("*")) == before
+
+
+@pytest.mark.timeout(600)
 def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler):
     module = checkout / "fastload/native/gone.py"
     without = {"CC": "ziglang", "FASTLOAD_REQUIRE_NATIVE": "0"}
@@ -148,7 +190,27 @@ def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler
         assert ("fastload/native/_fastload.so" in names) != is_there
         assert not [name for name in names if name.endswith((".c", ".h"))]
         wheel.unlink()
-    assert re.fullmatch(r"fastload-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
+    assert re.fullmatch(r"torch_fastload-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
+
+
+def test_the_packaged_compiler_builds_for_the_system_and_the_processor_at_hand(checkout, tmp_path):
+    package = tmp_path / "packages/ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("print('0.17.1')")
+    code = (
+        "import platform, sys; import setup\n"
+        "for at_hand in ('linux x86_64', 'linux aarch64', 'darwin x86_64', 'darwin arm64'):\n"
+        "    sys.platform, machine = at_hand.split()\n"
+        "    platform.machine = lambda: machine\n"
+        "    print(*setup.packaged_compiler().options[:2])"
+    )
+    assert run(checkout, "-c", code, PYTHONPATH=str(package.parent))[1].splitlines() == [
+        "-target x86_64-linux-gnu.2.17",
+        "-target aarch64-linux-gnu.2.17",
+        "-target x86_64-macos.11.0",
+        "-target aarch64-macos.11.0",
+    ]
 
 
 def test_a_wheel_is_named_for_the_oldest_system_that_has_what_the_library_names(checkout):

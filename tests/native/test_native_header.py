@@ -51,15 +51,50 @@ def test_which_colours_three_components_are(ids, before):
     assert outcomes(in_colour(ids, before)) == DONE
 
 
+ICC = b"ICC_PROFILE\x00"
+BIM = b"Photoshop 3.0\x008BIM"
+
+
 @pytest.mark.parametrize(
-    "before", [segment(0xE0, b"JFIF\x00\x01"), segment(0xEE, b"Adobe\x00"), segment(0xE0, b"JFIF")]
+    "before",
+    [
+        segment(0xE0, b"JFIF\x00\x01"),
+        segment(0xEE, b"Adobe\x00"),
+        segment(0xE0, b"JFIF"),
+        segment(0xE2, ICC),
+        segment(0xE2, ICC + b"\x01"),
+        segment(0xE2, ICC + b"\x02\x02abc") + segment(0xE2, ICC + b"\x01"),
+        segment(0xED, BIM + b"\x03\xed"),
+        segment(0xED, BIM + b"\x04\x04\x03abc\x00\x00\x00\x02zz8BIM\x04\x05"),
+        segment(0xED, BIM + b"\x04\x04\x00\x00\x00\x00\x00\x03zzz\x008BIM\x04\x05"),
+    ],
 )
-def test_a_segment_without_its_version_keeps_pillow_from_opening_the_file(before):
+def test_a_segment_that_ends_too_early_keeps_pillow_from_opening_the_file(before):
     data = in_colour(YCC, before)
     with pytest.raises(OSError, match="cannot identify image file"):
         Image.open(io.BytesIO(data))
     assert outcomes(data) == {Status.NOT_JPEG}
     assert not may_wait(data)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        segment(0xE2, ICC + b"\x01\x01"),
+        segment(0xE2, ICC + b"\x07\x09abc"),
+        segment(0xE2, ICC[:-1]),
+        segment(0xE3, ICC),
+        *(segment(0xED, BIM + b"\x03\xed" + bytes(num)) for num in (1, 2, 5, 6, 7, 20)),
+        *(segment(0xED, BIM[:num]) for num in (13, 14, 17, 18)),
+        segment(0xED, BIM + b"\x03"),
+        segment(0xED, BIM + b"\x04\x04\xffabc"),
+        segment(0xED, BIM + b"\x04\x04\x00\x00\xff\xff\xff\xff"),
+    ],
+)
+def test_profiles_and_resources_that_pillow_reads_past(before):
+    data = in_colour(YCC, before)
+    assert outcomes(data) == DONE
+    assert may_wait(data)
 
 
 @pytest.mark.parametrize(

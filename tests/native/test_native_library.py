@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastload import native
+from fastload.errors import ConfigError
 
 without_library = pytest.mark.without_library
 
@@ -37,6 +38,26 @@ def test_a_built_library_is_available():
 def test_an_environment_variable_switches_the_library_off():
     said = python("from fastload import native; print(native.available(), native.why_not())", FASTLOAD_NATIVE="0")
     assert said == "False FASTLOAD_NATIVE=0 switches it off\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", native.LEVELS)
+def test_an_environment_variable_limits_the_instructions(level):
+    said = python(
+        "from fastload.native import description, processor_level\nprint(processor_level(), description.description())",
+        FASTLOAD_NATIVE=level,
+    )
+    found, words = said.rstrip().split(" ", 1)
+    assert found == min(level, native.processor_level(), key=native.LEVELS.index)
+    assert words.endswith(f"instruction set {found} (at most {level}: FASTLOAD_NATIVE)")
+
+
+@without_library
+@pytest.mark.parametrize("wish", ["sse2", "AVX2", "2", "no"])
+def test_another_value_of_the_variable_is_refused(wish, monkeypatch):
+    monkeypatch.setenv("FASTLOAD_NATIVE", wish)
+    with pytest.raises(ConfigError, match=f"one of plain, avx2, avx512; the environment has FASTLOAD_NATIVE={wish}$"):
+        native._load.__wrapped__()
 
 
 @pytest.mark.slow

@@ -161,6 +161,14 @@ def test_a_record_that_is_larger_than_was_guessed_is_written_with_more_room(make
     assert jpeg.jpeg_of_record(record) == data
 
 
+def _is_whole(record: bytes, level: str) -> bool:
+    try:
+        jpeg.check_record(record, level=level)
+    except PackError:
+        return False
+    return True
+
+
 def outcome(record: bytes) -> str:
     """Read a damaged record in all ways; return what was found."""
     size = jpeg.read_size(record)
@@ -172,10 +180,13 @@ def outcome(record: bytes) -> str:
         assert file is None
         return "no record"
     assert jpeg.header_of_record(record)
-    for cut in (whole(size.height, size.width), some_cut(np.random.default_rng(len(record)), size.height, size.width)):
+    all_of_it = whole(size.height, size.width)
+    for cut in (all_of_it, some_cut(np.random.default_rng(len(record)), size.height, size.width)):
         found = [jpeg.pixels_of_jpeg(record, cut, level=level) for level in LEVELS]
         done = [not isinstance(one, Status) for one in found]
         assert len(set(done)) == 1
+        if cut is all_of_it:
+            assert [_is_whole(record, level) for level in LEVELS] == done
         if not done[0]:
             assert set(found) == {Status.DAMAGED}
             continue

@@ -168,7 +168,7 @@ def test_packs_that_were_made_before_there_were_coefficients_are_read_and_contin
     assert pack(source, tmp_path / "pack", workers=1, images_per_part=5).num_parts_before == 3
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 def test_without_the_library_the_error_says_so(source, images, tmp_path):
     code = f"""
 import fastload

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -146,14 +147,30 @@ def test_a_size_that_pillow_refuses_is_refused_with_its_error(images, monkeypatc
             make_decoder(name).image(record)
 
 
-def test_a_late_image_of_damaged_coefficients_tells_when_its_pixels_are_asked_for(images):
+@pytest.mark.parametrize("where", WHERE)
+def test_damage_is_told_when_the_image_is_asked_for_where_it_would_be_decoded_late(images, where):
     from fastload.late import LateSamples
 
-    images = spoilt(images, "segments")
+    images = spoilt(images, where)
     with LateSamples():
-        image = images.image(INDEX)
-        assert image.size == (50, 40)
-        assert image.info["comment"] == b"by me"
+        assert images.image(1).info["comment"] == b"by me"
         with pytest.raises(PackError) as caught:
-            image.crop((0, 0, 9, 9)).tobytes()
+            images.image(INDEX)
     check(caught.value, images)
+
+
+def test_damage_is_told_where_no_pixel_of_a_crop_needs_what_is_damaged(images):
+    class Cut(PackedImages):
+        def __getitem__(self, index: int) -> Any:
+            return np.asarray(self.image(index).crop((0, 0, 4, 4))), 0
+
+    record = bytes(images.encoded(INDEX))
+    wrong = bytearray(record)
+    index = int.from_bytes(record[8:12], "little")
+    wrong[at("index", record) - 4 + index - 4 : at("index", record) - 4 + index] = b"\xff\xff\xff\x7f"
+    (path,) = Path(images.root).glob("*.arrow")
+    path.write_bytes(path.read_bytes().replace(record, wrong))
+    for fuse in ("auto", False):
+        with closing(fastload.DataLoader(Cut(images.root), 4, fuse=fuse)) as loader, pytest.raises(PackError) as caught:
+            list(loader)
+        check(caught.value, images)

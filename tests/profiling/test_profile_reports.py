@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -94,6 +95,21 @@ def test_a_faster_run_is_told_with_its_change_of_verdict():
     assert comparison.ranks[0].changed
     assert said(comparison)[0] == "1.70x as fast; read-bound → compute-bound"
     assert json.loads(comparison.to_json())["ranks"][0]["changed"] is True
+
+
+def test_a_gain_is_bold_only_where_it_is_certain() -> None:
+    one = analysis("read")
+    sure, unsure = one.fixes[0], dataclasses.replace(one.fixes[0], title="16 workers")
+    unsure.step_ms = Interval(value=121.0, low=110.0, high=200.0)
+    ceiling = dataclasses.replace(sure, title="a cheaper Blur", ceiling=True)
+    one.fixes = [sure, unsure, ceiling]
+    text = page(one)
+    assert text.count('<strong class="times">1.50x</strong>') == 1
+    assert '<span class="times unsure">1.50x, may gain nothing</span>' in text
+    assert '<span class="times unsure">at best 1.50x</span>' in text
+    card = as_text(summary(one), width=100)
+    assert "1.50x, may gain nothing" in card
+    assert "at best 1.50x" in card
 
 
 def test_equal_runs_are_no_difference():

@@ -115,6 +115,42 @@ def test_a_recording_that_has_ended_holds_no_file_and_waits_for_no_import(tmp_pa
     assert held() == before
 
 
+def test_a_folder_that_nobody_named_goes_with_its_recording_and_not_with_a_childs_copy(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with fastload.profile() as recorded:
+        loader = fastload.DataLoader(Numbers(), batch_size=4, num_workers=1, persistent_workers=True)
+        list(loader)
+    folder = recorded.folder
+    assert folder is not None
+    child = os.fork()
+    if not child:
+        del recorded
+        gc.collect()
+        os._exit(0 if folder.is_dir() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert indices(recorded.trace().ranks[0]) == BATCHES
+    del recorded
+    gc.collect()
+    assert not folder.exists()
+    list(loader)  # its worker is still recorded, and has nothing to say of that
+    loader.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_rings_are_as_long_as_what_was_written_and_the_recording_is_the_same(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        loader = DataLoader(Numbers(), batch_size=4, num_workers=1, persistent_workers=True)
+        list(loader)
+        before = recorded.trace().ranks
+    assert recorded.trace().ranks == before
+    rings = list(tmp_path.glob("*.ring"))
+    assert rings
+    assert all(ring.stat().st_size < 1 << 16 for ring in rings)
+    list(loader)  # the worker writes on, to what was its file
+    assert recorded.trace().ranks == before
+
+
 @pytest.mark.parametrize("wrong", ["train", iter([1]), Numbers()])
 def test_what_is_no_loader_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="loader must be a DataLoader, or None for all of this process, got"):
@@ -131,10 +167,24 @@ def test_one_recording_at_a_time_in_a_folder_of_its_own(tmp_path: Path) -> None:
             fastload.profile(**wrong)  # type: ignore[arg-type]
 
 
+def test_what_starting_workers_computes_is_recorded() -> None:
+    loader = DataLoader(Numbers(0.001), batch_size=2, num_workers=1)
+    with fastload.profile(loader) as recorded:
+        for _ in loader:
+            pass
+    first, *others = recorded.trace().ranks[0].steps
+    spent, (task,) = first.startup_cpu_ns, first.batch.tasks
+    assert spent is not None
+    assert 0 < spent <= sum(span.ns for span in first.startup)
+    assert task.before_cpu_ns is not None
+    assert 0 < task.before_cpu_ns <= task.begun - first.startup[0].begun
+    assert all(step.startup_cpu_ns is None for step in others)
+
+
 def test_a_recording_without_a_batch_says_so() -> None:
     with fastload.profile() as recorded:
         pass
-    with pytest.raises(TraceError, match="no process asked a DataLoader for a batch"):
+    with pytest.raises(TraceError, match=r": no DataLoader was iterated over within the context.* begin the it"):
         recorded.trace()
 
 

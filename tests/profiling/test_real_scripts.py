@@ -305,7 +305,7 @@ def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path:
     assert (train["engine"], train["batch_size"], train["num_workers"], train["pin_memory"]) == ("torch", 4, 2, True)
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
     write_photographs(tmp_path)
     run = Run(

@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 from profiled import record_in_fork
 
+from fastload.base.console import as_text
 from fastload.cli import main
 from fastload.profiling import whatif_command
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
+from fastload.profiling.page import page
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis, RankAnalysis
 from fastload.profiling.stats import ratio_interval
-from fastload.profiling.trace import Batch, Rank, Span, Step, Task, Trace
-from fastload.profiling.verdict import Facts, judge
+from fastload.profiling.summary import summary
+from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.verdict import Facts, Hottest, judge
 
 MS = 1_000_000
 
@@ -33,7 +36,7 @@ def facts_of(**values: Any) -> Facts:
         "method": "process",
         "probe_p50_ns": None,
         "startup": 0.0,
-        "hottest_stage": None,
+        "hottest": None,
         "unusual": [],
         "overhead": None,
         "held_up_by": None,
@@ -192,6 +195,86 @@ def test_what_is_predicted_without_a_rank_is_of_the_one_that_the_card_is_about(w
     assert "observed were 50.0 ms" in head
     assert main(["whatif", "somewhere", "--rank", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rank"] == 1
+
+
+def stalled(*, worker_ms: tuple[int, ...] = (40, 40), number: int = 60, **task: Any) -> Rank:
+    """Return a rank of which each wait is that of its batch; ``worker_ms``: what a batch of each worker takes."""
+    rank = rank_of(None, [worker_ms[place % len(worker_ms)] for place in range(number)], [2] * number)
+    rank.loaders = {0: {"num_workers": len(worker_ms)}}
+    for place, step in enumerate(rank.steps):
+        (one,) = step.batch.tasks
+        one.worker = place % len(worker_ms)
+        one.samples = [Sample(one.begun, one.ended, place, one.ns, 1, [])]
+        for name, value in task.items():
+            setattr(one, name, value(one) if callable(value) else value)
+    return rank
+
+
+def blurred(share: float) -> Any:
+    """Return samples of which a transform takes a share."""
+
+    def samples(task: Task) -> list[Sample]:
+        until = task.begun + int(share * task.ns)
+        stage = Stage(task.begun, until, "GaussianBlur", until - task.begun)
+        return [Sample(task.begun, task.ended, 0, task.ns, 1, [stage])]
+
+    return samples
+
+
+def test_a_transform_that_takes_most_of_the_workers_time_is_the_headline():
+    (rank,) = analyze(trace_of(stalled(samples=blurred(0.88)))).ranks
+    assert rank.verdict.cause == "cpu"
+    assert rank.verdict.sentence.startswith("Limited by GaussianBlur: it takes 88 % of the workers' time")
+    (rank,) = analyze(trace_of(stalled(samples=blurred(0.4)))).ranks
+    assert rank.verdict.sentence.startswith("Limited by the CPU")
+
+
+def test_with_too_few_cores_that_transform_is_what_helps():
+    hot = Hottest("GaussianBlur", 0.88, "GaussianBlur takes it")
+    verdict = judge(steps_of(run_queue=6, sample=3), facts_of(cores=2, total_workers=8, hottest=hot))
+    assert verdict.cause == "oversubscribed"
+    assert "more workers will not help, a cheaper GaussianBlur will (88 % of the workers' time)" in verdict.sentence
+
+
+def test_the_level_that_was_recorded_is_not_recommended():
+    rank = stalled()
+    for level, found in ((None, True), (1, True), (2, False)):
+        rank.level = level
+        (line,) = [line for line in analyze(trace_of(rank)).ranks[0].verdict.evidence if "workers' time" in line]
+        assert ("--level 2 shows which transform" in line) == found
+        assert ("--level 2 found no stage" in line) != found
+
+
+def test_times_that_include_waiting_for_a_core_say_so():
+    rank = stalled(cpu_ns=lambda task: task.ns // 2, runnable_ns=lambda task: task.ns // 2)
+    for step in rank.steps:
+        step.batch.tasks[0].samples[0].cpu_ns = None
+    found = analyze(trace_of(rank))
+    (line,) = [line for line in found.ranks[0].verdict.evidence if "workers' time" in line]
+    assert "40.00 ms a sample, waiting for a core included" in line
+    said = "times of tasks and samples include waiting for a core: 50 % of them"
+    assert said in as_text(summary(found), width=100)
+    assert said[1:] in page(found)
+    found = analyze(trace_of(stalled(runnable_ns=0)))
+    assert "waiting for a core" not in as_text(summary(found), width=100) + page(found)
+    found = analyze(trace_of(stalled(runnable_ns=None)))
+    assert "how long is unknown here" in as_text(summary(found), width=100)
+
+
+def test_a_straggler_does_not_make_its_worker_a_slow_one():
+    """Of worker 1, each tenth sample takes 40 times as long as others: five times as long in the mean."""
+    rank = rank_of(None, [400 if place % 20 == 1 else 10 for place in range(120)], [2] * 120)
+    rank.loaders = {0: {"num_workers": 2}}
+    for place, step in enumerate(rank.steps):
+        step.batch.tasks[0].worker = place % 2
+    (one,) = analyze(trace_of(rank)).ranks
+    assert one.workers.slowest_over_median == pytest.approx(1.0)
+    assert not any(line.startswith("worker") for line in one.verdict.evidence)
+
+
+def test_a_worker_that_is_slow_at_all_of_its_samples_is_named():
+    (one,) = analyze(trace_of(stalled(worker_ms=(10, 10, 40)))).ranks
+    assert (one.workers.slowest, one.workers.slowest_over_median) == (2, pytest.approx(4.0))
 
 
 def test_ranks_that_are_late_by_turns_have_no_culprit():

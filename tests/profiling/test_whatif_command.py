@@ -62,7 +62,7 @@ def recording(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 def test_it_names_what_helps(recording):
     done = fastload("whatif", "seen", folder=recording)
     assert done.returncode == 0, done.stderr

@@ -156,7 +156,7 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
         found = composed(images, params=params)
     assert found.dtype == expected.dtype
     assert found.is_contiguous(memory_format=memory_format_of(images)) or not launches
-    check_close(found, expected, images.dtype)
+    check_close(found, expected, images.dtype, values)
     assert torch.equal(images, before)
     if moving and torch.float64 not in (images.dtype, dtype):
         assert launches

@@ -99,7 +99,8 @@ def test_the_imagenet_chain_compiles(compiled, target, memory, dtype, instructio
     assert not re.search(r"ld\.global\.(v|b16|b32)", code), "bytes are loaded one by one"
     # Columns stay with their threads from the first load to the last sum; the tile is turned once, for the stores.
     layouts = kernel.asm["ttgir"]
-    [parent] = re.findall(r"convert_layout .*tensor<256xf32.*parent = (#\w+)", layouts)
+    # (Factors and summands, which Triton 3.9 gives to the threads too, are small.)
+    [parent] = re.findall(r"%(?!value)\w+ = ttg\.convert_layout .*tensor<256xf32.*parent = (#\w+)", layouts)
     lying = "sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [1, 4]"
     assert f"{parent} = #ttg.blocked<{{{lying}" in layouts
     assert kernel.metadata.shared <= 8 * 256 * 4

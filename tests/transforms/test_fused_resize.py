@@ -14,7 +14,7 @@ from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.base import DTYPES
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomHorizontalFlip
-from fastload.transforms.resampling import Boxes, whole_box
+from fastload.transforms.resampling import Boxes, _in_integers, whole_box
 from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.tensors import memory_format_of
 from fastload.transforms.values import ToDtype
@@ -30,6 +30,7 @@ FLIP = RandomHorizontalFlip()
 COPY = Arithmetic(Operation.COPY, torch.uint8)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)  # the interpreter takes its time
 @given(
     images=batches(sides=(2, 9), dtypes=(torch.uint8,), channels=(1, 3)),
@@ -55,7 +56,7 @@ def test_resized_images_are_those_of_the_cpu(images, resizing, interpolation, va
     assert apart.max() <= (2 if interpolation == "bilinear" else 3)  # two sums halfway between levels: see resample()
     assert found_levels.is_contiguous(memory_format=memory_format_of(images))
     assert found.dtype == expected.dtype
-    check_close(found, expected, torch.uint8)
+    check_close(found, expected, torch.uint8, values)
     assert torch.equal(images, before)
 
 
@@ -72,6 +73,7 @@ def test_the_imagenet_chain_is_one_launch_in_either_layout(on_cpu):
     assert text in repr(Compose(chain))
 
 
+@pytest.mark.skipif(not _in_integers("bilinear"), reason="torch has no AVX2 here, so floats are resized")
 def test_few_levels_of_a_photograph_are_one_apart(on_cpu, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     coarse = torch.rand((2, 1, 9, 9), generator=generator)

@@ -111,11 +111,12 @@ def test_of_several_loaders_without_a_terminal_all_are_listed_with_status_2(fold
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_threads_are_not_recommended_where_they_break_the_dataset(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["tune", "--seconds", "4", "--json", "found.json", "train.py:make"]) == 0
+    assert cli.main(["tune", "--seconds", "20", "--json", "found.json", "train.py:make"]) == 0
     found = json.loads(Path("found.json").read_text())
     threads = [one for one in found["trials"] if one["setting"]["worker_method"] == "thread"]
     assert threads

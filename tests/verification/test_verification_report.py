@@ -50,6 +50,12 @@ def test_all_is_well_where_something_was_checked_and_all_of_it_was_equal(verdict
             made.raise_for_difference()
 
 
+def test_a_notebook_shows_the_table():
+    element = report("equal", "different")._repr_html_()
+    assert element.startswith("<pre")
+    assert "NOT deterministic: 1 equal, 1 different" in element
+
+
 def test_the_table_names_place_stage_and_cause_once_for_all_checks_it_explains():
     text = report("equal", "different", "different", "skipped", "error", "error").to_text(200)
     place = "epoch 0, batch 2, sample 3 in it, position 19, dataset index 7, leaf ['image']"

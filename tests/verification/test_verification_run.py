@@ -77,7 +77,10 @@ def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
     assert fused
     transform.transforms.append(verified.OwnGenerator())
     report = verify(fastload.DataLoader(in_memory(transform), 4, shuffle=True, fuse=True), "thread")
-    assert culprits(report) == {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}, report.to_text()
+    # Threads share the generator, so a difference may come and go: such a check names no stage.
+    race = {"the clock, or code that several threads run at once @ "}
+    stage = {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}
+    assert culprits(report) - race == stage, report.to_text()
 
 
 def test_a_loader_with_resident_data_is_verified_with_them():

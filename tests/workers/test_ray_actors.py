@@ -62,7 +62,7 @@ class FakeRay:
             assert self.may_make.wait(60)
             if self.meanwhile is not None:
                 self.meanwhile()
-            made = SimpleNamespace(start=Method(), run=Method(), answer=Method())
+            made = SimpleNamespace(start=Method(), run=Method(), answer=Method(), try_samples=Method())
             self.made.append(made)
             self.new.put(made)
             return made

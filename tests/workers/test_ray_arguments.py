@@ -46,6 +46,13 @@ def test_arguments_that_cannot_be_are_refused(arguments, words):
         DataLoader([1, 2], **arguments)
 
 
+def test_a_loader_that_names_ray_and_has_no_workers_says_so_at_the_users_line():
+    with pytest.warns(UserWarning, match=r"worker_method='ray' with num_workers=0: .* loads the sam") as told:
+        loader = DataLoader([1, 2], worker_method="ray")
+    assert [one.filename for one in told] == [__file__]
+    assert len(list(loader)) == 2
+
+
 def test_a_stream_has_no_remote_workers_beside_local_ones():
     with pytest.raises(ConfigError, match="replicas stay with their workers"):
         DataLoader(Stream(), num_workers=1, remote_workers=1)

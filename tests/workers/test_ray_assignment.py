@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fastload.work import WorkItem
 from fastload.workers.ray.assignment import Assignment, Task, Worker
 from fastload.workers.ray.pace import MOST_TASKS
+from fastload.workers.ray.stores import Shares, Store
 
 
 def item(serial: int) -> WorkItem:
@@ -18,7 +19,7 @@ def item(serial: int) -> WorkItem:
 
 def running(number: int, *, store_bytes: float = 1e9, shares: int = 0, beside_local: bool = False) -> Assignment:
     """Return workers that have started; the last ``shares`` of them share memory."""
-    made = Assignment(range(number), assigned=False, store_bytes=store_bytes, beside_local=beside_local)
+    made = Assignment(range(number), assigned=False, home=Store(store_bytes).share(), beside_local=beside_local)
     for worker in made.workers.values():
         made.started(worker, shares_memory=worker.worker_id >= number - shares, now_ns=0)
     return made
@@ -52,7 +53,7 @@ def test_the_worker_with_the_fewest_tasks_gets_the_next_and_none_gets_more_than_
 
 
 def test_no_task_is_taken_before_a_worker_has_room_and_while_another_waits():
-    made = Assignment([4], assigned=False, store_bytes=1e9)
+    made = Assignment([4], assigned=False, home=Store(1e9).share())
     assert not made.wants_more
     made.started(made.workers[4], shares_memory=False, now_ns=0)
     assert made.wants_more
@@ -63,7 +64,7 @@ def test_no_task_is_taken_before_a_worker_has_room_and_while_another_waits():
 
 
 def test_tasks_that_name_their_worker_wait_for_it_alone():
-    made = Assignment(range(2), assigned=True, store_bytes=1e9)
+    made = Assignment(range(2), assigned=True, home=Store(1e9).share())
     made.started(made.workers[1], shares_memory=False, now_ns=0)
     for serial in range(6):
         made.add(Task(item(serial), serial % 2))
@@ -92,10 +93,76 @@ def test_results_without_a_layout_take_in_the_object_store_what_the_latest_took(
     made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=15, now_ns=0)
     for serial in range(1, 6):
         made.add(Task(item(serial)))
-    assert submit(made, None) == [(0, 1), (1, 2), (2, 3), (2, 4)]
-    assert made.bytes_under_way == made.most_bytes_under_way == 30
+    assert submit(made, None) == [(0, 1), (2, 2), (2, 3)]
+    assert made.bytes_under_way == made.most_bytes_under_way == 15
     made.done(made.workers[0], made.workers[0].tasks[1], num_bytes=0, now_ns=0)
-    assert made.bytes_under_way == 15
+    assert made.bytes_under_way == 0
+    assert submit(made, None) == [(0, 4)]
+
+
+def test_loaders_share_the_store_and_each_of_them_may_always_have_one_result_there():
+    store = Store(30)
+    loaders = [Assignment(range(3), assigned=False, home=store.share()) for _ in range(3)]
+    for made in loaders:
+        for worker in made.workers.values():
+            made.started(worker, shares_memory=False, now_ns=0)
+        made.add(Task(item(0)))
+        assert submit(made) == [(0, 0)]
+        made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=10, now_ns=0)
+        for serial in range(1, 5):
+            made.add(Task(item(serial)))
+    assert [len(submit(made)) for made in loaders] == [3, 1, 1]
+    assert store.taken == 50
+    first, second, third = loaders
+    for worker in first.workers.values():
+        first.done(worker, next(iter(worker.tasks.values())), num_bytes=10, now_ns=0)
+    assert (len(submit(second)), len(submit(third)), len(submit(first))) == (1, 0, 1)
+    assert store.taken == 40
+
+
+def test_a_small_store_where_a_worker_is_holds_it_back_and_no_other():
+    made = running(3)
+    there = Store(15).share()
+    made.workers[1].store = made.workers[2].store = there
+    made.add(Task(item(0)))
+    submit(made)
+    made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=10, now_ns=0)
+    for serial in range(1, 6):
+        made.add(Task(item(serial)))
+    assert submit(made) == [(0, 1), (1, 2), (0, 3)]
+    assert (there.num_bytes, made.bytes_under_way) == (10, 30)
+    lose(made, made.workers[1])
+    assert (there.num_bytes, made.bytes_under_way) == (0, 20)
+
+
+def test_what_a_process_and_its_ranks_put_into_a_store_is_counted_by_machine(monkeypatch):
+    monkeypatch.setattr(Shares, "_stores", {})
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    loaders = [Shares("here", 1000) for _ in range(2)]
+    loaders[0].home.num_bytes = 195
+    assert loaders[1].home.has_room(999)  # it has nothing there
+    loaders[1].home.num_bytes = 1
+    assert [loaders[1].home.has_room(size) for size in (4, 5)] == [True, False]
+    there = [one.of("there", 1000) for one in loaders]
+    assert loaders[0].of("there", 1000) is there[0]
+    there[0].num_bytes, there[1].num_bytes = 40, 1
+    assert [there[1].has_room(size) for size in (9, 10)] == [True, False]
+    loaders[0].give_back()
+    assert there[1].has_room(49)
+    del there, loaders[0]
+    assert loaders[0].home.has_room(199)
+
+
+def test_a_result_that_is_larger_than_a_store_is_told_once():
+    shares = Shares("here", 1 << 20)
+    shares.of("there", 1 << 30)
+    shares.of("nobody knows", 0)
+    assert shares.too_large("Ray worker 1", "there", 5, 1 << 20) is None
+    words = shares.too_large("Ray worker 1", "nobody knows", 5, 3 << 20)
+    assert words is not None
+    assert "Ray worker 1 has made a result of 3.0 MiB from 5 samples, and an object store of Ray on its way ha" in words
+    assert shares.too_large("Ray worker 1", "there", 5, 3 << 20) is None
 
 
 def test_beside_local_workers_what_no_worker_has_room_for_is_theirs():
@@ -190,7 +257,7 @@ def test_a_task_is_lost_once_however_many_idle_workers_had_died_before(number, d
     st.lists(st.tuples(st.sampled_from(["add", "start", "finish", "lose", "answer"]), st.integers(0, 3)), max_size=80),
 )
 def test_whatever_happens_each_task_is_done_once_by_a_worker_that_may(number, assigned, store_bytes, steps):
-    made = Assignment(range(number), assigned=assigned, store_bytes=store_bytes)
+    made = Assignment(range(number), assigned=assigned, home=Store(store_bytes).share())
     serials = itertools.count()
     bound: dict[int, int | None] = {}
     done: list[int] = []
@@ -227,6 +294,5 @@ def test_whatever_happens_each_task_is_done_once_by_a_worker_that_may(number, as
         for what in ("start", "answer", "finish"):
             for worker in made.workers.values():
                 step(what, worker)
-    if assigned or store_bytes or number == 4:
-        assert sorted(done) == sorted(bound)
+    assert sorted(done) == sorted(bound)
     assert made.bytes_under_way == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from fastload import ClusterError
 from fastload.workers.ray import cluster
+from fastload.workers.ray.faults import Death, Room
 
 
 class FakeRay:
@@ -137,3 +139,74 @@ def test_the_address_of_a_client_is_an_error(ray, monkeypatch):
     with pytest.raises(ClusterError, match="client of Ray"):
         cluster.Cluster()
     assert ray.begins == 0
+
+
+def test_of_an_actor_that_is_gone_ray_says_where_it_ended_and_which_machines_are_left(ray):
+    class Unavailable(Exception):
+        pass
+
+    ray.exceptions = SimpleNamespace(ActorUnavailableError=Unavailable)
+    ray.nodes = lambda: [{"NodeID": "here", "Alive": True}, {"NodeID": "there", "Alive": False}]
+    ray._private.state = SimpleNamespace(actors=lambda number: {"Address": {"NodeID": f"of {number}"}})
+    handle = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: "7"))
+    killed = ValueError("killed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        use = cluster.Cluster()
+        use.head = f"127.0.0.1:{server.getsockname()[1]}"
+        assert use.death(handle, killed) == Death(killed, "of 7", {"here"})
+        assert use.death(handle, Unavailable())[1:] == ("", {"here"})
+    assert use.death(handle, killed)[1:] == ("", ())  # without its head Ray says nothing
+    use.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_possible"),
+    [
+        ({"num_cpus": 4}, True),
+        ({"num_cpus": 1, "accelerator_type": "A100"}, True),
+        ({"num_cpus": 5}, False),
+        ({"num_cpus": 1, "resources": {"elsewhere": 1}}, False),
+        ({"num_cpus": 0, "num_gpus": None, "memory": 99, "accelerator_type": "H100"}, False),
+    ],
+)
+def test_what_no_machine_has_is_told_from_what_is_taken(ray, monkeypatch, asked, is_possible):
+    has = {"CPU": 4.0, "memory": 100.0, "accelerator_type:A100": 1.0}
+    ray.nodes = lambda: [{"Alive": True, "Resources": has}, {"Alive": False, "Resources": {**has, "CPU": 99.0}}]
+    ray.cluster_resources = ray.available_resources = lambda: has
+    use = cluster.Cluster()
+    monkeypatch.setattr(use, "_num_waiting", lambda needs: 2)
+    there_is = "the cluster has 1 machines with CPU 4, of which are free: CPU 4"
+    assert use.room(asked) == Room(2, is_possible, there_is)
+    assert use.room({**asked, "scheduling_strategy": object()}) == Room(None, is_possible, there_is)
+    ray.shutdown()
+    assert use.room(asked) == Room(None, True, "what the cluster has is not known")
+    use.close()
+
+
+def test_a_question_that_ray_never_answers_is_an_error(ray, monkeypatch):
+    monkeypatch.setattr(cluster, "_ANSWER_S", 0.2)
+    released = threading.Event()
+    node = {"NodeID": "node", "Alive": True, "Resources": {"object_store_memory": 7.0}}
+    ray.nodes = lambda: released.wait() and [node]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        use = cluster.Cluster()
+        use.head = f"127.0.0.1:{server.getsockname()[1]}"
+        for ask in (lambda: use.store_bytes("node"), lambda: use.death(None, ValueError())):
+            with pytest.raises(ClusterError, match=f"the head .* at {use.head} was asked .* save state_dict"):
+                ask()
+        assert use.room({}) == Room(None, True, "what the cluster has is not known")
+        released.set()
+        monkeypatch.setattr(cluster, "_ANSWER_S", 60)
+        assert use.store_bytes("node") == 7
+    use.close()
+
+
+def test_what_a_question_to_ray_raises_is_raised(ray):
+    def gone() -> Any:
+        raise ConnectionError("no longer there")
+
+    ray.nodes = gone
+    use = cluster.Cluster()
+    with pytest.raises(ConnectionError, match="no longer there"):
+        use.store_bytes("node")
+    use.close()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_clusters import STORE_BYTES, Images, cluster_of_two, digest, epochs, ray
 
 from fastload import ClusterError, DataLoader, WorkerDied
@@ -125,6 +126,49 @@ def test_a_machine_that_goes_loses_nothing(cluster):
     loader.close()
 
 
+class Until:
+    """A ``worker_init_fn`` that returns when a file is there; one beside it says that it was called."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = str(file)
+
+    def __call__(self, worker_id: int) -> None:
+        open(f"{self.file}.{os.getpid()}", "w").close()
+        while not os.path.exists(self.file):
+            time.sleep(0.05)
+
+
+def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
+    machine: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "resources": {"brief": 1}}
+    dataset, given = Images(), {"shuffle": True, "seed": 5, "num_workers": 1}
+    options = {"share_memory": False, "resources": {"brief": 1}, "placement_timeout": 400}
+    loader = DataLoader(
+        dataset, 4, worker_method="ray", ray_options=options, worker_init_fn=Until(tmp_path / "go on"), **given
+    )
+    iterator = iter(loader)
+    for number in range(4):  # once more than may fail, with Ray's word for it and without
+        node = cluster.add_node(**machine)
+        wait_until(lambda number=number: len(list(tmp_path.iterdir())) > number)
+        cluster.remove_node(node, allow_graceful=number != 1)
+    (tmp_path / "go on").touch()
+    node = cluster.add_node(**machine)
+    assert digest(list(iterator)) == digest(list(DataLoader(dataset, 4, **given)))
+    loader.close()
+    cluster.remove_node(node, allow_graceful=True)
+
+
+def test_it_is_told_which_workers_have_no_room_and_which_are_starting(cluster, tmp_path):
+    wait_until(all_processors_are_free)
+    options = {"placement_timeout": 10}
+    loader = DataLoader(
+        Images(), 4, num_workers=3, worker_method="ray", ray_options=options, worker_init_fn=Until(tmp_path / "never")
+    )
+    words = r"^0 of 3 Ray workers run after 10 s .*: 1 wait for room, 2 placed and still starting \(runtime_env, im"
+    with pytest.raises(ClusterError, match=words):
+        list(loader)
+    loader.close()
+
+
 @pytest.mark.parametrize("local", [{}, {"worker_method": "thread"}])
 def test_local_workers_go_on_when_the_only_machine_of_remote_ones_goes(cluster, local):
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"far": 1})
@@ -181,7 +225,8 @@ def test_workers_that_nothing_has_room_for_are_an_error_with_what_there_is(clust
     options = {"resources": {"elsewhere": 1}, "placement_timeout": 3}
     loader = DataLoader(Images(), 4, num_workers=2, worker_method="ray", ray_options=options)
     with pytest.raises(
-        ClusterError, match=r"0 of 2 Ray workers run after 3 s .* resources=\{'elsewhere': 1\}; the clus"
+        ClusterError,
+        match=r"0 of 2 .* after 3 s .*: 2 cannot be placed, .* resources=\{'elsewhere': 1\}; the clus",
     ):
         list(loader)
     loader.close()
@@ -245,6 +290,60 @@ def test_files_that_are_not_on_the_machine_are_an_error_with_the_path(cluster, t
     loader.close()
 
 
+class Large(torch.utils.data.Dataset[Any]):
+    """Samples of 0.6 of an object store."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((STORE_BYTES * 6 // 10,), index, dtype=torch.uint8)
+
+
+def test_a_result_that_is_larger_than_the_object_store_comes_and_is_told(cluster):
+    options = {"share_memory": False}
+    loader = DataLoader(Large(), 2, num_workers=1, chunk_size="batch", worker_method="ray", ray_options=options)
+    batches, words = each_disturbed(loader, lambda pool: None)
+    assert [batch[:, [0, -1]].tolist() for batch in batches] == [[[0, 0], [1, 1]], [[2, 2], [3, 3]]]
+    told = [one for one in words if "Ray writes it to disk" in one]
+    assert len(told) == 1
+    assert "a result of 120.0 MiB from 2 samples, and an object store of Ray on its way has 100.0 MiB" in told[0]
+    loader.close()
+
+
+class NotThere(Images):
+    """Files that are missing on one machine, and one that is missing everywhere."""
+
+    def __init__(self, machine: str) -> None:
+        super().__init__(16)
+        self.machine = machine
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 3 or (index % 4 == 1 and ray.get_runtime_context().get_node_id() == self.machine):
+            raise FileNotFoundError(f"no file {index}")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_a_file_that_is_missing_on_one_machine_only_is_an_error_with_the_machine(cluster, on_error):
+    here = ray.get_runtime_context().get_node_id()
+    there = next(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here)
+    placed = NodeAffinitySchedulingStrategy(there, soft=False)
+    options = {"share_memory": False, "scheduling_strategy": placed}
+    given: dict[str, Any] = {"worker_method": "ray", "ray_options": options, "on_error": on_error, "seed": 1}
+    everywhere = DataLoader(NotThere("nowhere"), 4, num_workers=1, **given)
+    local = DataLoader(NotThere("nowhere"), 4, num_workers=1, on_error=on_error, seed=1)
+    assert digest(list(everywhere)) == digest(list(local))
+    assert everywhere.statistics().failed_samples == 1
+    everywhere.close()
+    loader = DataLoader(NotThere(there), 4, num_workers=1, **given)
+    words = rf"index 1 cannot be loaded on .* node {there[:8]}\) \(FileNotFoundError: no file 1\), and can on the lo"
+    with pytest.raises(ClusterError, match=words) as raised:
+        list(loader)
+    assert raised.value.samples == (1,)
+    loader.close()
+
+
 def end_this_process(worker_id: int) -> None:
     os._exit(3)
 
@@ -264,11 +363,12 @@ class Deadly(Images):
 
 
 @pytest.mark.filterwarnings("ignore:Ray worker")
-def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster):
-    loader = DataLoader(Deadly(), 2, num_workers=1, chunk_size=1, worker_method="ray")
+def test_a_sample_that_ends_each_worker_is_an_error_with_the_indices_of_its_task(cluster):
+    # One task: the reply to one before it may be lost with the worker, which then was at both.
+    loader = DataLoader(Deadly(), 2, num_workers=1, chunk_size=2, worker_method="ray")
     with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 2") as raised:
         list(loader)
-    assert raised.value.samples == (5,)
+    assert raised.value.samples == (4, 5)
     loader.close()
 
 
@@ -353,7 +453,7 @@ def test_an_interrupt_in_a_sample_ends_its_worker_as_locally(cluster):
     loader = DataLoader(Interrupted(8), 2, num_workers=1, chunk_size=1, worker_method="ray")
     with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 2") as raised:
         list(loader)
-    assert raised.value.samples == (5,)
+    assert raised.value.samples == (4, 5)
     loader.close()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,10 @@ from test_ray_assignment import item
 from fastload import ClusterError, WorkerDied
 from fastload.workers.ray.actor import Started
 from fastload.workers.ray.assignment import Task, Worker
-from fastload.workers.ray.faults import Losses, Placement, reason
+from fastload.workers.ray.faults import Death, Losses, Placement, Room, reason
 
-KILLED = RuntimeError("The actor died.\n\tclass_name: RayWorker\n\tpid: 7\nIt was killed.")
+KILLED = Death(RuntimeError("The actor died.\n\tclass_name: RayWorker\n\tpid: 7\nIt was killed."), "a", ("a", "b"))
+ROOM = Room(0, True, "the cluster has little")
 
 
 def worker_at(*serials: int) -> Worker:
@@ -39,7 +42,7 @@ def test_three_losses_at_one_task_are_an_error_with_its_samples_and_others_do_no
     with pytest.raises(WorkerDied, match=r"3 Ray workers were lost .* while loading batch 7 ") as raised:
         losses.lost(worker_at(7, 20), KILLED)
     assert raised.value.samples == (7,)
-    assert raised.value.__cause__ is KILLED
+    assert raised.value.__cause__ is KILLED.error
 
 
 def test_losses_between_tasks_are_never_too_many():
@@ -70,6 +73,46 @@ def test_three_failed_starts_in_a_row_are_an_error_and_a_start_ends_the_row():
     with pytest.raises(ClusterError, match="Ray worker 3 cannot start; 3 attempts ended in: The actor died"):
         losses.failed_start(worker, KILLED)
     assert losses.num_lost == 0
+
+
+def test_starts_that_fail_as_their_machine_goes_do_not_count_even_if_that_is_known_only_later():
+    losses = Losses(assigned=False)
+    error = KILLED.error
+    for number in range(20):
+        # It is not known yet that this machine goes, and that all before it went is known.
+        losses.failed_start(Worker(3), Death(error, f"machine {number}", (f"machine {number}", "another")))
+        losses.failed_start(Worker(3), Death(error, "", ("another",)))  # Ray does not say what has ended
+    assert losses.last_failed_start == "The actor died. It was killed"
+    for _ in range(2):
+        losses.failed_start(Worker(3), Death(error, "another", ("another",)))
+    with pytest.raises(ClusterError, match="Ray worker 3 cannot start; 3 attempts"):
+        losses.failed_start(Worker(3), Death(error, "another", ("another",)))
+
+
+def test_machines_that_go_are_not_held_against_the_task_that_was_lost_unless_it_is_always_the_same():
+    losses = Losses(assigned=False)
+    for number in range(9):
+        losses.lost(worker_at(7), Death(KILLED.error, f"machine {number}", ("another",)))
+    losses.lost(worker_at(8), KILLED)
+    with pytest.raises(WorkerDied, match="10 Ray workers were lost one after the other while loading batch 7 "):
+        losses.lost(worker_at(7), Death(KILLED.error, "", ()))
+
+
+@pytest.mark.parametrize(
+    ("room", "words"),
+    [
+        (Room(4, True, "little"), r"\): 4 wait for room\. .*; little\. Ask for fewer, .*{'num_cpus': 0.5}$"),
+        (Room(9, False, "little"), r"\): 4 cannot be placed, since no machine has as much\. .* Ask for fewer"),
+        (Room(0, True, "little"), r"\): 4 placed and still starting \(.*\)\. .* Give those that start more time, by p"),
+        (Room(1, True, "little"), r"\): 1 wait for room, 3 placed and still starting .* Ask for .*; give those that s"),
+        (Room(None, True, "little"), r"\): 4 not placed, or still starting\. .* Ask for .*; give those that s"),
+    ],
+)
+def test_workers_without_room_and_workers_that_are_starting_are_told_apart(room, words):
+    placement = Placement(4, 10, assigned=False, now=0)
+    assert re.search(words, placement.in_words(0, {"num_cpus": 1}, room, ""))
+    told = placement.in_words(0, {"num_cpus": 1}, room, "it was killed")
+    assert "; little. One that was starting has ended: it was killed. " in told
 
 
 def test_a_machine_that_differs_is_an_error_with_what_differs():
@@ -110,7 +153,7 @@ def test_a_loss_gives_its_successor_the_whole_time_to_start():
 def test_where_batches_are_bound_to_workers_all_must_run():
     placement = Placement(2, 10, assigned=True, now=0)
     assert looks(placement, (1, 9), (1, 10)) == [None, "fail"]
-    assert placement.in_words(1, {"num_cpus": 1}, "the cluster has little").endswith("batches that no other can make")
+    assert placement.in_words(1, {"num_cpus": 1}, ROOM, "").endswith("batches that no other can make")
 
 
 def test_beside_local_workers_it_is_never_more_than_a_warning():
@@ -118,7 +161,7 @@ def test_beside_local_workers_it_is_never_more_than_a_warning():
     assert looks(placement, (0, 9), (0, 10), (0, 50), (2, 60), (0, 69), (0, 70)) == [
         None, "warn", None, None, None, "warn",
     ]  # fmt: skip
-    words = placement.in_words(0, {"num_cpus": 1}, "the cluster has little")
+    words = placement.in_words(0, {"num_cpus": 1}, ROOM, "")
     assert words.endswith("; the loader goes on with its local workers, and these join when there is room")
 
 

@@ -13,11 +13,13 @@ from test_ray_actors import FakeRay
 from test_ray_assignment import item
 
 from fastload import ClusterError, WorkerDied
-from fastload.workers.fetch import ROWS, SKIPPED, Result
+from fastload.workers.fetch import ROWS, SAMPLES, SKIPPED, Result
+from fastload.workers.on_error import Failure
 from fastload.workers.processes import fields_of
 from fastload.workers.ray import relay
 from fastload.workers.ray.actor import Started
 from fastload.workers.ray.dispatcher import RETURNED
+from fastload.workers.ray.faults import Death, Room
 from fastload.workers.ray.options import Options
 
 PATIENCE_S = 60
@@ -46,6 +48,7 @@ class FakeSeat:
 
 class FakeCluster:
     head_error: ClusterError | None = None
+    node_id = machine = "here"
 
     def __init__(self) -> None:
         self.ray: Any = FakeRay()
@@ -56,7 +59,7 @@ class FakeCluster:
         self.ray.exceptions = SimpleNamespace(**{name: type(name, (Exception,), {}) for name in names})
         self.is_closed = False
 
-    def store_bytes(self) -> int:
+    def store_bytes(self, machine: str) -> int:
         return 0
 
     def check_open(self) -> None:
@@ -66,8 +69,14 @@ class FakeCluster:
         if self.head_error is not None:
             raise self.head_error
 
-    def in_words(self) -> str:
-        return "the cluster has little"
+    def placed_here(self) -> dict[str, Any]:
+        return {"num_cpus": 0}
+
+    def room(self, actor: Any) -> Room:
+        return Room(None, True, "the cluster has little")
+
+    def death(self, handle: Any, error: BaseException) -> Death:
+        return Death(error, self.machine, ("here",))
 
     def close(self) -> None:
         self.is_closed = True
@@ -76,10 +85,13 @@ class FakeCluster:
 class Running:
     """A relay, with what is at its ends."""
 
-    def __init__(self, number: int = 1, *, assigned: bool = False, num_local: int = 0, **options: Any) -> None:
+    def __init__(
+        self, number: int = 1, *, assigned: bool = False, tolerant: bool = False, num_local: int = 0, **options: Any
+    ) -> None:
         self.cluster, self.seat = FakeCluster(), FakeSeat()
         given: Any = self.cluster, self.seat, b"job", Options(compare_nodes=False, **options)
-        self.relay = relay.Relay(*given, range(num_local, num_local + number), assigned=assigned)
+        ids = range(num_local, num_local + number)
+        self.relay = relay.Relay(*given, ids, assigned=assigned, tolerant=tolerant)
 
     def actor(self) -> Any:
         """Return the next actor that is made, which has started then."""
@@ -190,6 +202,83 @@ def test_an_interrupt_in_a_sample_is_a_loss(running):
     assert error.samples == (5,)
 
 
+def test_actors_whose_machines_go_while_they_start_are_no_error(running):
+    running.cluster.machine = "one that went"
+    died = running.cluster.ray.exceptions.RayActorError("its node has died")
+    for _ in range(10):
+        next_of(running.cluster.ray.new.get(timeout=PATIENCE_S).start).set_exception(died)
+    running.task(running.actor(), 5).set_result(result(5))
+    assert running.seat.given.get(timeout=PATIENCE_S).serial == 5
+    assert running.relay.failure is None
+
+
+def test_actors_that_end_while_they_start_are_an_error_where_their_machine_stays(running):
+    died = running.cluster.ray.exceptions.RayActorError("killed")
+    for _ in range(3):
+        next_of(running.cluster.ray.new.get(timeout=PATIENCE_S).start).set_exception(died)
+    assert "Ray worker 0 cannot start; 3 attempts ended in: killed" in str(failure_of(running))
+
+
+def with_failures(serial: int) -> bytes:
+    """A result without rows 1 and 3."""
+    failures = [Failure(row, 10 * row, f"{row}.jpg", "OSError", "no file", None) for row in (1, 3)]
+    return Result(serial, 0, SAMPLES, 0, None, 5, failures=failures).pickled()
+
+
+def tried_here(running: Running, serial: int) -> Any:
+    """Let a worker elsewhere give a result with failures; return the method by which they are tried here."""
+    task = item(serial)._replace(indices=[0, 10, 20, 30], position=8, epoch=2)
+    actor = running.actor()
+    running.seat.tasks.put((task, None))
+    next_of(actor.run).set_result(with_failures(serial))
+    home = running.actor()
+    assert home.try_samples.calls == [(2, 8, [(1, 10), (3, 30)])]
+    return next_of(home.try_samples)
+
+
+@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
+def test_samples_that_fail_elsewhere_and_here_are_left_out(running):
+    future = tried_here(running, 5)
+    assert running.seat.given.empty()
+    future.set_result([False, False])
+    given = running.seat.given.get(timeout=PATIENCE_S)
+    assert (given.serial, len(given.failures)) == (5, 2)
+    assert len(running.cluster.ray.made) == 2
+
+
+@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
+def test_a_sample_that_fails_elsewhere_only_is_an_error_with_the_machine(running):
+    tried_here(running, 5).set_result([False, True])
+    error = failure_of(running)
+    assert isinstance(error, ClusterError)
+    assert "index 30, 3.jpg, cannot be loaded on there (pid 1, node node) (OSError: no file), and can" in str(error)
+    assert error.samples == (30,)
+
+
+@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
+def test_samples_that_cannot_be_tried_here_are_an_error(running):
+    tried_here(running, 5).set_exception(running.cluster.ray.exceptions.RayActorError("killed"))
+    assert "could not be tried on the loader's machine: killed" in str(failure_of(running))
+
+
+@pytest.mark.parametrize("running", [{"tolerant": True, "placement_timeout": 0.5}], indirect=True)
+def test_samples_are_not_waited_for_where_the_actor_here_does_not_start(running):
+    actor = running.actor()
+    running.task(actor, 5)
+    running.relay._placement._timeout = 100  # the other may take longer
+    item_at = actor.run.futures[0]
+    running.seat.tasks.put((item(6), None))
+    item_at.set_result(Result(5, 0, SAMPLES, 0, None, 5, failures=[Failure(0, 5, None, "E", "", None)]).pickled())
+    assert "has not started within 0.5 s (ray_options['placement_timeout'])" in str(failure_of(running))
+
+
+@pytest.mark.parametrize("running", [{"tolerant": True}, {"tolerant": False}], indirect=True)
+def test_results_without_failures_wait_for_nothing(running):
+    running.task(running.actor(), 5).set_result(result(5))
+    assert running.seat.given.get(timeout=PATIENCE_S).serial == 5
+    assert len(running.cluster.ray.made) == 1
+
+
 def test_a_lost_result_is_made_again_by_the_actor_that_lost_it(running):
     actor = running.actor()
     running.task(actor, 5).set_exception(running.cluster.ray.exceptions.ObjectLostError("gone"))
@@ -264,6 +353,6 @@ def test_a_relay_that_cannot_be_made_leaves_no_actor():
     cluster.ray.remote = remote
     seat: Any = FakeSeat()
     with pytest.raises(ClusterError, match=r"Ray does not take these workers, .* no such resource"):
-        relay.Relay(cluster, seat, b"job", Options(compare_nodes=False), range(3), assigned=False)
+        relay.Relay(cluster, seat, b"job", Options(compare_nodes=False), range(3), assigned=False, tolerant=False)
     assert cluster.ray.killed == cluster.ray.made
     assert len(cluster.ray.made) == 1

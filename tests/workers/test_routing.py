@@ -306,7 +306,7 @@ def originals() -> list[Any]:
         type(random._inst),
         type(np.random.mtrand._rand),
         id(random.random.__self__),
-        *(method.__func__ for method in methods),
+        *(getattr(method, "__func__", None) or id(method.__self__) for method in methods),  # NumPy 1 has methods of C
         torch.random.get_rng_state.__code__,
     ]
 
@@ -441,6 +441,41 @@ def test_a_child_process_that_a_worker_thread_forks_draws_from_its_own_plain_gen
     plain_again, drawn = in_thread(work).split()
     assert plain_again == b"True"
     assert float(drawn) != random.Random(seeding.words(KEYS[0])[0]).random()  # random seeds itself in a child
+
+
+class Dict(dict):
+    def update(self, *args, **named):
+        return self, args, named
+
+
+class Int(int):
+    def to_bytes(self, *args, **named):
+        return self, args, named
+
+
+# NumPy 1 has methods of these kinds, NumPy 2 functions of Python's kind.
+@pytest.mark.parametrize(
+    ("owner", "method", "subclass"),
+    [({1: 2}, "update", Dict), (1_000_003, "to_bytes", Int)],
+    ids=["(args, kwargs)", "(vector, keywords)"],
+)
+def test_methods_of_c_that_take_keywords_are_patched_and_as_before_afterwards(owner, method, subclass):
+    bound = getattr(owner, method)
+    before = owner.copy() if isinstance(owner, dict) else owner
+    patch = method_patches.patch_method(bound, subclass)
+    method_patches.apply([patch])
+    try:
+        found = [bound(), bound(4), bound(4, length=5), bound(byteorder="little")]
+    finally:
+        method_patches.undo([patch])
+    assert owner == before
+    assert found == [
+        (owner, (), {}),
+        (owner, (4,), {}),
+        (owner, (4,), {"length": 5}),
+        (owner, (), {"byteorder": "little"}),
+    ]
+    assert bound({3: 4}) is None if isinstance(owner, dict) else bound(4, "little") == owner.to_bytes(4, "little")
 
 
 def test_an_unknown_layout_of_methods_is_an_error_with_a_remedy_and_changes_nothing(monkeypatch):

@@ -50,6 +50,22 @@ def test_workers_inherit_what_pillow_needs_for_the_common_formats():
         assert batch.min() >= 5
 
 
+_SPAWNED = """
+import fastload, torchvision
+
+if __name__ == "__main__":
+    assert len(list(fastload.DataLoader(range(8), num_workers=1, multiprocessing_context="spawn"))) == 8
+"""
+
+
+@pytest.mark.slow
+def test_a_spawned_worker_ends_without_a_word_about_what_libraries_it_has_imported(tmp_path):
+    # Triton, which torchvision 0.29 imports, reports at the interpreter's end what the collector cannot find.
+    (tmp_path / "script.py").write_text(_SPAWNED)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=220)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 class OpenCVThreads(Dataset[int]):
     """In how many threads OpenCV works."""
 

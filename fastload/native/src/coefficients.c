@@ -18,14 +18,22 @@ int is_record(const uint8_t *bytes, size_t length)
     return length >= RECORD_FIXED && !memcmp(bytes, RECORD_MAGIC, 4);
 }
 
+/* Blocks across and down in a component. */
+static void count_blocks(const struct jpeg_header *header, int c, int *across, int *down)
+{
+    const struct jpeg_component *component = header->component; /* the first has the most blocks */
+    const int wide = 8 * component->h, tall = 8 * component->v;
+    *across = (header->width + wide - 1) / wide * component[c].h;
+    *down = (header->height + tall - 1) / tall * component[c].v;
+}
+
 size_t count_segments(const struct jpeg_header *header)
 {
-    const struct jpeg_component *component = header->component;
-    const int wide = 8 * component->h, tall = 8 * component->v;
-    const int mcus = (header->width + wide - 1) / wide, mcu_rows = (header->height + tall - 1) / tall;
     size_t num = 0;
-    for (int c = 0; c < header->components; c++)
-        num += (size_t)SEGMENTS(mcus * component[c].h) * (size_t)(mcu_rows * component[c].v);
+    for (int c = 0, across, down; c < header->components; c++) {
+        count_blocks(header, c, &across, &down);
+        num += (size_t)SEGMENTS(across) * (size_t)down;
+    }
     return num;
 }
 
@@ -128,6 +136,22 @@ static int pass_over(struct streams *s, int num, int level)
         return pass_over_avx512(s, num);
 #endif
     return (level == FASTLOAD_PLAIN ? unpack_plain : unpack_avx2)(s, num, NULL) != UNPACK_DAMAGED;
+}
+
+int check_segments(const struct record *record, const struct jpeg_header *header, int level)
+{
+    size_t place = 0;
+    for (int c = 0, across, down; c < header->components; c++) {
+        count_blocks(header, c, &across, &down);
+        for (int row = 0; row < down; row++)
+            for (int first = 0; first < across; first += SEGMENT) {
+                const int num = across - first < SEGMENT ? across - first : SEGMENT;
+                struct streams s;
+                if (!open_segment(record, place++, num, &s) || !pass_over(&s, num, level))
+                    return FASTLOAD_DAMAGED;
+            }
+    }
+    return FASTLOAD_DONE;
 }
 
 static int unpack_group(struct streams *s, int num, const struct picture *p, int c, int row, int column)

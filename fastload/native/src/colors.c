@@ -11,6 +11,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+#ifdef FASTLOAD_NEON
+#include "colors_neon.h"
+#else
 /* Two bytes, the first at the lower address. */
 INLINE uint16_t pair_of(unsigned first, unsigned second)
 {
@@ -71,9 +74,10 @@ INLINE void weigh_h1v2(const uint8_t *restrict near, const uint8_t *restrict far
         weigh_h1v2(near, far, bias, out, n);                                                                           \
     }
 
-#ifdef FASTLOAD_VECTORS_128
-#include "colors_128.h"
-#define to_rgb_plain to_rgb_128
+LOOPS(plain, )
+
+#ifdef FASTLOAD_SSE2
+#include "colors_sse2.h"
 #else
 static uint8_t clip(int x)
 {
@@ -98,9 +102,15 @@ static void to_rgb_plain(const struct colors *from, uint8_t *out, int n)
                 out[c] = channels[c][i];
     }
 }
-#endif
 
-LOOPS(plain, )
+static void interleave_plain(const uint8_t *const from[3], uint8_t *out, int n)
+{
+    for (int i = 0; i < n; i++, out += 3)
+        for (int c = 0; c < 3; c++)
+            out[c] = from[c][i];
+}
+#endif
+#endif
 
 #ifdef FASTLOAD_X86
 #include <immintrin.h>
@@ -148,6 +158,20 @@ FASTLOAD_TARGET_AVX2 INLINE struct rgb_avx2 rgb_avx2(__m256i y, __m256i cb, __m2
                               _mm256_add_epi16(_mm256_add_epi16(y, cb2), blue)}};
 }
 
+/* 32 pixels. */
+FASTLOAD_TARGET_AVX2 INLINE void store_avx2(const __m256i channel[3], uint8_t *out)
+{
+    for (int third = 0; third < 3; third++) {
+        __m256i bytes = _mm256_setzero_si256();
+        for (int c = 0; c < 3; c++) {
+            const __m256i order = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)THIRDS[third][c]));
+            bytes = _mm256_or_si256(bytes, _mm256_shuffle_epi8(channel[c], order));
+        }
+        _mm_storeu_si128((__m128i *)(out + 16 * third), _mm256_castsi256_si128(bytes));
+        _mm_storeu_si128((__m128i *)(out + 48 + 16 * third), _mm256_extracti128_si256(bytes, 1));
+    }
+}
+
 FASTLOAD_TARGET_AVX2 static void to_rgb_avx2(const struct colors *from, uint8_t *out, int n)
 {
     const __m256i zero = _mm256_setzero_si256(), middle = _mm256_set1_epi16(128);
@@ -161,16 +185,20 @@ FASTLOAD_TARGET_AVX2 static void to_rgb_avx2(const struct colors *from, uint8_t 
         const struct rgb_avx2 high = rgb_avx2(_mm256_unpackhi_epi8(y, zero),
                                               _mm256_sub_epi16(_mm256_unpackhi_epi8(cb, zero), middle),
                                               _mm256_sub_epi16(_mm256_unpackhi_epi8(cr, zero), middle));
-        for (int third = 0; third < 3; third++) {
-            __m256i bytes = zero;
-            for (int c = 0; c < 3; c++) {
-                const __m256i order = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)THIRDS[third][c]));
-                const __m256i channel = _mm256_packus_epi16(low.channel[c], high.channel[c]);
-                bytes = _mm256_or_si256(bytes, _mm256_shuffle_epi8(channel, order));
-            }
-            _mm_storeu_si128((__m128i *)(out + 16 * third), _mm256_castsi256_si128(bytes));
-            _mm_storeu_si128((__m128i *)(out + 48 + 16 * third), _mm256_extracti128_si256(bytes, 1));
-        }
+        __m256i channel[3];
+        for (int c = 0; c < 3; c++)
+            channel[c] = _mm256_packus_epi16(low.channel[c], high.channel[c]);
+        store_avx2(channel, out);
+    }
+}
+
+FASTLOAD_TARGET_AVX2 static void interleave_avx2(const uint8_t *const from[3], uint8_t *out, int n)
+{
+    for (int i = 0; i < n; i += 32, out += 96) {
+        __m256i channel[3];
+        for (int c = 0; c < 3; c++)
+            channel[c] = _mm256_loadu_si256((const __m256i *)(from[c] + i));
+        store_avx2(channel, out);
     }
 }
 
@@ -208,12 +236,21 @@ FASTLOAD_TARGET_AVX512 INLINE struct rgb_avx512 rgb_avx512(__m512i y, __m512i cb
                                 _mm512_add_epi16(_mm512_add_epi16(y, cb2), blue)}};
 }
 
-/* 64 pixels at a time. */
+/* 64 pixels. */
+FASTLOAD_TARGET_AVX512 INLINE void store_avx512(const __m512i channel[3], uint8_t *out)
+{
+    /* Of each 64 bytes, which are blue. */
+    const __mmask64 blue[3] = {0x4924924924924924u, 0x2492492492492492u, 0x9249249249249249u};
+    for (int third = 0; third < 3; third++) {
+        const __m512i order = _mm512_loadu_si512(PLACES[third]);
+        const __m512i pixels = _mm512_permutex2var_epi8(channel[0], order, channel[1]);
+        _mm512_storeu_si512(out + 64 * third, _mm512_mask_permutexvar_epi8(pixels, blue[third], order, channel[2]));
+    }
+}
+
 FASTLOAD_TARGET_AVX512 static void to_rgb_avx512(const struct colors *from, uint8_t *out, int n)
 {
     const __m512i zero = _mm512_setzero_si512(), middle = _mm512_set1_epi16(128);
-    /* Of each 64 bytes, which are blue. */
-    const __mmask64 blue[3] = {0x4924924924924924u, 0x2492492492492492u, 0x9249249249249249u};
     for (int i = 0; i < n; i += 64, out += 192) {
         const __m512i y = _mm512_loadu_si512(from->y + i);
         const __m512i cb = _mm512_loadu_si512(from->cb + i);
@@ -227,12 +264,17 @@ FASTLOAD_TARGET_AVX512 static void to_rgb_avx512(const struct colors *from, uint
         __m512i channel[3];
         for (int c = 0; c < 3; c++)
             channel[c] = _mm512_packus_epi16(low.channel[c], high.channel[c]);
-        for (int third = 0; third < 3; third++) {
-            const __m512i order = _mm512_loadu_si512(PLACES[third]);
-            const __m512i pixels = _mm512_permutex2var_epi8(channel[0], order, channel[1]);
-            _mm512_storeu_si512(out + 64 * third,
-                                _mm512_mask_permutexvar_epi8(pixels, blue[third], order, channel[2]));
-        }
+        store_avx512(channel, out);
+    }
+}
+
+FASTLOAD_TARGET_AVX512 static void interleave_avx512(const uint8_t *const from[3], uint8_t *out, int n)
+{
+    for (int i = 0; i < n; i += 64, out += 192) {
+        __m512i channel[3];
+        for (int c = 0; c < 3; c++)
+            channel[c] = _mm512_loadu_si512(from[c] + i);
+        store_avx512(channel, out);
     }
 }
 
@@ -247,6 +289,11 @@ FASTLOAD_TARGET_AVX512 static void to_rgb_avx512(const struct colors *from, uint
 void to_rgb(int level, const struct colors *from, uint8_t *out, int n)
 {
     CHOOSE(to_rgb, from, out, n);
+}
+
+void interleave(int level, const uint8_t *const from[3], uint8_t *out, int n)
+{
+    CHOOSE(interleave, from, out, n);
 }
 
 void upsample_h2v1(int level, const uint8_t *in, uint8_t *out, int n)

@@ -3,8 +3,10 @@
 
 #include <string.h>
 
-/* struct code.run, .second and .total: the end of the block, which leaves the place at 128 and more; and what the table
- * has no code for: one that is longer, or none. So decode_block() asks for all of it by a single comparison. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* struct code.first, .second and .total: the end of the block, which leaves the place at 128 and more; and what the
+ * table has no code for: one that is longer, or none. So decode_block() asks for all of it by a single comparison. */
 #define END 128
 #define UNKNOWN 255
 
@@ -25,7 +27,7 @@ static const uint16_t PLACE_BEFORE[1 + 5 * 64] = {
     NOWHERE_64, NOWHERE_64, NOWHERE_64, NOWHERE_64};
 #define PLACE (PLACE_BEFORE + 1)
 
-static const struct code UNKNOWN_CODE = {.down = 1, .run = END, .total = UNKNOWN};
+static const struct code UNKNOWN_CODE = {.down = 1, .first = END, .total = UNKNOWN};
 
 /* The code of a symbol, where the value behind it begins with the bit `first`, if that is known. */
 static struct code describe(int symbol, int length, int is_dc, int first, int is_known)
@@ -34,14 +36,14 @@ static struct code describe(int symbol, int length, int is_dc, int first, int is
     /* The value's sign must be known. */
     if (size > (is_dc ? MOST_DC_BITS : MOST_AC_BITS) || (size && !is_known))
         return UNKNOWN_CODE;
-    struct code code = {(uint8_t)(length + size), (uint8_t)length, (uint8_t)(64 - size), (uint8_t)run, 0, 0,
-                        (uint8_t)(run + 1)};
+    struct code code = {(uint8_t)(length + size), (uint8_t)length, (uint8_t)(64 - size), (uint8_t)(run + 1), 0,
+                        0, (uint8_t)(run + 1)};
     if (size && !first)
         code.base = (int16_t)(1 - (1 << size));
     if (!size) {
         /* A run of 15 without a value is sixteen zeros. */
         code.down = 1;
-        code.run = END;
+        code.first = END;
         code.total = is_dc ? 1 : run == 15 ? 16 : END;
     }
     return code;
@@ -50,7 +52,7 @@ static struct code describe(int symbol, int length, int is_dc, int first, int is
 /* The value of a code whose bits are all among the first `num` of `bits`. */
 static int value_in(const struct code *code, uint32_t bits, int num)
 {
-    return code->run == END ? 0 : code->base + (int)((uint64_t)bits << (64 - num) << code->shift >> code->down);
+    return code->first == END ? 0 : code->base + (int)((uint64_t)bits << (64 - num) << code->shift >> code->down);
 }
 
 /* The last of several codes ends the block, or has a value that may reach beyond the bits looked at. A block that is
@@ -128,6 +130,53 @@ static void make_codes(struct codes *codes, const uint8_t *from, int is_dc)
     codes->made = 1;
 }
 
+/* An entry of a table, as it is looked at: where it lies; or all of it, in a register, for processors that shift by the
+ * lowest bits of a register, and shift what they add. */
+#if defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+struct found {
+    uint64_t bytes;
+};
+
+INLINE struct found find(const struct code *code)
+{
+    struct found found;
+    memcpy(&found, code, sizeof found);
+    return found;
+}
+#define SHIFT(found) ((found).bytes >> 8 & 63)
+#define DOWN(found) ((found).bytes >> 16 & 63)
+#define FIRST(found) ((uint32_t)(found).bytes >> 24)
+#define BASE(found) ((found).bytes >> 32) /* and more, beyond the 16 bits that are kept */
+#define SECOND(found) (int16_t)((int64_t)((found).bytes << 8) >> 56)
+#define TOTAL(found) ((found).bytes >> 56)
+
+INLINE void drop_found(struct reader *r, struct found found)
+{
+    r->bits <<= found.bytes & 63;
+    r->num_bits -= (uint8_t)found.bytes;
+}
+#else
+struct found {
+    const struct code *code;
+};
+
+INLINE struct found find(const struct code *code)
+{
+    return (struct found){code};
+}
+#define SHIFT(found) (found).code->shift
+#define DOWN(found) (found).code->down
+#define FIRST(found) (found).code->first
+#define BASE(found) (found).code->base
+#define SECOND(found) (found).code->second
+#define TOTAL(found) (found).code->total
+
+INLINE void drop_found(struct reader *r, struct found found)
+{
+    drop(r, found.code->length);
+}
+#endif
+
 /* Decodes one code of any length at place k of a block; NULL: it is not wanted. Returns the next place, or -1 for
  * damage. */
 static __attribute__((noinline)) int decode_step(struct reader *e, const struct codes *ac, int16_t *block, int k)
@@ -148,11 +197,11 @@ static __attribute__((noinline)) int decode_step(struct reader *e, const struct 
 }
 
 /* Decodes a difference of DC values. Returns 0 for damage. */
-static inline __attribute__((always_inline)) int decode_dc(struct reader *e, const struct codes *dc, int32_t *value)
+INLINE int decode_dc(struct reader *e, const struct codes *dc, int32_t *value)
 {
     const struct code *code = &dc->look[e->bits >> (64 - DC_BITS)];
     if (__builtin_expect(code->total != UNKNOWN, 1)) {
-        *value += code->run == END ? 0 : code->base + (int32_t)(e->bits << code->shift >> code->down);
+        *value += code->first == END ? 0 : code->base + (int32_t)(e->bits << code->shift >> code->down);
         drop(e, code->length);
         return 1;
     }
@@ -166,108 +215,181 @@ static inline __attribute__((always_inline)) int decode_dc(struct reader *e, con
     return 1;
 }
 
-/* Decodes a block, which is zero; it is written only if `wanted`, a constant. Returns the last place in zigzag order
- * that may not be zero, or -1 for damage. */
-static inline __attribute__((always_inline)) int decode_block(struct reader *e, const struct codes *dc,
-                                                              const struct codes *ac, int32_t *previous,
-                                                              int16_t *block, int wanted)
+/* The same as decode_step(). No other function knows where the reader is: so it stays in registers. */
+INLINE int decode_rarely(struct reader *e, const struct codes *ac, int16_t *block, int k)
+{
+    struct reader there = *e;
+    const int next = decode_step(&there, ac, block, k);
+    *e = there;
+    return next;
+}
+
+/* Decodes a block, which is zero. Returns the last place in zigzag order that may not be zero, or -1 for damage. */
+INLINE int decode_block(struct reader *e, const struct codes *dc, const struct codes *ac, int32_t *previous,
+                        int16_t *block)
 {
     refill(e);
-    if (!decode_dc(e, dc, previous))
+    if (!decode_dc(e, dc, previous) || *previous != (int16_t)*previous)
         return -1;
-    if (*previous != (int16_t)*previous)
-        return -1;
-    if (wanted)
-        block[0] = (int16_t)*previous;
-    for (int k = 1;;) {
+    block[0] = (int16_t)*previous;
+    for (uint64_t k = 1;;) {
         refill(e);
         for (int twice = 0; twice < 2; twice++) {
-            const uint64_t bits = e->bits >> (64 - AC_BITS);
-            const struct code *code = &ac->look[bits];
-            const int length = wanted ? code->length : ac->skip[bits].length;
-            const int next = k + (wanted ? code->total : ac->skip[bits].total);
-            if (wanted) {
-                /* Where there is no second value, this writes a zero to the place of the first, or nowhere. */
-                block[PLACE_BEFORE[next]] = code->second;
-                block[PLACE[k + code->run]] = (int16_t)(code->base + (int)(e->bits << code->shift >> code->down));
-            }
+            const struct found found = find(&ac->look[e->bits >> (64 - AC_BITS)]);
+            const uint64_t next = k + TOTAL(found);
+            /* Where there is no second value, this writes a zero to the place of the first, or nowhere. */
+            block[PLACE_BEFORE[next]] = SECOND(found);
+            block[PLACE_BEFORE[k + FIRST(found)]] = (int16_t)(BASE(found) + (e->bits << SHIFT(found) >> DOWN(found)));
             if (next > 63) {
-                if ((unsigned)(next - END - 1) < 63) {
-                    drop(e, length);
-                    return next - END - 1;
+                if (next - END - 1 < 63) {
+                    drop_found(e, found);
+                    return (int)next - END - 1;
                 }
                 /* Long codes; and the last place: a second code would be of the next block. */
-                k = decode_step(e, ac, wanted ? block : NULL, k);
-                if (k < 0 || k > 63)
-                    return k < 0 ? -1 : 63;
+                const int after = decode_rarely(e, ac, block, (int)k);
+                if (after < 0 || after > 63)
+                    return after < 0 ? -1 : 63;
+                k = (unsigned)after;
                 break;
             }
-            drop(e, length);
+            drop_found(e, found);
             k = next;
         }
     }
 }
 
-/* The groups of a row of MCUs. One that is full is finished when the next one is: vectors that are read from where
- * single coefficients were just written wait until these are in the cache. So there are two for each row of blocks. */
-struct groups {
-    int extents[3][MOST_V]; /* of those that are being filled: the last place that may not be zero */
+/* The same of a block that is not wanted. Returns 0 for damage. */
+INLINE int pass_over_block(struct reader *e, const struct codes *dc, const struct codes *ac, int32_t *previous)
+{
+    refill(e);
+    if (!decode_dc(e, dc, previous) || *previous != (int16_t)*previous)
+        return 0;
+    for (int k = 1;;) {
+        refill(e);
+        for (int twice = 0; twice < 2; twice++) {
+            const struct skip *skip = &ac->skip[e->bits >> (64 - AC_BITS)];
+            const int next = k + skip->total;
+            if (next > 63) {
+                if ((unsigned)(next - END - 1) < 63) {
+                    drop(e, skip->length);
+                    return 1;
+                }
+                k = decode_rarely(e, ac, NULL, k);
+                if (k < 0 || k > 63)
+                    return k > 63;
+                break;
+            }
+            drop(e, skip->length);
+            k = next;
+        }
+    }
+}
+
+/* A row of blocks that is being decoded. One group that is full is finished when the next one is: vectors that are read
+ * from where single coefficients were just written wait until these are in the cache. So there are two. */
+struct strip {
+    const struct codes *dc, *ac;
+    int32_t *previous;
+    int16_t *block;      /* where the next one goes */
+    int left, extent;    /* blocks until the group is full; its last place that may not be zero */
+    int component, row, column; /* of the group */
+    int16_t *group, *other;
+};
+
+struct strips {
+    struct strip strip[3 * MOST_V];
+    struct strip *order[MOST_BLOCKS]; /* of the blocks of a MCU */
+    int blocks;
     struct {
-        int16_t *group;     /* NULL: none is full */
+        int16_t *group; /* NULL: none is full */
         int component, row, column;
         enum extent extent;
     } full;
 };
 
-static void finish_full(const struct picture *p, const struct groups *groups)
+static void begin_group(const struct picture *p, struct strip *strip, int16_t *group, int16_t *other, int column)
 {
-    if (groups->full.group)
-        finish_group(p, groups->full.component, groups->full.row, groups->full.column, groups->full.group,
-                     groups->full.extent);
+    const int first = column / GROUP * GROUP, rest = p->plane[strip->component].last + 1 - column;
+    strip->group = group;
+    strip->other = other;
+    strip->block = group + 8 * (column - first);
+    strip->left = rest < first + GROUP - column ? rest : first + GROUP - column;
+    strip->extent = 0;
+    strip->column = first;
+}
+
+static void begin_strips(struct strips *strips, struct entropy *e, const struct picture *p, int mcu_row)
+{
+    struct strip *strip = strips->strip;
+    strips->blocks = 0;
+    strips->full.group = NULL;
+    for (int c = 0; c < p->num; c++)
+        for (int v = 0; v < p->plane[c].v; v++, strip++) {
+            strip->dc = e->dc[c];
+            strip->ac = e->ac[c];
+            strip->previous = &e->previous[c];
+            strip->component = c;
+            strip->row = mcu_row * p->plane[c].v + v;
+            begin_group(p, strip, group_of(p, c, v, 0), group_of(p, c, v, 1), p->first_mcu * p->plane[c].h);
+            for (int h = 0; h < p->plane[c].h; h++)
+                strips->order[strips->blocks++] = strip;
+        }
+}
+
+static void finish_full(const struct picture *p, const struct strips *strips)
+{
+    if (strips->full.group)
+        finish_group(p, strips->full.component, strips->full.row, strips->full.column, strips->full.group,
+                     strips->full.extent);
+}
+
+/* To be called when the last block of a group was decoded. */
+static __attribute__((noinline)) void change_group(const struct picture *p, struct strips *strips, struct strip *strip)
+{
+    finish_full(p, strips);
+    strips->full.group = strip->group;
+    strips->full.component = strip->component;
+    strips->full.row = strip->row;
+    strips->full.column = strip->column;
+    strips->full.extent = strip->extent < NUM_LOW ? LOW : ALL;
+    begin_group(p, strip, strip->other, strip->group, strip->column + GROUP);
 }
 
 /* The blocks of one MCU. Returns 0 for damage. */
-static inline __attribute__((always_inline)) int decode_mcu(struct entropy *e, const struct picture *p, int mcu_row,
-                                                            int mcu, struct groups *groups, int wanted)
+INLINE int decode_mcu(struct entropy *e, const struct picture *p, struct strips *strips)
 {
     struct reader reader = e->coded.reader;
-    for (int c = 0; c < p->num; c++) {
-        const struct plane *plane = &p->plane[c];
-        for (int v = 0; v < plane->v; v++) {
-            int *const extent = &groups->extents[c][v];
-            for (int h = 0; h < plane->h; h++) {
-                const int column = mcu * plane->h + h, at = column % GROUP;
-                int16_t *const group = group_of(p, c, v, column / GROUP % 2);
-                const int last = decode_block(&reader, e->dc[c], e->ac[c], &e->previous[c],
-                                              wanted ? group + 8 * at : NULL, wanted);
-                if (last < 0)
-                    return 0;
-                if (!wanted)
-                    continue;
-                if (last > *extent)
-                    *extent = last;
-                if (at == GROUP - 1 || column == plane->last) {
-                    finish_full(p, groups);
-                    groups->full.group = group;
-                    groups->full.component = c;
-                    groups->full.row = mcu_row * plane->v + v;
-                    groups->full.column = column - at;
-                    groups->full.extent = *extent < NUM_LOW ? LOW : ALL;
-                    *extent = 0;
-                }
-            }
-        }
+    for (int i = 0; i < strips->blocks; i++) {
+        struct strip *strip = strips->order[i];
+        const int last = decode_block(&reader, strip->dc, strip->ac, strip->previous, strip->block);
+        if (last < 0)
+            return 0;
+        if (last > strip->extent)
+            strip->extent = last;
+        strip->block += 8;
+        if (--strip->left == 0)
+            change_group(p, strips, strip);
     }
-    if (used(&reader) > e->coded.end)
-        return 0;
     e->coded.reader = reader;
-    return 1;
+    return used(&reader) <= e->coded.end;
 }
 
-static inline __attribute__((always_inline)) int decode_row(struct entropy *e, const struct picture *p, int mcu_row,
-                                                            int wanted)
+/* The same of one that is not wanted. */
+INLINE int pass_over_mcu(struct entropy *e, const struct picture *p)
 {
-    struct groups groups = {{{0}}, {NULL, 0, 0, 0, LOW}};
+    struct reader reader = e->coded.reader;
+    for (int c = 0; c < p->num; c++)
+        for (int i = 0; i < p->plane[c].h * p->plane[c].v; i++)
+            if (!pass_over_block(&reader, e->dc[c], e->ac[c], &e->previous[c]))
+                return 0;
+    e->coded.reader = reader;
+    return used(&reader) <= e->coded.end;
+}
+
+INLINE int decode_row(struct entropy *e, const struct picture *p, int mcu_row, int wanted)
+{
+    struct strips strips;
+    begin_strips(&strips, e, p, mcu_row);
     for (int mcu = 0; mcu < p->mcus; mcu++) {
         if (e->coded.left-- == 0) {
             if (!next_interval(&e->coded))
@@ -275,12 +397,11 @@ static inline __attribute__((always_inline)) int decode_row(struct entropy *e, c
             e->coded.left--;
             memset(e->previous, 0, sizeof e->previous);
         }
-        if (!(wanted && mcu >= p->first_mcu && mcu <= p->last_mcu
-                  ? decode_mcu(e, p, mcu_row, mcu, &groups, 1)
-                  : decode_mcu(e, p, mcu_row, mcu, &groups, 0)))
+        if (!(wanted && mcu >= p->first_mcu && mcu <= p->last_mcu ? decode_mcu(e, p, &strips)
+                                                                  : pass_over_mcu(e, p)))
             return FASTLOAD_DAMAGED;
     }
-    finish_full(p, &groups);
+    finish_full(p, &strips);
     return FASTLOAD_DONE;
 }
 

@@ -12,11 +12,11 @@
 #define AC_BITS 10
 #define DC_BITS 9
 
-/* What the next AC_BITS (or DC_BITS) bits begin with: one code, or two. See entropy.c. */
+/* What the next AC_BITS (or DC_BITS) bits begin with: one code, or two. Eight bytes: see struct found of entropy.c. */
 struct code {
     uint8_t length; /* of both codes and their values, in bits */
     uint8_t shift, down; /* the bits of the first value: to the left, then to the right */
-    uint8_t run;    /* where the first value goes, from the place in the block on */
+    uint8_t first;  /* where the first value goes, from before the place in the block on */
     int16_t base;   /* what is added to the bits of the first value */
     int8_t second;  /* the second value; zero where there is none */
     uint8_t total;  /* what is added to the place in the block; the second value goes before that */
@@ -29,10 +29,10 @@ struct skip {
 
 /* One Huffman table. */
 struct codes {
-    struct symbols symbols;
-    int is_dc, made;
     struct code look[1 << AC_BITS];
     struct skip skip[1 << AC_BITS];
+    struct symbols symbols;
+    int is_dc, made;
 };
 
 struct entropy {

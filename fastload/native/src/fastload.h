@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 6
+#define FASTLOAD_ABI 8
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 
@@ -47,13 +47,16 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
                           "popcnt")))
 #endif
 
-/* What FASTLOAD_PLAIN may use on such processors. */
-#if (defined(__SSE2__) || (defined(__aarch64__) && defined(__ARM_NEON))) && !defined(FASTLOAD_PORTABLE) && \
-    __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define FASTLOAD_VECTORS_128 1
+/* What FASTLOAD_PLAIN may use: vectors that every x86-64 or every 64-bit ARM processor has. */
+#if !defined(FASTLOAD_PORTABLE) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if defined(__aarch64__) && defined(__ARM_NEON)
+#define FASTLOAD_NEON 1
+#elif defined(__SSE2__)
+#define FASTLOAD_SSE2 1
+#endif
 #endif
 
-/* The highest level of the processor at hand; set when the library is loaded. */
+/* The highest level of the processor at hand, or what fastload_limit_level says; set when the library is loaded. */
 extern int fastload_processor;
 
 /* The highest level that this processor has, not above `wanted`. */

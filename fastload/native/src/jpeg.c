@@ -122,6 +122,15 @@ FASTLOAD_EXPORT int fastload_jpeg_size(const uint8_t *bytes, size_t length, int3
     return status;
 }
 
+/* Whether all of a record can be decoded. level: the instruction set, at most. Returns enum fastload_status. */
+FASTLOAD_EXPORT int fastload_check_record(const uint8_t *bytes, size_t length, int level)
+{
+    struct jpeg_header header;
+    struct record record;
+    const int status = read_record(bytes, length, &record, &header);
+    return status == FASTLOAD_DONE ? check_segments(&record, &header, fastload_level(level)) : status;
+}
+
 /* What is known of a file that is being read. All zeros before its first byte. */
 struct fastload_waiting {
     int64_t end;  /* in the bytes given last: behind the end of the image */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum marker { SOF0 = 0xC0, SOF2 = 0xC2, SOF15 = 0xCF, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOI = 0xD8,
-              DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
+              DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP2 = 0xE2, APP13 = 0xED, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
 
 /* libjpeg's. */
 #define MAX_SIDE 65500
@@ -129,17 +129,44 @@ static int read_scan(const uint8_t *body, size_t size, struct jpeg_header *heade
     return 1;
 }
 
-/* Returns 0 for a segment that is too short for its version, which Pillow does not open. */
+static int begins_with(const uint8_t *body, size_t size, const char *name, size_t num)
+{
+    return size >= num && !memcmp(body, name, num);
+}
+
+/* Photoshop's resources. Returns 0 where one ends before the length of its name, over which Pillow stumbles. */
+static int has_whole_names(const uint8_t *body, size_t size)
+{
+    uint64_t at = 14;
+    while (at + 4 <= size && !memcmp(body + at, "8BIM", 4)) {
+        at += 6;
+        if (at >= size)
+            return at > size;
+        at += 1 + (uint64_t)body[at];
+        at += at & 1;
+        if (at + 4 > size)
+            return 1;
+        at += 4 + ((uint64_t)body[at] << 24 | (uint64_t)body[at + 1] << 16 | (uint64_t)body[at + 2] << 8 | body[at + 3]);
+        at += at & 1;
+    }
+    return 1;
+}
+
+/* Returns 0 for a segment that is too short for what its name says, which Pillow does not open. */
 static int read_application(int marker, const uint8_t *body, size_t size, struct colors *colors)
 {
-    const int jfif = marker == APP0 && size >= 4 && !memcmp(body, "JFIF", 4);
-    const int adobe = marker == APP14 && size >= 5 && !memcmp(body, "Adobe", 5);
+    const int jfif = marker == APP0 && begins_with(body, size, "JFIF", 4);
+    const int adobe = marker == APP14 && begins_with(body, size, "Adobe", 5);
     if (jfif && size >= 14 && body[4] == 0)
         colors->jfif = 1;
     if (adobe && size >= 12) {
         colors->adobe = 1;
         colors->transform = body[11];
     }
+    if (marker == APP2 && begins_with(body, size, "ICC_PROFILE", 12))
+        return size >= 14;
+    if (marker == APP13 && begins_with(body, size, "Photoshop 3.0", 14))
+        return has_whole_names(body, size);
     return size >= 7 || !(jfif || adobe);
 }
 

@@ -31,3 +31,9 @@ FASTLOAD_EXPORT int fastload_processor_level(void)
 {
     return fastload_level(FASTLOAD_BEST);
 }
+
+/* From now on no kernel uses a higher level. Called once, before any other function. */
+FASTLOAD_EXPORT void fastload_limit_level(int most)
+{
+    fastload_processor = fastload_level(most);
+}

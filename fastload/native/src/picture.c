@@ -118,8 +118,10 @@ void finish_group(const struct picture *p, int component, int row, int column, i
         break;
 #endif
     default:
-#ifdef FASTLOAD_VECTORS_128
-        idct_128(group, plane->quant, out, plane->stride, extent);
+#if defined(FASTLOAD_NEON)
+        idct_neon(group, plane->quant, out, plane->stride, extent);
+#elif defined(FASTLOAD_SSE2)
+        idct_sse2(group, plane->quant, out, plane->stride, extent);
 #else
         (void)extent;
         idct_plain(group, plane->quant, out, plane->stride);
@@ -176,13 +178,10 @@ void picture_row(const struct picture *p, int y, uint8_t *out)
 {
     const int n = p->right - p->left;
     const uint8_t *row[3];
-    for (int c = 0; c < p->num; c++)
-        row[c] = full_row(p, c, y);
-    if (p->num == 3 && !p->is_rgb) {
+    for (int c = 0; c < 3; c++)
+        row[c] = c < p->num ? full_row(p, c, y) : row[0];
+    if (p->num == 3 && !p->is_rgb)
         to_rgb(p->level, &(struct colors){row[0], row[1], row[2]}, out, n);
-        return;
-    }
-    for (int i = 0; i < n; i++, out += 3)
-        for (int c = 0; c < 3; c++)
-            out[c] = row[p->num == 3 ? c : 0][i];
+    else
+        interleave(p->level, row, out, n);
 }

@@ -21,6 +21,8 @@
 
 /* Rows of blocks in a MCU, at most. */
 #define MOST_V 2
+/* Blocks of all components in a MCU, at most. */
+#define MOST_BLOCKS 10
 
 /* Before and behind a row of samples: vector kernels read and write there. */
 #define SAMPLE_PADDING 128
@@ -102,7 +104,8 @@ void picture_row(const struct picture *p, int y, uint8_t *out);
 
 /* The inverse transform of a group, which is zeroed. out: 8 rows of GROUP * 8 bytes. */
 void idct_plain(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride);
-void idct_128(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
+void idct_sse2(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
+void idct_neon(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 void idct_avx2(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 void idct_avx512(int16_t *group, const int16_t quant[64], uint8_t *out, size_t stride, enum extent extent);
 
@@ -112,6 +115,8 @@ struct colors {
 };
 /* To pixels of 3 bytes. */
 void to_rgb(int level, const struct colors *from, uint8_t *out, int n);
+/* Three channels, which may be the same, to pixels of 3 bytes. */
+void interleave(int level, const uint8_t *const from[3], uint8_t *out, int n);
 /* Twice as many: weights 3 and 1 of a sample and its neighbour; in[-1] and in[n] are read. */
 void upsample_h2v1(int level, const uint8_t *in, uint8_t *out, int n);
 /* The same across and down; `far`: the row above or below; sums[-1] to sums[n] are written. */

@@ -3,13 +3,17 @@
 
 #include <string.h>
 
+#ifdef FASTLOAD_NEON
+#define columns_plain columns_neon
+#define rows_plain rows_neon
+#else
 static uint8_t clip(int32_t sum)
 {
     sum >>= WEIGHT_BITS;
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-static void columns_plain(const struct resizer *r, const uint8_t *row, uint8_t *out)
+static void columns_of_row(const struct resizer *r, const uint8_t *row, uint8_t *out)
 {
     const struct axis *axis = &r->columns;
     for (int x = 0; x < axis->out; x++, out += 3) {
@@ -26,6 +30,12 @@ static void columns_plain(const struct resizer *r, const uint8_t *row, uint8_t *
         out[1] = clip(green);
         out[2] = clip(blue);
     }
+}
+
+static void columns_plain(const struct resizer *r, const struct strip *strip)
+{
+    for (int i = 0; i < strip->num; i++)
+        columns_of_row(r, strip->in + i * strip->in_stride, strip->out + i * strip->out_stride);
 }
 
 static void rows_plain(const struct resizer *r, int y, uint8_t *out)
@@ -48,6 +58,7 @@ static void rows_plain(const struct resizer *r, int y, uint8_t *out)
             out[x + i] = clip(sums[i]);
     }
 }
+#endif
 
 static int lies_inside(const int32_t part[4], int height, int width)
 {
@@ -131,24 +142,22 @@ int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const str
 
 static void resize_columns(const struct resizer *r, const struct strip *strip)
 {
+    if (r->copies_columns) {
+        for (int i = 0; i < strip->num; i++)
+            memcpy(strip->out + i * strip->out_stride, strip->in + i * strip->in_stride, (size_t)3 * r->columns.out);
+        return;
+    }
 #ifdef FASTLOAD_X86
-    if (!r->copies_columns && r->level == FASTLOAD_AVX512 && !r->wide_columns) {
+    if (r->level == FASTLOAD_AVX512 && !r->wide_columns) {
         columns_avx512(r, strip);
         return;
     }
-    if (!r->copies_columns && r->level != FASTLOAD_PLAIN) {
+    if (r->level != FASTLOAD_PLAIN) {
         columns_avx2(r, strip);
         return;
     }
 #endif
-    for (int i = 0; i < strip->num; i++) {
-        const uint8_t *in = strip->in + i * strip->in_stride;
-        uint8_t *out = strip->out + i * strip->out_stride;
-        if (r->copies_columns)
-            memcpy(out, in, (size_t)3 * r->columns.out);
-        else
-            columns_plain(r, in, out);
-    }
+    columns_plain(r, strip);
 }
 
 static void resize_rows(const struct resizer *r, int y, uint8_t *out)

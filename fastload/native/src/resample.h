@@ -127,6 +127,8 @@ struct strip {
 };
 void columns_avx2(const struct resizer *r, const struct strip *strip);
 void columns_avx512(const struct resizer *r, const struct strip *strip);
+void columns_neon(const struct resizer *r, const struct strip *strip);
+void rows_neon(const struct resizer *r, int y, uint8_t *out);
 void rows_avx2(const struct resizer *r, int y, uint8_t *out);
 void rows_avx512(const struct resizer *r, int y, uint8_t *out);
 /* Bytes of tables that the kernels of a level want, and filling them in. */

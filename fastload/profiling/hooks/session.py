@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ... import observe
-from ..clocks import ThreadClocks
+from ..clocks import Readings, ThreadClocks
 from ..recorder import Recorder, in_children, measure_costs
 from ..ring import Kind
 from .loader_info import describe_loader
@@ -118,10 +118,14 @@ class Session:
             if hasattr(iterator, "_shutdown_workers"):
                 iterator._shutdown_workers()
 
-    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
-        """Note that an iterator has started an epoch, which took from ``begun`` until now."""
+    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int, before: Readings | None = None) -> None:
+        """Note that an iterator has started an epoch, which took from ``begun`` until now.
+
+        ``before``: the thread's clocks at the beginning, if they were read.
+        """
         number, which = epoch_of(iterator), self.loader_number(loader, iterator)
-        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which)
+        spent = () if before is None else self.clocks().read().since(before)[:2]
+        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which, *spent)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
         self.recorder.note("workers", iterator=number, loader=which, processes=processes)

@@ -75,7 +75,7 @@ class Hooks:
 def start(wanted: str) -> None:
     """Install the hooks as the value of ``FASTLOAD_PROFILE`` wants it: see :func:`~..command.record_script`."""
     options: dict[str, Any] = json.loads(wanted)
-    recorder = Recorder(options["folder"], options["level"])
+    recorder = Recorder(options["folder"], options["level"], temporary=options.get("temporary", False))
     limit = StepLimit(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
     hooks = Hooks(recorder, limit, cold=options.get("cold", False))
     limit.at_end = hooks.trials.run

@@ -13,7 +13,8 @@ actors, finds out when they die, and carries what they make; everything else is 
 parts: :mod:`.assignment` decides who gets a task, :mod:`.pace` how many a slow worker gets, :mod:`.faults` when a loss
 is an error, all without Ray;
 :mod:`.actors` makes, calls and ends actors; :mod:`.dispatcher` gives them tasks; :mod:`.results` copies rows to their
-slots; :mod:`.relay` has the threads that connect them. Ray itself is imported when a pool starts.
+slots; :mod:`.home` tries samples here that failed elsewhere; :mod:`.relay` has the threads that connect them. Ray
+itself is imported when a pool starts.
 """
 
 from __future__ import annotations

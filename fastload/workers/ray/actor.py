@@ -113,6 +113,27 @@ class RayWorker:
     def answer(self) -> None:
         """Do nothing: that it returns shows that this worker is there."""
 
+    def try_samples(self, epoch: int, position: int, samples: list[tuple[int, Any]]) -> list[bool]:
+        """Return which samples of a task can be loaded here.
+
+        Args:
+            epoch: of the task, as the next.
+            position: see :class:`~fastload.work.WorkItem`.
+            samples: each with its place in the task, and its index.
+        """
+        loader = self._fetcher.samples
+
+        def can_load(row: int, index: Any) -> bool:
+            loader.failures = []
+            try:
+                with loader.decoding_late():
+                    loader.one_by_one([index], epoch, position + row * loader.job.stride)
+            except Exception:  # its substitutes fail too
+                return False
+            return not loader.failures
+
+        return [can_load(row, index) for row, index in samples]
+
     def run(self, message: bytes) -> Any:
         """Do a task.
 

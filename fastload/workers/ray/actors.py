@@ -79,6 +79,8 @@ class Actors:
         self._lock = threading.RLock()  # a thread that holds it may happen to collect, and so close, a dropped pool
         self._actors: dict[int, Actor] = {}
         """By worker."""
+        self._home: Actor | None = None
+        """The one that tries samples on this machine."""
         self._is_closed = False
         self._class = self._ray.remote(RayWorker)
         self._job = self._ray.put(np.frombuffer(packed_job, dtype=np.uint8))
@@ -111,6 +113,30 @@ class Actors:
                 ) from error
             if self._actors is not actors:  # closed meanwhile: by this very thread
                 self._end([actor])
+
+    def try_here(self, worker: Worker, task: Task, samples: list[tuple[int, Any]]) -> None:
+        """Let an actor on this machine try samples of a task, which failed at ``worker``; it is made for the first.
+
+        Args:
+            worker: it has its number.
+            task: with these samples.
+            samples: each with its place in the task, and its index.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._home is None:
+                kept = {name: value for name, value in self._options.actor.items() if name == "runtime_env"}
+                here = self._cluster.placed_here()
+                self._home = Actor(self._class.options(max_restarts=0, **kept, **here).remote())
+                place = self._place._replace(worker_id=worker.worker_id, expected={}, fd=-1)
+                self._call(worker, self._home, None, self._home.handle.start, place, self._job)
+            item = task.item
+            self._call(worker, self._home, task, self._home.handle.try_samples, item.epoch, item.position, samples)
+
+    def is_home(self, call: Call) -> bool:
+        """Return whether the actor that was called is the one that tries samples."""
+        return self._home is not None and call.actor is self._home
 
     def is_current(self, call: Call) -> bool:
         """Return whether the actor that was called is still its worker's."""
@@ -164,7 +190,8 @@ class Actors:
         with self._lock:
             self._is_closed = True
             actors, self._actors = self._actors, {}
-        self._end(actors.values())
+            home, self._home = self._home, None
+        self._end([*actors.values(), *([] if home is None else [home])])
         self._job = None
 
     def _end(self, actors: Iterable[Actor]) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from ...work import WorkItem
 from .pace import MOST_TASKS, Pace
+from .stores import Share
 
 
 def num_samples(item: WorkItem) -> int:
@@ -34,6 +35,8 @@ class Task:
     """The only worker that may do it; None: any."""
     num_bytes: int = 0
     """What its result takes in the object store."""
+    shares: tuple[Share, ...] = ()
+    """Of the stores that it takes them in."""
     given_ns: int = 0
     """When its worker got it."""
     lost_at: int = -1
@@ -49,6 +52,10 @@ class Worker:
     shares_memory: bool = False
     host: str = ""
     """Where it is, in words; empty: nowhere yet."""
+    machine: str = ""
+    """The same: Ray's number of it."""
+    store: Share | None = None
+    """Of its machine's object store; None: that is the loader's machine, or it shares memory."""
     tasks: dict[int, Task] = field(default_factory=dict)
     """Those it has, by serial, in the order in which it does them."""
     most_tasks: int = MOST_TASKS
@@ -76,22 +83,25 @@ class Assignment:
     Args:
         worker_ids: of all workers.
         assigned: whether each task names its worker.
-        store_bytes: what results may take in the object store at once. Those of workers that share memory take none.
+        home: the share of the object store of the loader's machine. Workers that share memory take nothing there.
         beside_local: whether there are local workers, which take tasks from the same queue.
     """
 
-    def __init__(
-        self, worker_ids: Iterable[int], *, assigned: bool, store_bytes: float, beside_local: bool = False
-    ) -> None:
+    def __init__(self, worker_ids: Iterable[int], *, assigned: bool, home: Share, beside_local: bool = False) -> None:
         self.open_s = float("inf")
         """Seconds that local workers alone need for the open batches: see :mod:`.pace`."""
         self.workers = {worker_id: Worker(worker_id) for worker_id in worker_ids}
-        self.bytes_under_way = self.most_bytes_under_way = self.made_again = 0
-        self._assigned, self._store_bytes, self._beside_local = assigned, store_bytes, beside_local
+        self.most_bytes_under_way = self.made_again = 0
+        self._assigned, self._home, self._beside_local = assigned, home, beside_local
         self._waiting: deque[Task] = deque()
         self._num_heard = 0
         self._sample_bytes = 0.0
         """What a sample of the latest result took in the object store."""
+
+    @property
+    def bytes_under_way(self) -> int:
+        """What results take in the object store of the loader's machine."""
+        return self._home.num_bytes
 
     @property
     def up(self) -> list[Worker]:
@@ -130,24 +140,29 @@ class Assignment:
             worker = self.workers[task.worker_id]
             return worker if worker.is_up else None
         since = -1 if task is None else task.lost_at
-        is_full = self.bytes_under_way >= self._store_bytes
+        num_bytes = 0.0 if task is None else self._sample_bytes * num_samples(task.item)
         free = [
             one
             for one in self.workers.values()
             if one.is_up
             and len(one.tasks) < one.most_tasks
             and one.heard_at > since
-            and (one.shares_memory or not is_full)
+            and (one.shares_memory or all(share.has_room(num_bytes) for share in self._shares_of(one)))
         ]
         return min(free, key=lambda one: len(one.tasks), default=None)
+
+    def _shares_of(self, worker: Worker) -> tuple[Share, ...]:
+        """Return where a result of a worker takes room."""
+        return (self._home,) if worker.store is None else (worker.store, self._home)
 
     def give(self, worker: Worker, task: Task, *, num_bytes: int | None, now_ns: int) -> None:
         """Note that a worker gets a task, and what its result will take in the object store; None: not known."""
         worker.tasks[task.item.serial] = task
         if num_bytes is None:
             num_bytes = 0 if worker.shares_memory else int(self._sample_bytes * num_samples(task.item))
-        task.num_bytes, task.given_ns = num_bytes, now_ns
-        self.bytes_under_way += num_bytes
+        task.num_bytes, task.given_ns, task.shares = num_bytes, now_ns, self._shares_of(worker)
+        for share in task.shares:
+            share.num_bytes += num_bytes
         self.most_bytes_under_way = max(self.most_bytes_under_way, self.bytes_under_way)
 
     def to_ask(self) -> list[Worker]:
@@ -200,4 +215,5 @@ class Assignment:
 
     def _forget(self, worker: Worker, task: Task) -> None:
         del worker.tasks[task.item.serial]
-        self.bytes_under_way -= task.num_bytes
+        for share in task.shares:
+            share.num_bytes -= task.num_bytes

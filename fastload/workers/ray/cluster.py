@@ -11,15 +11,18 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 from ...base import compat
 from ...errors import ClusterError
+from .faults import Death, Room
 
 HEAD_PATIENCE_S = 20.0
 """How long the head may be gone before the loader gives up, in seconds: it may be started again."""
 _HEAD_PROBE_S = 3.0
+# How long a question to the head may take, in seconds: also one that began just before it was started again.
+_ANSWER_S = HEAD_PATIENCE_S + 10.0
 # How long a cluster at RAY_ADDRESS may take to answer, in seconds: it may just be starting.
 _CONNECT_S = 10.0
 
@@ -27,6 +30,8 @@ _CLIENT = (
     "this process is a client of Ray (an address that begins with ray://), and batches are not passed through its "
     "server; run the script on a machine of the cluster, with RAY_ADDRESS=auto"
 )
+
+_T = TypeVar("_T")
 
 _lock = threading.RLock()  # a use may be dropped, and collected, while its own thread makes another
 _users = 0
@@ -99,21 +104,97 @@ class Cluster:
                 else f"Ray cannot be started on this machine: {error}"
             ) from error
 
-    def store_bytes(self) -> int:
-        """Return the size of this machine's object store."""
-        for node in self.ray.nodes():
-            if node["NodeID"] == self.node_id:
+    def store_bytes(self, machine: str) -> int:
+        """Return the size of a machine's object store; 0: not known.
+
+        Raises:
+            ClusterError: Ray does not say.
+        """
+        for node in self._ask(self._machines):
+            if node["NodeID"] == machine:
                 return int(node["Resources"].get("object_store_memory", 0))
         return 0
 
-    def in_words(self) -> str:
-        """Return what the cluster has."""
+    def _ask(self, question: Callable[[], _T]) -> _T:
+        """Return what Ray answers. Its functions that ask for the state of a cluster wait without limit.
+
+        Raises:
+            ClusterError: there is no answer within :data:`_ANSWER_S`.
+        """
+        answers: list[_T] = []
+        errors: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                answers.append(question())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=ask, name="fastload_ray_question", daemon=True)
+        thread.start()
+        thread.join(_ANSWER_S)
+        if thread.is_alive():
+            raise ClusterError(
+                f"the head of the Ray cluster at {self.head} was asked what the cluster has, and has not said it for "
+                f"{_ANSWER_S:.0f} s. The batches that were given out are not affected: save state_dict(), and resume "
+                "in another process, with another cluster, or with local workers"
+            )
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    def _machines(self) -> list[dict[str, Any]]:
+        """Return what Ray says of the machines that it has now."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
+
+    def placed_here(self) -> dict[str, Any]:
+        """Return options of an actor that runs on this machine, whether it has room or not."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(self.node_id, soft=False)}
+
+    def room(self, actor: Mapping[str, Any]) -> Room:
+        """Return whether there is room for actors; ``actor``: what each asks of Ray."""
         with contextlib.suppress(Exception):  # this goes into an error, which must not be lost
             self.check_open()
-            has, free = self.ray.cluster_resources(), self.ray.available_resources()
-            nodes = sum(node["Alive"] for node in self.ray.nodes())
-            return f"the cluster has {nodes} machines with {_resources(has)}, of which are free: {_resources(free)}"
-        return "what the cluster has is not known"
+            return self._ask(lambda: self._room(actor))
+        return Room(None, True, "what the cluster has is not known")
+
+    def _room(self, actor: Mapping[str, Any]) -> Room:
+        needs = _needs(actor)
+        machines = self._machines()
+        has, free = self.ray.cluster_resources(), self.ray.available_resources()
+        return Room(
+            # Ray does not count those that wait for one machine, or in a group.
+            self._num_waiting(needs) if actor.get("scheduling_strategy") in (None, "DEFAULT", "SPREAD") else None,
+            any(all(node["Resources"].get(name, 0) >= needs[name] for name in needs) for node in machines),
+            f"the cluster has {len(machines)} machines with {_resources(has)}, of which are free: {_resources(free)}",
+        )
+
+    def _num_waiting(self, needs: Mapping[str, float]) -> int:
+        """Return how many actors or tasks that ask for this wait for room."""
+        from ray.autoscaler.v2.sdk import get_cluster_status
+
+        demands = get_cluster_status(self.head).resource_demands.ray_task_actor_demand
+        return sum(one.count for kind in demands for one in kind.bundles_by_count if dict(one.bundle) == needs)
+
+    def death(self, handle: Any, error: BaseException) -> Death:
+        """Return what Ray says of an actor that is gone; ``error``: what a call of it has raised.
+
+        Raises:
+            ClusterError: Ray does not say, though the head is there.
+        """
+        machine, machines = "", self._machines_if_known()
+        # A machine that has just gone may still be called alive: its actors are not available then, until Ray has
+        # missed it for some 15 s.
+        if machines and not isinstance(error, self.ray.exceptions.ActorUnavailableError):
+            table = self._ask(lambda: self.ray._private.state.actors(handle._actor_id.hex()))
+            machine = table["Address"]["NodeID"] if table else ""
+        return Death(error, machine, machines)
+
+    def _machines_if_known(self) -> Collection[str]:
+        """Return the numbers of the machines; none if the head is not there to say: :meth:`check_head` decides then."""
+        return {node["NodeID"] for node in self._ask(self._machines)} if _answers(self.head) else ()
 
     def check_open(self) -> None:
         """Look whether there still is a connection. Many functions of Ray would make another, to any cluster.
@@ -182,6 +263,15 @@ def _answers(address: str, patience_s: float = 0.0) -> bool:
             time.sleep(0.2)
         else:
             return True
+
+
+def _needs(actor: Mapping[str, Any]) -> dict[str, float]:
+    """Return what an actor asks of Ray, by the names of Ray's resources."""
+    given = {"CPU": actor.get("num_cpus"), "GPU": actor.get("num_gpus"), "memory": actor.get("memory")}
+    given |= actor.get("resources") or {}
+    if actor.get("accelerator_type"):
+        given[f"accelerator_type:{actor['accelerator_type']}"] = 0.001
+    return {name: float(amount) for name, amount in given.items() if amount}
 
 
 def _resources(amounts: Mapping[str, float]) -> str:

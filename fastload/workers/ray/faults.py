@@ -5,22 +5,35 @@ In: what became of workers, and when. Out: a warning's words, or the error, rais
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple
 
 from ...errors import ClusterError, WorkerDied
 from ..deaths import named, samples_of
 from .actor import Started
 from .assignment import Task, Worker
 
-# Deaths in a row: of one worker before it has started, and of workers that were at the same task.
+# Deaths in a row: of one worker before it has started, and of workers that were at the same task. A machine that goes
+# takes its workers with it, whatever they do, so only deaths on machines that are still there count.
 FAILED_STARTS = 3
 DEADLY = 3
+# Whatever Ray says of the machines: a task may be what ends them.
+_DEADLY_ANYWHERE = 10
+
+
+class Death(NamedTuple):
+    """What Ray says of an actor that is gone."""
+
+    error: BaseException
+    machine: str
+    """Where its process ended: Ray's number of the machine; empty: Ray does not say that it was the process."""
+    machines: Collection[str]
+    """Those that the cluster has now."""
 
 
 class Losses:
-    """Counts losses.
+    """Counts losses. Of a :class:`Death`, those of machines that went meanwhile are forgotten.
 
     Args:
         assigned: whether batches are bound to their workers.
@@ -29,10 +42,13 @@ class Losses:
     def __init__(self, *, assigned: bool) -> None:
         self.num_lost = 0
         self._assigned = assigned
-        self._failed_starts: Counter[int] = Counter()
-        """By worker."""
-        self._deaths: Counter[int] = Counter()
-        """By task: its serial."""
+        self.num_failed_starts = 0
+        self.last_failed_start = ""
+        """Why a worker ended before it had started, in words."""
+        self._failed_starts: dict[int, list[str]] = {}
+        """By worker: the machines."""
+        self._deaths: defaultdict[int, list[str]] = defaultdict(list)
+        """By task, its serial: the machines."""
 
     def started(self, worker: Worker, started: Started) -> None:
         """Note that a worker has started.
@@ -47,23 +63,26 @@ class Losses:
                 "workers on machines of one kind (ray_options={'resources': ...} or 'label_selector'); "
                 "ray_options={'compare_nodes': False} leaves this check out"
             )
-        del self._failed_starts[worker.worker_id]
+        self._failed_starts.pop(worker.worker_id, None)
 
-    def failed_start(self, worker: Worker, error: BaseException) -> None:
+    def failed_start(self, worker: Worker, death: Death) -> None:
         """Note that a worker ended before it had started.
 
         Raises:
-            ClusterError: once too often.
+            ClusterError: once too often, on machines that are still there.
         """
-        self._failed_starts[worker.worker_id] += 1
-        if self._failed_starts[worker.worker_id] >= FAILED_STARTS:
+        self.num_failed_starts += 1
+        self.last_failed_start = reason(death.error)
+        ended = [*self._failed_starts.get(worker.worker_id, ()), death.machine]
+        self._failed_starts[worker.worker_id] = ended = [one for one in ended if one in death.machines]
+        if len(ended) >= FAILED_STARTS:
             raise ClusterError(
-                f"Ray worker {worker.worker_id} cannot start; {FAILED_STARTS} attempts ended in: {reason(error)}. "
-                "Each machine of the cluster needs the same fastload (and Python, and Ray): install it there, or "
+                f"Ray worker {worker.worker_id} cannot start; {FAILED_STARTS} attempts ended in: {reason(death.error)}."
+                " Each machine of the cluster needs the same fastload (and Python, and Ray): install it there, or "
                 "send it along with ray_options={'runtime_env': {...}}"
-            ) from error
+            ) from death.error
 
-    def lost(self, worker: Worker, error: BaseException) -> str | None:
+    def lost(self, worker: Worker, death: Death) -> str | None:
         """Note that a worker was lost; its first task is the one it was at.
 
         Returns:
@@ -73,15 +92,16 @@ class Losses:
             WorkerDied: its batches are bound to it, or its task has ended others before.
         """
         self.num_lost += 1
+        error = death.error
         first = next(iter(worker.tasks.values()), None)
         self._check_bound("was lost", worker, first, error)
         if first is not None:
-            self._deaths[first.item.serial] += 1
             deaths = self._deaths[first.item.serial]
-            if deaths >= DEADLY:
+            deaths.append(death.machine)
+            if sum(one in death.machines for one in deaths) >= DEADLY or len(deaths) >= _DEADLY_ANYWHERE:
                 raise WorkerDied(
-                    f"{deaths} Ray workers were lost one after the other while loading {named(first.item)}; the last: "
-                    f"{reason(error)}. These samples may end the process or take more memory than there is",
+                    f"{len(deaths)} Ray workers were lost one after the other while loading {named(first.item)}; the "
+                    f"last: {reason(error)}. These samples may end the process or take more memory than there is",
                     worker_id=worker.worker_id,
                     samples=samples_of(first.item),
                 ) from error
@@ -109,6 +129,17 @@ class Losses:
                 worker_id=worker.worker_id,
                 samples=() if task is None else samples_of(task.item),
             ) from error
+
+
+class Room(NamedTuple):
+    """What Ray says of the cluster, for an actor of some kind."""
+
+    num_waiting: int | None
+    """How many of the kind wait for room: the others have theirs, and are being started. None: Ray does not say."""
+    has_any: bool
+    """Whether a machine could take one, if it had nothing else."""
+    there_is: str
+    """What the cluster has, in words."""
 
 
 class Placement:
@@ -146,15 +177,34 @@ class Placement:
         is_told, self._is_told = self._is_told, True
         return None if is_told else "warn"
 
-    def in_words(self, num_up: int, actor: Mapping[str, Any], there_is: str) -> str:
-        """Return how many run.
+    def in_words(self, num_up: int, actor: Mapping[str, Any], room: Room, last_failed_start: str) -> str:
+        """Return how many run, and what the others wait for.
 
         Args:
             num_up: so many.
             actor: what each asks of Ray.
-            there_is: what the cluster has, in words.
+            room: what Ray says of the cluster.
+            last_failed_start: why a worker ended before it had started; empty: none did.
         """
         asked = ", ".join(f"{name}={value}" for name, value in actor.items())
+        missing = self._num_workers - num_up
+        waiting = missing if room.num_waiting is None else min(missing, room.num_waiting)
+        less = "ask for fewer, or for less of each in ray_options, such as {'num_cpus': 0.5}"
+        longer = "give those that start more time, by placement_timeout"
+        states, remedies = [], []
+        if room.num_waiting is None:
+            states.append(f"{missing} not placed, or still starting")
+            remedies += [less, longer]
+        elif waiting:
+            why = "wait for room" if room.has_any else "cannot be placed, since no machine has as much"
+            states.append(f"{waiting} {why}")
+            remedies.append(less)
+        if missing > waiting:
+            states.append(
+                f"{missing - waiting} placed and still starting (runtime_env, imports, the dataset, worker_init_fn)"
+            )
+            remedies.append(longer)
+        ended = f" One that was starting has ended: {last_failed_start}." if last_failed_start else ""
         end = ""
         if self._beside_local:
             end = "; the loader goes on with its local workers, and these join when there is room"
@@ -162,10 +212,11 @@ class Placement:
             end = "; each of these workers has batches that no other can make"
         elif num_up:
             end = "; the loader goes on with those that run, and others join"
+        remedy = "; ".join(remedies)
         return (
             f"{num_up} of {self._num_workers} Ray workers run after {self._timeout:g} s "
-            f"(ray_options['placement_timeout']). Each asks for {asked}; {there_is}. Ask for fewer, or "
-            f"for less of each in ray_options, such as {{'num_cpus': 0.5}}{end}"
+            f"(ray_options['placement_timeout']): {', '.join(states)}. Each asks for {asked}; {room.there_is}.{ended} "
+            f"{remedy[:1].upper()}{remedy[1:]}{end}"
         )
 
 

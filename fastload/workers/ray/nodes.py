@@ -9,11 +9,11 @@ import base64
 import hashlib
 import io
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from ... import native
+from ...base.version import __version__
 from ...late import LateSamples
 
 # 24 x 24 pixels of a gradient with noise, 4:2:0, with tables of its own.
@@ -31,7 +31,7 @@ def identity() -> dict[str, str]:
     """Return what this machine is compared by."""
     library = native.why_not()
     return {
-        "fastload's version": _version(),
+        "fastload's version": __version__,
         "fastload's native library": f"of ABI {native.ABI}" if library is None else f"none ({library})",
         "the pixels of an image": _pixels(),
         "the results of float arithmetic": _floats(),
@@ -43,13 +43,6 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     return [
         f"{what} ({there.get(what)} there, {value} here)" for what, value in here.items() if there.get(what) != value
     ]
-
-
-def _version() -> str:
-    try:
-        return version("fastload")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _hash(values: torch.Tensor) -> str:

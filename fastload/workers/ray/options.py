@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from ...base.users_line import warn_at_users_line
 from ...errors import ConfigError
 from ...spec import Spec
 
@@ -88,7 +89,7 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
 
 
 def check_ray_arguments(spec: Spec) -> None:
-    """Check the arguments that are about Ray.
+    """Check the arguments that are about Ray; warn if there is no worker that could be Ray's.
 
     Raises:
         ConfigError: they cannot be, or not together; or Ray is not installed.
@@ -108,6 +109,12 @@ def check_ray_arguments(spec: Spec) -> None:
     if find_spec("ray") is None:
         name = f"remote_workers={number}" if number else "worker_method='ray'"
         raise ConfigError(f"{name} needs Ray, which is not installed: pip install ray")
+    if not number and spec.num_workers == 0:
+        # No error: that is how a script is debugged, and one argument may be meant for all of its loaders.
+        warn_at_users_line(
+            "worker_method='ray' with num_workers=0: there are no workers, and this process loads the samples itself. "
+            "Give the number of Ray's workers (num_workers=8, say), or leave worker_method out"
+        )
 
 
 def _check_remote_workers(spec: Spec) -> None:

@@ -94,7 +94,10 @@ class RayPool(Pool):
             self._seat = seat_at(local, job.num_workers)
             remote_ids = range(self._first_remote, job.num_workers)
             options = options_of(spec.ray_options)
-            self._relay = Relay(cluster, self._seat, packed, options, remote_ids, assigned=spec.assigned)
+            tolerant = spec.on_error != "raise"
+            self._relay = Relay(
+                cluster, self._seat, packed, options, remote_ids, assigned=spec.assigned, tolerant=tolerant
+            )
         except BaseException:
             self.kept.close()
             cluster.close()

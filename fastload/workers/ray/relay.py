@@ -30,16 +30,16 @@ from ...errors import ClusterError
 from ..fetch import FAILED_START, SKIPPED, START, Result
 from .actor import Started
 from .actors import Actors, Call
-from .assignment import Assignment, Task, Worker
+from .assignment import Assignment, Task, Worker, num_samples
 from .cluster import Cluster
 from .dispatcher import Dispatcher
 from .faults import Losses, Placement
+from .home import Home
 from .options import Options
 from .results import Results
 from .seats import Seat
+from .stores import Shares
 
-# Share of this machine's object store that results may take; Ray writes to disk what does not fit.
-_STORE_SHARE = 0.4
 _TICK_S = 0.5
 # How long a thread may take to end, in seconds. It may be waiting for Ray, or for an actor's end.
 JOIN_S = 10.0
@@ -55,10 +55,19 @@ class Relay:
         options: the loader's ``ray_options``.
         worker_ids: of the actors.
         assigned: whether each task names its worker.
+        tolerant: whether samples that fail are left out or replaced.
     """
 
     def __init__(
-        self, cluster: Cluster, seat: Seat, packed_job: bytes, options: Options, worker_ids: range, *, assigned: bool
+        self,
+        cluster: Cluster,
+        seat: Seat,
+        packed_job: bytes,
+        options: Options,
+        worker_ids: range,
+        *,
+        assigned: bool,
+        tolerant: bool,
     ) -> None:
         beside_local = worker_ids.start > 0
         self.failure: BaseException | None = None
@@ -69,14 +78,15 @@ class Relay:
         self._is_stopped = False
         self.words: deque[str] = deque()
         """What is to be told to the user."""
-        store_bytes = _STORE_SHARE * cluster.store_bytes() or float("inf")
-        assignment = Assignment(worker_ids, assigned=assigned, store_bytes=store_bytes, beside_local=beside_local)
+        self._shares = Shares(cluster.node_id, cluster.store_bytes(cluster.node_id))
+        assignment = Assignment(worker_ids, assigned=assigned, home=self._shares.home, beside_local=beside_local)
         self.workers = list(assignment.workers.values())
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._actors = Actors(cluster, seat.memory, packed_job, options, self._calls)
         self.dispatcher = Dispatcher(assignment, self._actors, seat)
         # Of the thread "results".
         self._results = Results(seat)
+        self._home = Home(self._actors, cluster.node_id, options.placement_timeout) if tolerant else None
         self._losses = Losses(assigned=assigned)
         self._placement = Placement(
             len(worker_ids),
@@ -133,6 +143,7 @@ class Relay:
             thread.join(max(0.0, deadline - time.monotonic()))
         left = [thread.name for thread in others if thread.is_alive()]
         if not left:
+            self._shares.give_back()
             self._cluster.close()
         return left
 
@@ -185,6 +196,13 @@ class Relay:
             del call  # it has the rows
 
     def _handle(self, call: Call) -> None:
+        if self._home is not None and self._actors.is_home(call):
+            value = self._home.settled(call)
+            if call.task is not None:
+                self._give(call.worker, call.task, value)
+            elif value.failed is not None:
+                self._seat.give(value.failed, None, call.worker.worker_id)
+            return
         errors, worker = self._cluster.ray.exceptions, call.worker
         try:
             value = call.future.result()
@@ -199,26 +217,29 @@ class Relay:
             errors.TaskCancelledError,  # a sample has raised KeyboardInterrupt, which ends a local worker
         ) as error:
             if self._actors.is_current(call):
-                self._replace(worker, error)
+                self._replace(call, error)
             self._make_again(call)
         except Exception as error:
             raise ClusterError(f"{worker} failed: {error}") from error
         else:
             if call.task is not None:
-                self._give(worker, call.task, value)
+                if self._home is None or not self._home.holds(worker, call.task, value, time.monotonic()):
+                    self._give(worker, call.task, value)
             elif self._actors.is_current(call):
                 self.dispatcher.heard(worker) if value is None else self._started(call, value)
 
-    def _replace(self, worker: Worker, error: BaseException) -> None:
+    def _replace(self, call: Call, error: BaseException) -> None:
         """Start another actor in the place of one that is gone."""
+        worker = call.worker
         was_up = self.dispatcher.down(worker)
         self._actors.end(worker)
+        death = self._cluster.death(call.actor.handle, error)
         if was_up:
-            words = self._losses.lost(worker, error)
+            words = self._losses.lost(worker, death)
             if words is not None:
                 self.words.append(words)
         else:
-            self._losses.failed_start(worker, error)
+            self._losses.failed_start(worker, death)
         worker.host = ""
         self._actors.create(worker)
 
@@ -229,6 +250,7 @@ class Relay:
     def _started(self, call: Call, started: Started) -> None:
         worker = call.worker
         self._losses.started(worker, started)
+        worker.machine = started.node_id
         worker.host = f"{started.host} (pid {started.pid}, node {started.node_id[:8]})"
         if started.failed is not None:
             self._seat.give(started.failed, None, worker.worker_id)
@@ -237,12 +259,18 @@ class Relay:
             try:
                 self._actors.watch(call, started.pid)
             except ProcessLookupError as error:
-                self._replace(worker, error)
+                self._replace(call, error)
                 return
+        worker.store = None
+        if not started.shares_memory and worker.machine != self._cluster.node_id:
+            worker.store = self._shares.of(worker.machine, self._cluster.store_bytes(worker.machine))
         self.dispatcher.started(worker, shares_memory=started.shares_memory)
 
     def _give(self, worker: Worker, task: Task, value: object) -> None:
         message, packed, num_bytes = self._results.take(worker, task, value)
+        words = self._shares.too_large(worker, worker.machine, num_samples(task.item), num_bytes)
+        if words is not None:
+            self.words.append(words)
         self.dispatcher.done(worker, task, num_bytes)
         self._seat.give(message, task.item, worker.worker_id, packed)
 
@@ -253,11 +281,14 @@ class Relay:
         except ClusterError:
             self._actors.head_is_gone = True
             raise
+        if self._home is not None:
+            self._home.look(time.monotonic())
         num_up = sum(worker.is_up for worker in self.workers)
         verdict = self._placement.look(num_up, time.monotonic())
         if verdict is None:
             return
-        words = self._placement.in_words(num_up, self._options.actor, self._cluster.in_words())
+        actor = self._options.actor
+        words = self._placement.in_words(num_up, actor, self._cluster.room(actor), self._losses.last_failed_start)
         if verdict == "fail":
             raise ClusterError(words)
         self.words.append(words)

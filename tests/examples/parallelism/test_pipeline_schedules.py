@@ -61,8 +61,9 @@ def batches_that_batch_norm_saw(rank: int) -> list[int]:
     return found
 
 
-def test_a_stage_without_given_shapes_runs_once_more_which_changes_batch_norm(tmp_path: Path) -> None:
-    assert run_ranks(batches_that_batch_norm_saw, tmp_path, start="forkserver") == [[3, 2]] * 2
+def test_before_torch_2_15_a_stage_without_given_shapes_runs_once_more_which_changes_batch_norm(tmp_path: Path) -> None:
+    without = 2 if torch.__version__ >= "2.15" else 3
+    assert run_ranks(batches_that_batch_norm_saw, tmp_path, start="forkserver") == [[without, 2]] * 2
 
 
 def test_micro_batches_that_do_not_divide_the_batch_are_an_error() -> None:

@@ -1,0 +1,105 @@
+"""Machines that come and go while actors start; the hash must be that of a loader without workers.
+
+Every so many seconds a node is killed, or asked to leave, and another comes in its place, whatever the actors are at.
+They need several seconds to start, so most of the time some are starting.
+"""
+
+import itertools
+import random
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ray.clusters import STORE_BYTES, Digest, Photos, cluster_of
+from fastload import DataLoader
+
+
+class Training(threading.Thread):
+    """Takes batches until it is told to end. The main thread changes the cluster: Ray allows no other to."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(name="training", daemon=True)
+        self.found = Digest()
+        self.error: Exception | None = None
+        self._loader, self._ended = loader, threading.Event()
+
+    def run(self) -> None:
+        """Do it."""
+        try:
+            for batch in itertools.chain.from_iterable(itertools.repeat(self._loader)):
+                self.found.add(batch)
+                if self._ended.is_set():
+                    return
+        except Exception as error:
+            self.error = error
+
+    def end(self) -> None:
+        """Let it end with its next batch, and wait for that."""
+        self._ended.set()
+        self.join()
+
+
+class Starts:
+    """A ``worker_init_fn`` that takes a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, worker_id: int) -> None:
+        time.sleep(self.seconds)
+
+
+def churn(
+    folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int, seconds: float, every_s: float
+) -> tuple[bool, str]:
+    """Run it; return whether the batches are equal and no error came, and what happened in words."""
+    given: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": seed}
+    chance, removed = random.Random(seed), [0, 0]
+    with cluster_of(num_nodes) as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # losses, and workers that are not there yet, are what this is about
+        loader = DataLoader(
+            Photos(folder, length, wait_ms / 1000, size=96),
+            num_workers=num_nodes,
+            worker_method="ray",
+            ray_options={"share_memory": False, "placement_timeout": 300},
+            worker_init_fn=Starts(3),
+            persistent_workers=True,
+            **given,
+        )
+        training = Training(loader)
+        begun = due = time.monotonic()
+        training.start()
+        while training.error is None and time.monotonic() - begun < seconds:
+            due += every_s
+            training.join(max(0.0, due - time.monotonic()))  # returns before where it has failed
+            asked = sum(removed) % 2 == 1
+            cluster.remove_node(chance.choice(list(cluster.worker_nodes)), allow_graceful=asked)
+            removed[asked] += 1
+            cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+            print(
+                f"  {time.monotonic() - begun:.0f} s: {'asked' if asked else 'killed'} a node, "
+                f"{training.found.num_batches} batches",
+                flush=True,
+            )
+        passed = time.monotonic() - begun
+        training.end()
+        losses = loader._iterator._pool._relay._losses if training.error is None else None
+        failed_starts = "some" if losses is None else losses.num_failed_starts
+        remote = loader.statistics().remote
+        loader.close()
+    found, expected = training.found, Digest()
+    plain = DataLoader(Photos(folder, length, size=96), num_workers=2, **given)
+    for batch in itertools.chain.from_iterable(itertools.repeat(plain)):
+        if found.num_batches == expected.num_batches:
+            break
+        expected.add(batch)
+    plain.close()
+    told = (
+        f"{removed[0]} nodes killed and {removed[1]} asked to leave in {passed:.0f} s, one every {every_s:g} s; "
+        f"{found.num_batches} batches; {remote['lost']} actors lost at work and {failed_starts} while they started, "
+        f"{remote['made_again']} of {remote['tasks']:,} tasks made again; hash {found}, of local processes {expected}"
+    )
+    error = "no error" if training.error is None else f"{type(training.error).__name__}: {training.error}"
+    return str(found) == str(expected) and training.error is None, f"{told}; {error}"

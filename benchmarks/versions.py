@@ -1,0 +1,169 @@
+"""Runs tests with pairs of Python, torch and NumPy that have wheels, each in an environment of its own.
+
+    uv run -m benchmarks.versions --rows benchmarks/rows/versions.csv                         # every pair of PAIRS
+    uv run -m benchmarks.versions --rows benchmarks/rows/versions.csv --pair 3.11:2.6.0:1.26  # those that are named
+
+and then ``python -m benchmarks.figures`` writes the table of docs/install.md. A pair is PYTHON:TORCH:NUMPY. TORCH is a
+version, ``newest`` or ``nightly`` (the index that UV_INDEX names); NUMPY is the beginning of a version, or
+``newest``; torchvision is the one that wants this torch. What cannot be had here, a Python, a wheel or an index, gets a
+row that says so. Tests that fail run once more, alone, before they count: a busy machine makes some of them late.
+Packages stay in uv's cache, where each torch with its CUDA packages has some 5 GB.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.figures.rows import Row, append_rows
+from benchmarks.progress import progress
+from benchmarks.report import look_around, stamp
+
+ROOT = Path(__file__).parents[1]
+UV = os.environ.get("UV", "uv")  # set by "uv run"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+PAIRS = (
+    *(f"{python}:{torch}:newest" for torch in ("2.6.0", "2.13.0", "newest") for python in PYTHONS),
+    *(f"{python}:{torch}:1.26" for torch in ("2.6.0", "2.13.0", "newest") for python in PYTHONS[:2]),
+    "3.11:nightly:newest",
+)
+# What depends on the packages' own code: the functions that collate, and the bits of fused
+# samples, of all decoders and of late images.
+TESTS = (
+    "tests/contract/test_contract_collate.py",
+    "tests/fusion/test_fusion_equality.py",
+    "tests/images/test_images_decoders.py",
+    "tests/late/test_late_images.py",
+)
+SIDE = "fastload"
+TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+PRINT_VERSIONS = """
+import platform, PIL, numpy, torch, torchvision
+print(f"Python {platform.python_version()}, torch {torch.__version__}, torchvision {torchvision.__version__}, "
+      f"NumPy {numpy.__version__}, Pillow {PIL.__version__}")
+"""
+
+
+class NotHereError(Exception):
+    """The pair cannot be run on this machine; says what is missing."""
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
+    parser.add_argument("--pair", action="append", default=[], metavar="PYTHON:TORCH:NUMPY")
+    parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="in place of TESTS")
+    parser.add_argument("--processes", type=int, default=0, help="of pytest; 0: the tests run in its own")
+    options = parser.parse_args()
+    failed = []
+    pairs = options.pair or PAIRS
+    with progress(len(pairs)) as advance:
+        for pair in pairs:
+            advance(pair)
+            rows, failures = tried(pair, options.tests, options.processes)
+            append_rows(options.rows, rows)
+            print(f"{pair}: {', '.join(told(row) for row in rows)}", *failures, sep="\n    ", flush=True)
+            failed += failures
+    return int(bool(failed))
+
+
+def told(row: Row) -> str:
+    """Return a row as words."""
+    return f"{row.metric}: {row.note}" if row.value is None else f"{row.value:.0f} {row.metric}"
+
+
+def tried(pair: str, tests: Sequence[str], processes: int) -> tuple[list[Row], list[str]]:
+    """Run the tests with one pair; return its rows, and the names of tests that failed twice."""
+    common = stamp(look_around(["--tests", *tests], module="benchmarks.versions"))
+    try:
+        environment = prepared(*pair.split(":"))
+        common["versions"] = uv(*environment, "python", "-c", PRINT_VERSIONS).strip()
+    except NotHereError as error:
+        common["versions"] = ""
+        return [Row(case=pair, side=SIDE, metric="not run", note=str(error), **common)], []
+    passed, skipped, suspects = counted(environment, tests, processes)
+    failed = counted(environment, suspects, 0)[2] if suspects else []
+    passed += len(suspects) - len(failed)
+    again = f"{len(suspects)} failed at first, and ran once more, alone" if suspects else ""
+    counts = {"passed": passed, "failed": len(failed), "skipped": skipped}
+    rows = [
+        Row(case=pair, side=SIDE, metric=metric, value=value, n=sum(counts.values()), note=again, **common)
+        for metric, value in counts.items()
+    ]
+    return rows, failed
+
+
+def prepared(python: str, torch: str, numpy: str) -> list[str]:
+    """Return uv's words for the environment of a pair.
+
+    Raises:
+        NotHereError: The Python, wheels of the packages or the index are not there.
+    """
+    try:
+        uv("python", "find", "--no-project", "--no-python-downloads", python)
+    except NotHereError:
+        raise NotHereError(f"no Python {python} here") from None
+    packages = ["torch" if torch in ("newest", "nightly") else f"torch=={torch}", "torchvision"]
+    packages.append("numpy" if numpy == "newest" else f"numpy=={numpy}.*")
+    if torch == "nightly" and "UV_INDEX" not in os.environ:
+        raise NotHereError("UV_INDEX names no index of nightly builds")
+    words = ["--prerelease", "allow"] if torch == "nightly" else []
+    with tempfile.TemporaryDirectory() as name:
+        asked = Path(name, "asked.txt")  # in a folder of its own: in the clone its constraints would hold
+        asked.write_text("\n".join(packages), encoding="utf-8")
+        try:
+            found = uv("pip", "compile", "--directory", name, "-q", "--no-header", "--no-annotate", "--only-binary",
+                       ":all:", "--python-version", python, *words, asked)  # fmt: skip
+        except NotHereError as error:
+            if "No solution found" in str(error):
+                raise NotHereError(f"no wheels of {' and '.join(packages)} for this Python") from None
+            raise NotHereError("the index of the packages cannot be reached") from error
+    pinned = [line for line in found.split() if line.startswith(("torch==", "torchvision==", "numpy==", "pillow=="))]
+    withs = [word for one in (*pinned, *TOOLS) for word in ("--with", one)]
+    return ["run", "--no-project", "--isolated", "--python", python, *words, "--with", ".", *withs]
+
+
+def counted(environment: Sequence[str], tests: Sequence[str], processes: int) -> tuple[int, int, list[str]]:
+    """Run tests; return how many passed, how many were skipped, and the names of the others, for pytest.
+
+    Raises:
+        RuntimeError: pytest came to no end.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        report = Path(name, "report.xml")
+        words = [UV, *environment, "pytest", "-q", "-n", str(processes), "-o", "junit_family=xunit1"]
+        done = subprocess.run([*words, f"--junitxml={report}", *tests], cwd=ROOT, text=True, capture_output=True)
+        if done.returncode not in (0, 1) or not report.exists():  # else interrupted, misused or without tests
+            raise RuntimeError(
+                f"pytest ended with status {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+            )
+        cases = list(ET.parse(report).iter("testcase"))
+    suspects = {
+        f"{case.get('file')}::{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    }
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    names = {f"{case.get('file')}::{case.get('name')}" for case in cases}
+    return len(names) - skipped - len(suspects), skipped, sorted(suspects)
+
+
+def uv(*words: str | Path) -> str:
+    """Run uv; return what it printed.
+
+    Raises:
+        NotHereError: It failed; holds what it said.
+    """
+    done = subprocess.run([UV, *words], cwd=ROOT, text=True, capture_output=True)
+    if done.returncode:
+        raise NotHereError(done.stderr.strip() or done.stdout.strip())
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

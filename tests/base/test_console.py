@@ -1,0 +1,89 @@
+"""Renderables as an element for a notebook, and the objects that notebooks show by it."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+
+import torch
+from rich.bar import Bar
+from rich.text import Text
+
+import fastload
+from fastload.base.console import as_html, as_text, labelled
+
+
+def words(element: str) -> str:
+    """Return the text that a browser shows for an element."""
+    return html.unescape(re.sub("<[^>]*>", "", element))
+
+
+class Strict(HTMLParser):
+    """Fails for an element that is not closed, or loads something."""
+
+    def __init__(self, element: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.feed(element)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        assert tag in ("pre", "span")
+        assert [name for name, _ in attributes] in ([], ["style"])
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_text_is_that_of_a_terminal_and_nothing_in_it_is_markup():
+    parts = [Text("a <b> & [c]", "bold red"), Text("dim", "dim"), labelled([("name", "words " * 40), ("", "on")])]
+    element = as_html(*parts, width=60)
+    Strict(element)
+    assert [line.rstrip() for line in words(element).splitlines()] == as_text(*parts, width=60).splitlines()
+
+
+def test_in_a_notebook_the_element_is_returned_and_not_displayed_too(monkeypatch):
+    displayed: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *parts: displayed.append(parts))
+    assert "words" in as_html(Text("words"))
+    assert as_text(Text("words"), width=20) == "words"
+    assert not displayed
+
+
+def test_no_colour_is_that_of_a_page_light_or_dark():
+    element = as_html(Text("dim", "dim"), Text("bright", "bright_black"), Text("severe", "bold red"), Bar(1, 0, 0.5))
+    for channels in re.findall("color: #(..)(..)(..)", element):
+        luminance = sum(weight * int(one, 16) / 255 for weight, one in zip((0.3, 0.6, 0.1), channels, strict=True))
+        assert 0.25 < luminance < 0.75
+    assert "background-color: #" not in element
+
+
+def test_a_loader_is_shown_as_it_explains_itself():
+    loader = fastload.DataLoader(torch.arange(9), num_workers=2, batch_size=3)
+    Strict(loader._repr_html_())
+    shown = words(loader._repr_html_()).split()
+    assert all(word in shown for word in loader.explain().split())
+
+
+def test_a_recording_is_shown_before_while_and_after_it_is_made():
+    loader = fastload.DataLoader(torch.arange(99))
+    recorded = fastload.profile(loader)
+    assert "nothing was recorded yet" in words(recorded._repr_html_())
+    with recorded:
+        assert "leave the with block" in words(recorded._repr_html_())
+        list(loader)
+    Strict(recorded._repr_html_())
+    verdict = recorded.analysis().ranks[0].verdict
+    assert verdict.sentence in " ".join(words(verdict._repr_html_()).split())
+    assert verdict.sentence in " ".join(words(recorded._repr_html_()).split())
+
+
+def test_a_recording_without_a_batch_is_shown_as_what_to_do():
+    with fastload.profile() as recorded:
+        pass
+    assert "DataLoader" in words(recorded._repr_html_())
+    assert "Traceback" not in recorded._repr_html_()

@@ -1,0 +1,5 @@
+import pyarrow
+import pyarrow.parquet
+
+rows = {"features": [[float(row), 1.0] for row in range(64)], "label": list(range(64))}
+pyarrow.parquet.write_table(pyarrow.table(rows), "table.parquet", row_group_size=16)

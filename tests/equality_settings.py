@@ -1,0 +1,101 @@
+"""Runs the tests of equality to torch and torchvision as on other processors: ``python tests/equality_settings.py``.
+
+MKL, torch's library for products of matrices, asks ``mkl_serv_intel_cpu_true()`` which way to compute, and rounds in
+another way on Intel's processors than on others. A library of one line, loaded before all others, gives the other
+answer. Three more settings: torch without AVX, one thread, the C library at its lowest level. Where one cannot be made,
+that is said, and the others run. Ends with 1 if a test failed, or if the other answer took no effect.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = Path("tests")
+TRANSFORMS = [TESTS / "transforms" / f"test_{name}.py" for name in ("affine", "auto", "color", "resize", "values")]
+FUSION = [TESTS / "fusion" / f"test_fusion_{name}.py" for name in ("equality", "native_rows")]
+NATIVE = [TESTS / "native" / "test_native_rows.py", TESTS / "native" / "test_arrays.py"]
+
+# One line: what is in force. A product of matrices tells whether MKL uses FMA: rounded once or twice.
+PROBE = """
+import ctypes, hashlib, platform, torch
+from fastload import native
+try:
+    intel = ctypes.CDLL(None).mkl_serv_intel_cpu_true()
+except AttributeError:
+    try:
+        intel = ctypes.CDLL(torch.__path__[0] + "/lib/libtorch_cpu.so").mkl_serv_intel_cpu_true()
+    except (AttributeError, OSError):
+        intel = None
+generator = torch.Generator().manual_seed(0)
+left, right = (torch.randn(shape, generator=generator) for shape in ((1, 1024, 3), (1, 3, 2)))
+bits = hashlib.sha256((left @ right).numpy().tobytes()).hexdigest()[:8]
+print(f"mkl_serv_intel_cpu_true={intel} product={bits} torch={torch.backends.cpu.get_cpu_capability()} "
+      f"threads={torch.get_num_threads()} native={native.processor_level() if native.available() else None}")
+"""
+
+
+def in_force(environment: dict[str, str]) -> dict[str, str]:
+    """Return what a process with these variables computes with, by its names in ``PROBE``."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], env=environment, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True
+    )
+    return dict(pair.split("=", 1) for pair in done.stdout.split())
+
+
+def library(folder: Path, answer: int) -> Path | None:
+    """Return a library that answers MKL's question, compiled in a folder; None without a compiler."""
+    command = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(command[0]) is None:
+        return None
+    source, built = folder / "answer.c", folder / "answer.so"
+    source.write_text(f"int mkl_serv_intel_cpu_true(void) {{ return {answer}; }}\n")
+    subprocess.run([*command, "-shared", "-fPIC", "-o", str(built), str(source)], check=True)
+    return built
+
+
+def main() -> int:
+    """Run the tests under each setting. Returns the exit status."""
+    as_it_is = in_force(dict(os.environ))
+    print("as it is:", as_it_is, flush=True)
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:
+        answer = as_it_is["mkl_serv_intel_cpu_true"]
+        other = None if answer == "None" else library(Path(folder), 0 if int(answer) else 1)
+        if other is None:
+            why = "torch's BLAS does not ask for the maker" if answer == "None" else "there is no C compiler"
+            print(f"MKL's other answer: left out, {why}")
+        # What is set, what must differ then from the process as it is (if it can), and what it concerns.
+        settings = {
+            "MKL's other answer": ({"LD_PRELOAD": str(other)}, "product", TRANSFORMS),
+            "torch without AVX": ({"ATEN_CPU_CAPABILITY": "default"}, "torch", TRANSFORMS),
+            "one thread": ({"OMP_NUM_THREADS": "1"}, "threads", TRANSFORMS),
+            "the C library's plain level": ({"FASTLOAD_NATIVE": "plain"}, "native", [*FUSION, *NATIVE]),
+        }
+        if other is None:
+            del settings["MKL's other answer"]
+        for name, (variables, changes, files) in settings.items():
+            environment = {**os.environ, **variables}
+            found = in_force(environment)
+            print(f"\n{name}: {found}", flush=True)
+            if found[changes] == as_it_is[changes]:
+                if changes == "product":  # it could be made, so it has to show
+                    failed.append(f"{name}: products of matrices are as before, so it took no effect")
+                else:
+                    print(f"left out: {changes} is {found[changes]} here anyway")
+                continue
+            tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
+            if subprocess.run(tests, env=environment, cwd=ROOT, check=False).returncode:
+                failed.append(f"{name}: tests failed")
+    print("", *failed, sep="\n", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Errors that come from outside, such as a signal's handler, are raised where they are; images stay as they should."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import torch
+from comparing import as_sample, assert_equal, description, jpeg, opened, picture
+from interrupting import Interrupted, Interrupting, arrive, handler, interrupted_at
+from PIL import Image
+from torchvision import transforms as v1
+
+from fastload import DataLoader
+from fastload.late import containers, draws, image, scope
+
+FILE = jpeg(120, 90)
+
+
+@pytest.fixture(autouse=True)
+def _handler() -> Iterator[None]:
+    with handler():
+        yield
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+ARRIVALS: dict[str, Callable[[], Any]] = {
+    "signal": arrive,
+    "OSError": lambda: _fail(OSError("the network is gone")),
+    "TimeoutError": lambda: _fail(TimeoutError("no answer")),
+    "ValueError": lambda: _fail(ValueError("no such block")),
+    "MemoryError": lambda: _fail(MemoryError()),
+}
+
+
+@pytest.mark.parametrize("arrival", ARRIVALS)
+def test_an_error_that_passes_while_a_file_is_read_is_raised_and_the_image_can_be_read_again(arrival):
+    def make() -> list[Any]:
+        with Image.open(io.BytesIO(FILE)) as found:
+            num_reads = _reads_of_header()
+            assert found.size == (120, 90)
+        image = Image.open(Interrupting(FILE, num_reads + 1, ARRIVALS[arrival]))
+        made: list[Any] = []
+        for _ in range(2):
+            try:
+                made.append(image.convert("RGB").crop((2, 1, 30, 31)))
+            except Exception as error:
+                made.append(error)
+        assert isinstance(made[0], Exception)
+        return [*made, image]
+
+    assert_equal(make)
+
+
+def _reads_of_header() -> int:
+    file = Interrupting(FILE, -1, lambda: None)
+    Image.open(file)
+    return -1 - file.left
+
+
+def _loaded_and_cut(image: Any) -> list[Any]:
+    image.load()
+    return [image.crop((3, 4, 50, 60)).resize((20, 20), 2).transpose(1), image.convert("L"), image]
+
+
+def test_a_signal_at_any_line_leaves_images_that_give_what_pillows_give():
+    def seen(found: Any) -> list[Any]:
+        return [description(one) for one in _loaded_and_cut(found)]
+
+    expected = seen(opened(FILE))
+    line = 0
+    while True:
+        line += 1
+        image = None
+
+        def sample() -> bool:
+            nonlocal image
+            image = opened(FILE)
+            return interrupted_at(line, lambda: _loaded_and_cut(image))  # noqa: B023
+
+        arrived = as_sample(sample)
+        assert seen(image) == expected, line
+        if not arrived:
+            break
+    assert line > 50
+
+
+@pytest.mark.parametrize("kind", [v1.RandomResizedCrop, v1.RandomHorizontalFlip])
+def test_an_error_that_passes_while_draws_are_compared_is_raised(kind, monkeypatch):
+    monkeypatch.setattr(draws, "_compared", {})
+    calls = []
+
+    def interrupted(self: Any, found: Any) -> Any:
+        if not calls:
+            calls.append(1)
+            arrive()
+        return original(self, found)
+
+    original = kind.forward
+    monkeypatch.setattr(kind, "forward", interrupted)
+    with pytest.raises(Interrupted):
+        draws.draw_of(kind)
+
+
+def test_an_error_that_passes_while_transforms_are_tried_is_raised(monkeypatch):
+    monkeypatch.setattr(containers, "_tables", {})
+    left = [1]
+
+    def interrupted(_: Any) -> Any:
+        if left:
+            left.clear()
+            arrive()
+
+    with pytest.raises(Interrupted):
+        containers._made_table([interrupted])
+    assert containers._made_table([lambda _: left[5]]) is None
+
+
+class Kept(torch.utils.data.Dataset[Any]):
+    """A sample that puts images into a cache and fails; those after it return what is in the cache."""
+
+    def __init__(self, files: list[bytes]) -> None:
+        self.files = files
+        self.cache: list[Any] = []
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 1:
+            for data in self.files:
+                image = opened(data)
+                self.cache += [image, image.convert("RGB"), image.crop((3, 4, 70, 80))]
+            raise KeyError("a label is missing")
+        return [*self.cache]
+
+
+def _seen(samples: list[Any]) -> list[Any]:
+    return [[description(image) for image in sample] for sample in samples]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "worker_method": "thread"}])
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_an_image_that_a_failed_sample_kept_is_an_ordinary_one_in_later_samples(batch_size, options, monkeypatch):
+    monkeypatch.setattr(scope.Scope, "outlived", False)
+    files = [FILE, jpeg(90, 120, quality=20, seed=3)]
+
+    def made(fuse: Any) -> list[Any]:
+        settings = {"on_error": "skip", "seed": 1, "collate_fn": _seen, "fuse": fuse, **options}
+        with closing(DataLoader(Kept(files), batch_size, **settings)) as loader, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [*loader, *loader]
+
+    late = made("auto")
+    assert late == made(False)
+    assert late[-1][-1][0][0] == "PIL.JpegImagePlugin.JpegImageFile"
+
+
+def test_an_image_that_a_failed_sample_kept_is_right_outside_of_samples():
+    kept: list[Any] = []
+
+    def sample() -> None:
+        kept.extend([opened(FILE), opened(FILE).crop((3, 4, 70, 80)), opened(FILE).resize((9, 8))])
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        as_sample(sample)
+    expected = [opened(FILE), opened(FILE).crop((3, 4, 70, 80)), opened(FILE).resize((9, 8))]
+    assert as_sample(lambda: kept) is kept
+    assert list(map(description, kept)) == list(map(description, expected))
+
+
+def test_files_that_a_sample_opens_and_shrinks_are_released_meanwhile(monkeypatch):
+    monkeypatch.setattr(image, "MOST_BYTES", 100_000)
+    file = io.BytesIO()
+    picture(400, 300).save(file, "JPEG", quality=100)
+    data = file.getvalue()
+    assert len(data) > 50_000
+    held: list[int] = []
+
+    def sample() -> None:
+        small = []
+        for _ in range(12):
+            small.append(opened(data).resize((20, 20)))
+            late = [one for one in small if image.is_late(one)]
+            held.append(len(late))
+        assert small[0].tobytes() == expected
+
+    expected = opened(data).resize((20, 20)).tobytes()
+    as_sample(sample)
+    assert held[0] == 1
+    assert max(held) * len(data) <= 100_000 + 2 * len(data)

@@ -1,0 +1,291 @@
+"""A build for 64-bit ARM computes the bits that the library computes here; an emulator runs it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from emulator import Buffer, Emulated, Here, Machine
+from jpeg_files import SAMPLINGS, Maker, mutants, picture, real_files, saved, some_cut
+
+from fastload.native import LEVELS, rows
+from fastload.native.arrays import StepKind
+from fastload.native.rows import LAYOUTS, Cut, Order, Status, whole
+
+pytestmark = pytest.mark.slow
+BEST = len(LEVELS) - 1
+# Of struct target, in a request.
+DATA_AT, TABLE_AT = 0, 32
+
+
+@pytest.fixture(scope="module", params=["NEON", "plain C"])
+def arm(request, tmp_path_factory) -> Iterator[Emulated]:
+    found = Emulated(tmp_path_factory.mktemp("arm"), () if request.param == "NEON" else ("-DFASTLOAD_PORTABLE",))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory) -> Maker:
+    return Maker(tmp_path_factory.mktemp("made"))
+
+
+def assert_equal(arm: Machine, result: Callable[[Machine], object]) -> None:
+    here = result(Here())
+    assert result(arm) == here
+
+
+def requested(cut: Cut, layout: str = "RGB", table: npt.NDArray[np.generic] | None = None) -> tuple[Buffer, Buffer]:
+    """Return a request and where its result goes: pixels, or values of a table in planes."""
+    height, width = cut.window[2:]
+    channels = LAYOUTS[layout]
+    if table is None:
+        target = 0, channels * width, channels, 1, 0, 1, channels
+        out = Buffer(height * width * channels)
+        pointers = {DATA_AT: out}
+    else:
+        size = table.itemsize
+        target = 0, width * size, size, height * width * size, 0, size, 3
+        out = Buffer(3 * height * width * size)
+        pointers = {DATA_AT: out, TABLE_AT: Buffer(table.tobytes())}
+    packed = rows.request(target, cut, Order.TALL_ROWS_FIRST, LEVELS[-1])
+    return Buffer(packed, pointers), out
+
+
+def decoded(machine: Machine, scratch: int, data: bytes, cut: Cut, **kind: object) -> tuple[int, bytes | None]:
+    request, out = requested(cut, **kind)  # type: ignore[arg-type]
+    status = machine.call("fastload_jpeg_row", scratch, Buffer(data), len(data), request) & 0xFFFFFFFF
+    return status, out.data if status == 0 else None
+
+
+def written(machine: Machine, scratch: int, name: str, data: bytes) -> tuple[int, bytes | None]:
+    out, size = Buffer(4 * len(data) + 4096), Buffer(8)
+    status = machine.call(name, scratch, Buffer(data), len(data), out, len(out.data), size) & 0xFFFFFFFF
+    return status, out.data[: struct.unpack("q", size.data)[0]] if status == 0 else None
+
+
+def all_of_a_file(data: bytes, cuts: list[Cut], is_grey: bool = False) -> Callable[[Machine], object]:
+    """Return what decodes a file and its record: all of it, parts of it, in every layout, and by tables."""
+    tables = [np.random.default_rng(1).normal(size=(3, 256)).astype(dtype) for dtype in (np.float32, np.float16)]
+
+    def run(machine: Machine) -> object:
+        scratch = machine.call("fastload_scratch_new")
+        size = Buffer(16)
+        found: list[object] = [
+            machine.call("fastload_jpeg_size", Buffer(data), len(data), size) & 0xFFFFFFFF,
+            size.data,
+        ]
+        found += [machine.call("fastload_jpeg_can_wait", Buffer(data), len(data), Buffer(32)) & 0xFFFFFFFF]
+        record = written(machine, scratch, "fastload_record_of_jpeg", data)
+        found.append(record)
+        files = [data] if record[1] is None else [data, record[1]]
+        if record[1] is not None:
+            found.append(written(machine, scratch, "fastload_jpeg_of_record", record[1]))
+            packed = Buffer(record[1]), len(record[1])
+            found.append(machine.call("fastload_check_record", *packed, BEST) & 0xFFFFFFFF)
+        for file in files:
+            found += [decoded(machine, scratch, file, cut) for cut in cuts]
+            found += [decoded(machine, scratch, file, cuts[0], layout=layout) for layout in ("RGBX", "L")]
+            found += [decoded(machine, scratch, file, cuts[-1], table=table) for table in tables]
+        machine.call("fastload_scratch_free", scratch)
+        return found
+
+    return run
+
+
+def cuts_of(height: int, width: int, seed: int, num: int = 10) -> list[Cut]:
+    rng = np.random.default_rng(seed)
+    return [whole(height, width), *(some_cut(rng, height, width) for _ in range(num))]
+
+
+@pytest.mark.parametrize("kind", ["-", "p", "m", "n"])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_files_of_each_sampling_and_kind_of_scan(arm, maker, sampling, kind):
+    for seed, (width, height) in enumerate([(203, 149), (33, 8), (1, 2)]):
+        data = maker.make(width, height, quality=60 + 19 * seed, kind=kind, sampling=sampling, restart=seed * 3)
+        assert_equal(arm, all_of_a_file(data, cuts_of(height, width, seed)))
+
+
+@pytest.mark.parametrize("kind", ["g", "r", "gp", "rp"])
+def test_grey_files_and_files_without_a_transform_of_colours(arm, maker, kind):
+    data = maker.make(203, 149, kind=kind)
+    assert_equal(arm, all_of_a_file(data, cuts_of(149, 203, 0)))
+
+
+def test_all_qualities(arm):
+    for quality in (1, 10, 50, 75, 95, 100):
+        data = saved(picture(np.random.default_rng(quality), 120, 170), quality=quality, subsampling=quality % 3)
+        assert_equal(arm, all_of_a_file(data, cuts_of(120, 170, quality, 3)))
+
+
+def test_damaged_files_have_the_same_status_or_the_same_pixels(arm):
+    rng = np.random.default_rng(0)
+    image = picture(rng, 70, 90)
+    files = [saved(image, quality=q, subsampling=s, progressive=p) for q, s, p in ((80, 2, False), (98, 0, True))]
+    damaged = mutants(rng, files)
+    some = [next(damaged) for _ in range(400)]
+
+    def run(machine: Machine) -> list[tuple[int, bytes | None]]:
+        scratch = machine.call("fastload_scratch_new")
+        return [decoded(machine, scratch, data, whole(70, 90)) for data in some]
+
+    here = run(Here())
+    assert {status for status, _ in here} > {Status.DONE, Status.DAMAGED}
+    assert run(arm) == here
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_in_memory(arm, channels):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        height, width = (int(side) for side in rng.integers(1, 260, 2))
+        image = picture(rng, height, width)[..., :channels]
+        stride = width * channels
+
+        def run(machine: Machine, image=image, stride=stride, height=height, width=width, seed=seed) -> list[bytes]:
+            scratch, found = machine.call("fastload_scratch_new"), []
+            for cut in cuts_of(height, width, seed):
+                request, out = requested(cut)
+                pixels = Buffer(image.tobytes())
+                arguments = scratch, pixels, stride, channels, height, width, request
+                assert machine.call("fastload_image_row", *arguments) & 0xFFFFFFFF == 0
+                found.append(out.data)
+            return found
+
+        assert_equal(arm, run)
+
+
+@pytest.mark.parametrize("is_unit", [False, True])
+@pytest.mark.parametrize("num", [1, 8, 37])
+def test_random_words(arm, num, is_unit):
+    ids = np.random.default_rng(num).integers(-(2**63), 2**63, num, dtype=np.int64)
+    repeats = np.arange(num, dtype=np.int64) * 1009
+
+    def run(machine: Machine) -> list[bytes]:
+        found = []
+        for of_words in (2, 6, 14):
+            for turns in (0, Buffer(repeats.tobytes())):
+                out = Buffer(num * of_words * 4)
+                places: tuple[int | Buffer, int | Buffer] = (0, out) if is_unit else (out, 0)
+                key = 0x9E3779B9, 0x1234567
+                machine.call("fastload_philox", Buffer(ids.tobytes()), turns, num, *key, 5, 77, of_words, *places, BEST)
+                found.append(out.data)
+        return found
+
+    assert_equal(arm, run)
+
+
+@pytest.mark.parametrize(("length", "bits"), [(1, (1, 1)), (1000, (5, 5)), (2**40 + 17, (21, 20))])
+def test_the_order_of_an_epoch(arm, length, bits):
+    values = np.random.default_rng(0).integers(0, length, 500)
+    keys = np.random.default_rng(1).integers(0, 2**64, 8, dtype=np.uint64)
+
+    def run(machine: Machine) -> list[bytes]:
+        there, back = Buffer(values.tobytes()), Buffer(values.tobytes())
+        for is_back, buffer in enumerate((there, back)):
+            rounds = Buffer(keys.tobytes()), len(keys)
+            machine.call("fastload_permute", buffer, len(values), length, *bits, *rounds, is_back, BEST)
+        return [there.data, back.data]
+
+    assert_equal(arm, run)
+
+
+@pytest.mark.parametrize("is_range", [False, True])
+def test_the_states_of_generators(arm, is_range):
+    ids = np.random.default_rng(0).integers(-(2**63), 2**63, 40, dtype=np.int64)
+
+    def run(machine: Machine) -> list[bytes]:
+        places = [Buffer(2500), Buffer(2500), Buffer(16), Buffer(2544)]
+        states = Buffer(56, {8 * i: place for i, place in enumerate(places)})
+        room = Buffer(machine.call("fastload_generators_room"))
+        pointers = {0: states, 8: room} if is_range else {0: states, 8: room, 16: Buffer(ids.tobytes())}
+        run = Buffer(struct.pack("8q32s", 0, 0, 0, -(2**40), 7, len(ids), 0, BEST, bytes(range(100, 132))), pointers)
+        machine.call("fastload_generators_prepare", run)
+        found = []
+        for _ in ids:
+            assert machine.call("fastload_generators_next_locked", run) & 0xFFFFFFFF == 0
+            found.append(b"".join(place.data for place in places))
+        assert machine.call("fastload_generators_next_locked", run) & 0xFFFFFFFF == 0xFFFFFFFF
+        memory = Buffer(machine.call("fastload_generators_bytes"))
+        machine.call("fastload_generators_read", states, memory)
+        assert memory.data == found[-1]
+        return found
+
+    assert_equal(arm, run)
+
+
+DTYPES = (None, torch.uint8, torch.float16, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("in_pixels", [False, True], ids=["planes", "pixels"])
+@pytest.mark.parametrize("from_pixels", [False, True], ids=["of planes", "of pixels"])
+def test_batches_of_arrays(arm, dtype, in_pixels, from_pixels):
+    for channels, side, size in ((3, (32, 32), (32, 32)), (1, (28, 41), (30, 17)), (4, (9, 100), (70, 130))):
+        rng = np.random.default_rng(channels)
+        images = rng.integers(0, 256, (6, channels, *side), dtype=np.uint8)
+        indices = rng.integers(0, 6, 5)
+        item = 1 if dtype is None else dtype.itemsize
+        table = None if dtype is None else rng.integers(0, 256, channels * 256 * item, dtype=np.uint8)
+
+        def strides(channels: int, height: int, width: int, is_pixels: bool) -> tuple[int, int, int, int]:
+            whole = channels * height * width
+            return (whole, 1, width * channels, channels) if is_pixels else (whole, height * width, width, 1)
+
+        laid = images.transpose(0, 2, 3, 1) if from_pixels else images
+        source = strides(channels, *side, from_pixels)
+        target = tuple(item * stride for stride in strides(channels, *size, in_pixels))
+        shifts = [rng.integers(-12, 12, 5) for _ in range(2)]
+        flips = rng.integers(0, 2, 5)
+        mapped = [rng.integers(-1, side[axis], (5, size[axis])) for axis in range(2)]
+
+        def steps(kind: StepKind, axis: int, shifts=shifts, flips=flips, mapped=mapped, side=side, size=size) -> Buffer:
+            if kind == StepKind.MAP:
+                made = [(kind, 8, mapped[axis], size[axis], size[axis])]
+            elif kind == StepKind.FLIP:
+                made = [(StepKind.OFFSET, 8, None, -3, side[axis]), (kind, 8, flips, 0, size[axis])]
+            else:
+                made = [(kind, 8, None if kind == StepKind.OFFSET else shifts[axis], -2, side[axis])]
+            packed = b"".join(struct.pack("2i3q", kind, width, 0, *rest) for kind, width, _, *rest in made)
+            pointers = {32 * i + 8: Buffer(one[2].tobytes()) for i, one in enumerate(made) if one[2] is not None}
+            return Buffer(packed, pointers)
+
+        def run(
+            machine: Machine, channels=channels, side=side, size=size, laid=laid, source=source, target=target,
+            table=table, item=item, indices=indices, steps=steps,
+        ) -> list[tuple[int, bytes]]:  # fmt: skip
+            found = []
+            for kind in StepKind:
+                out = Buffer(5 * target[0])
+                per_axis = [steps(kind, axis) for axis in range(2)]
+                packed = struct.pack(
+                    "q4q2q4q2q2q2q2q2q2q",
+                    *(0, *source, 0, 0, *target, item, channels, *side, *size, 0, 0, 0, 0),
+                    *(len(one.data) // 32 for one in per_axis),
+                )
+                pointers = {0: Buffer(laid.tobytes()), 40: Buffer(indices.tobytes()), 48: out}
+                pointers |= {136: Buffer(bytes(range(50, 50 + channels))), 152: per_axis[0], 160: per_axis[1]}
+                if table is not None:
+                    pointers[144] = Buffer(table.tobytes())
+                result = machine.call("fastload_arrays", Buffer(packed, pointers), 0, 5, BEST)
+                found.append((result, out.data))
+            return found
+
+        here = run(Here())
+        # Mirrored twice, places are refused.
+        assert {result for result, _ in here} == ({-1, 0} if size[0] > 3 * side[0] else {-1})
+        assert run(arm) == here
+
+
+def test_real_files(arm):
+    for seed, path in enumerate(real_files(250)):
+        data = Path(path).read_bytes()
+        size = Buffer(16)
+        Here().call("fastload_jpeg_size", Buffer(data), len(data), size)
+        width, height, *_ = struct.unpack("4i", size.data)
+        assert_equal(arm, all_of_a_file(data, cuts_of(height, width, seed)))

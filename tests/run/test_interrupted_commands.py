@@ -1,0 +1,334 @@
+"""A signal to any process of a command: its status, its words, and nothing left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from processes import SOON_S, wait_gone
+from shared_files import files_of_this_process
+
+SCRIPT = """
+import os, sys, time, torch
+from torch.utils.data import DataLoader
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+def tell(name):
+    unfinished = os.path.join(FOLDER, f"{name}.{os.getpid()}")
+    with open(unfinished, "w") as file:
+        file.write(str(os.getpid()))
+    os.replace(unfinished, os.path.join(FOLDER, name))
+
+class Slow:
+    def __len__(self):
+        return 2000
+
+    def __getitem__(self, index):
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            tell("measuring")
+        elif os.getpid() != SCRIPT:
+            tell("worker")
+        time.sleep(0.004)
+        return torch.tensor(index)
+
+SCRIPT = os.getpid()
+tell("script")
+if "hang" in sys.argv:
+    time.sleep(1000)
+kind = {"worker_method": "thread"} if "thread" in sys.argv else {}
+if kind:
+    from fastload import DataLoader
+loader = DataLoader(Slow(), batch_size=4, num_workers=2, **kind)
+while True:
+    for place, batch in enumerate(loader):
+        if place == 4:
+            tell("training")
+"""
+
+VERBS = {
+    "tune": ["tune", "--seconds", "60"],
+    "verify": ["verify", "--batches", "200"],
+    "explain": ["explain"],
+    "profile": ["profile", "--full", "--out", "recording"],
+    "run": ["run"],
+    "script": [],
+}
+
+
+@dataclass
+class Command:
+    """A command that runs, and what it has said."""
+
+    verb: str
+    process: subprocess.Popen[str]
+    folder: Path
+    temporary: str
+    token: str
+
+    def pid_of(self, who: str) -> int:
+        """Block until a process is there; return its number."""
+        if who == "command":
+            return self.process.pid
+        path, deadline = self.folder / who, time.monotonic() + SOON_S
+        while not path.exists():
+            assert time.monotonic() < deadline, f"no {who}"
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.01)
+        return int(path.read_text())
+
+    def says(self, words: str) -> None:
+        """Block until standard error has these words."""
+        deadline = time.monotonic() + SOON_S
+        while words not in (self.folder / "stderr").read_text():
+            assert time.monotonic() < deadline, f"it does not say {words!r}"
+            time.sleep(0.01)
+
+    def ends(self) -> tuple[int, str, str]:
+        """Block until it has ended; return its status, and what it has written."""
+        status = self.process.wait(2 * SOON_S)
+        return status, (self.folder / "stdout").read_text(), (self.folder / "stderr").read_text()
+
+    def nothing_is_left(self) -> None:
+        """Block until none of its processes lives; check that none of its files is left."""
+        # torch keeps the folder of its compiler, whose name is the user's, for all processes to come. And a
+        # process that is killed leaves multiprocessing's, where a loader is torch's own, as in one check of verify.
+        theirs = ("torchinductor_", "pymp-") if self.verb in ("profile", "script", "verify") else ("torchinductor_",)
+        wait_gone(self.processes())
+        assert [name for name in os.listdir(self.temporary) if not name.startswith(theirs)] == []
+
+    def processes(self) -> list[int]:
+        """Return the processes that descend from it, by what they have in their environment."""
+        found = []
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if name.isdigit() and self.token.encode() in Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(int(name))
+        return found
+
+
+class Begin:
+    """Starts commands; ends what is left of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.temporary = tempfile.mkdtemp(prefix="fastload-")  # short: names of sockets are at most 107 characters
+        self.started: list[Command] = []
+
+    def __call__(self, verb: str, *arguments: str, options: tuple[str, ...] = ()) -> Command:
+        (self.folder / "train.py").write_text(SCRIPT)
+        token = f"FASTLOAD_TEST_TOKEN={uuid.uuid4()}"
+        name, _, value = token.partition("=")
+        words = ["-m", "fastload.cli", *VERBS[verb], *options] if VERBS[verb] else []
+        with (self.folder / "stdout").open("w") as output, (self.folder / "stderr").open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, *words, "train.py", *arguments],
+                cwd=self.folder,
+                env={**os.environ, name: value, "TMPDIR": self.temporary},
+                text=True,
+                stdout=output,
+                stderr=errors,
+            )
+        self.started.append(Command(verb, process, self.folder, self.temporary, token))
+        return self.started[-1]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Start commands, of which the test leaves nothing."""
+    before = files_of_this_process()
+    made = Begin(tmp_path)
+    yield made
+    for command in made.started:
+        left = command.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        command.process.wait()
+    shutil.rmtree(made.temporary)
+    assert files_of_this_process() == before
+
+
+INTERRUPTS = [signal.SIGINT, signal.SIGTERM]
+
+
+def test_an_interrupt_raises_once_and_is_raised_again_where_it_was_lost() -> None:
+    from fastload.base.interrupts import Interrupted, raise_if_interrupted, signals_raised
+
+    before = [signal.getsignal(number) for number in INTERRUPTS]
+    for number in INTERRUPTS:
+        with signals_raised():
+            raise_if_interrupted()
+            with pytest.raises(Interrupted) as caught:
+                signal.raise_signal(number)
+            assert caught.value.number == number
+            signal.raise_signal(number)  # the terminal's and the command's are one
+            with pytest.raises(Interrupted):
+                raise_if_interrupted()
+        raise_if_interrupted()
+    assert [signal.getsignal(number) for number in INTERRUPTS] == before
+
+
+def test_an_interrupt_is_not_lost_where_python_forgets_what_is_raised(capfd: pytest.CaptureFixture[str]) -> None:
+    from fastload.base.interrupts import Interrupted, signals_raised
+
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    sending = [True]
+    os.register_at_fork(after_in_parent=lambda: sending and signal.raise_signal(sending.pop() and signal.SIGTERM))
+
+    children = []
+
+    def fork() -> None:
+        children.append(os.fork())
+        if not children[-1]:
+            os._exit(0)
+
+    for act in (fork, Finalized):
+        with signals_raised(), pytest.raises(Interrupted):
+            act()
+            time.sleep(SOON_S)
+    os.waitpid(children[0], 0)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_result_file_lets_the_first_one_act_and_is_gone_with_its_owner() -> None:
+    from fastload.run.result_file import has_begun, may_act, read_result, result_file, write_result
+
+    with result_file() as path:
+        assert not has_begun(path)
+        told, telling = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(telling, b"%d" % may_act(path))
+            write_result(path, [3, "words"])
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(told, 1) == b"1"
+        os.close(told)
+        os.close(telling)
+        assert has_begun(path)
+        assert not may_act(path)
+        assert read_result(path) == [3, "words"]
+    assert not os.path.exists(path)
+    assert not may_act(path)
+
+
+@pytest.mark.slow
+def test_tune_that_is_terminated_shows_what_it_has_measured(begin: Begin) -> None:
+    command = begin("tune", options=("--json", "found.json"))
+    command.pid_of("worker")
+    deadline = time.monotonic() + SOON_S
+    time.sleep(0.5)
+    command.process.terminate()
+    status, output, errors = command.ends()
+    assert time.monotonic() < deadline
+    assert status == 128 + signal.SIGTERM, errors
+    assert errors.endswith("fastload tune: interrupted\n")
+    assert "Traceback" not in errors
+    assert "nothing is recommended: interrupted before the last comparison" in output
+    assert '"interrupted": 15' in (command.folder / "found.json").read_text()
+    command.nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", INTERRUPTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("who", ["command", "script"])
+@pytest.mark.parametrize("verb", ["tune", "verify", "explain", "profile", "run", "script"])
+def test_an_interrupted_command_says_so_and_leaves_nothing(
+    begin: Begin, verb: str, who: str, number: signal.Signals
+) -> None:
+    command = begin(verb)
+    trains = verb in ("profile", "run", "script")
+    command.pid_of("training" if trains else "worker" if verb != "explain" else "measuring")
+    if verb == "verify":
+        command.says("[2/")
+    elif verb != "explain":
+        time.sleep(0.5)
+    os.kill(command.pid_of(who), number)
+    status, output, errors = command.ends()
+    if verb in ("run", "script"):
+        assert status == -number, errors
+    else:
+        assert status == 128 + number, errors
+    if verb == "profile":
+        assert f"exit status {128 + number}" in errors
+    elif not trains:
+        assert errors.endswith(f"fastload {verb}: interrupted\n"), errors
+        assert "Traceback" not in errors
+    if verb == "verify":
+        assert re.search(r"interrupted: \d+ equal, the other checks were not made", output)
+    command.nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", INTERRUPTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("verb", ["tune", "verify", "explain"])
+def test_a_command_that_is_interrupted_before_the_first_batch_says_so(
+    begin: Begin, verb: str, number: signal.Signals
+) -> None:
+    command = begin(verb, "hang")
+    command.pid_of("script")
+    command.process.send_signal(number)
+    status, _, errors = command.ends()
+    assert status == 128 + number
+    assert errors.endswith(f"fastload {verb}: interrupted\n")
+    command.nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["process", "thread"])
+@pytest.mark.parametrize("verb", ["tune", "verify", "explain", "profile", "run", "script"])
+def test_a_script_ends_with_its_command_that_is_killed(begin: Begin, verb: str, kind: str) -> None:
+    command = begin(verb, kind)
+    command.pid_of("training" if verb in ("profile", "run", "script") else "script")
+    if verb != "explain" and kind == "process":
+        command.pid_of("worker")
+    command.process.kill()
+    command.ends()
+    command.nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("verb", "status"), [("tune", 1), ("verify", 1), ("profile", 128 + signal.SIGKILL)])
+def test_a_script_that_is_killed_is_told_as_it_was(begin: Begin, verb: str, status: int) -> None:
+    command = begin(verb)
+    command.pid_of("worker")
+    os.kill(command.pid_of("script"), signal.SIGKILL)
+    found, _, errors = command.ends()
+    assert found == status, errors
+    if verb != "profile":
+        assert errors.endswith(f"fastload {verb}: train.py ended by SIGKILL while its loader was run\n")
+    command.nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["tune", "verify", "profile", "run", "script"])
+def test_a_worker_that_is_killed_is_an_error_of_the_loader(begin: Begin, verb: str) -> None:
+    command = begin(verb, options=("--methods", "fork") if verb == "verify" else ())
+    command.pid_of("worker")
+    deadline = time.monotonic() + SOON_S
+    while command.process.poll() is None:  # one after the other: tune and verify start new ones
+        assert time.monotonic() < deadline or verb in ("verify", "tune")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((command.folder / "worker").read_text()), signal.SIGKILL)
+        time.sleep(0.2)
+    status, output, errors = command.ends()
+    assert status == 1, errors
+    assert "killed" in (output + errors).lower()
+    command.nothing_is_left()

@@ -1,0 +1,195 @@
+"""What a release's wheels need is read from their libraries, and a wheel that is not as its name says is found."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
+
+from benchmarks import release
+from benchmarks.binaries import Library, read
+from fastload import native
+
+ROOT = Path(__file__).parents[1]
+HERE, ARM, MAC = release.TARGETS
+assert (HERE.processor, ARM.processor, MAC.processor) == ("x86_64", "aarch64", "arm64")
+
+
+def command(number: int, *fields: int, text: str = "") -> bytes:
+    """Return a load command of a Mach-O file: numbers of 32 bits, and a text behind them."""
+    body = struct.pack(f"<{len(fields)}I", *fields) + text.encode() + b"\0" * (8 - len(text) % 8 if text else 0)
+    return struct.pack("<2I", number, 8 + len(body)) + body
+
+
+VERSIONS = {"of build": command(0x32, 1, 11 << 16 | 3 << 8, 26 << 16, 0), "of old": command(0x24, 11 << 16 | 3 << 8, 0)}
+
+
+def mach(version: bytes, *others: bytes) -> bytes:
+    """Return a library for macOS with two symbols, of which it defines one."""
+    commands = [version, command(0xC, 24, 2, 0, 0, text="/usr/lib/libSystem.B.dylib"), *others]
+    strings = b"\0_fastload_abi\0_memcpy\0"
+    where = 32 + sum(map(len, commands)) + 24
+    symbols = struct.pack("<I2BHQ", 1, 0x0F, 1, 0, 64) + struct.pack("<I2BHQ", 15, 0x01, 0, 0, 0)
+    commands.append(command(0x2, where, 2, where + len(symbols), len(strings)))
+    header = struct.pack("<8I", 0xFEEDFACF, 0x0100000C, 0, 6, len(commands), sum(map(len, commands)), 0, 0)
+    return header + b"".join(commands) + symbols + strings
+
+
+@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
+def test_a_library_of_macos_says_what_it_needs(version: bytes) -> None:
+    found = read(mach(version, command(0xD, 24, 2, 0, 0, text="_fastload.so"), command(0x1D, 0, 0)))
+    assert found == Library(
+        system="macos",
+        processor="arm64",
+        needs=frozenset({"/usr/lib/libSystem.B.dylib"}),
+        versions=frozenset(),
+        least=(11, 3),
+        exports=frozenset({"fastload_abi"}),
+        name="_fastload.so",
+        is_signed=True,
+    )
+    assert not read(mach(version)).is_signed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the library here is not one of Linux")
+def test_the_library_of_this_machine_says_what_it_needs() -> None:
+    if not native.LIBRARY.exists():
+        pytest.skip("the library was not built")
+    found = read(native.LIBRARY.read_bytes())
+    assert (found.system, found.processor) == ("linux", platform.machine())
+    assert "libc.so.6" in found.needs
+    assert (2, 2) <= found.least < (3, 0)
+    assert f"GLIBC_{found.least[0]}.{found.least[1]}" in {".".join(one.split(".")[:2]) for one in found.versions}
+    assert {"fastload_abi", "fastload_compiler"} <= found.exports
+    assert not [name for name in found.exports if not name.startswith("fastload_")]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"MZ\x90\0" * 20, "neither a 64-bit ELF file nor a 64-bit Mach-O file: it begins with 4d 5a"),
+        (b"", "neither a 64-bit ELF file"),
+        (mach(VERSIONS["of build"])[:40], "cut off or damaged"),
+        (b"\x7fELF\x02\x01" + bytes(30), "cut off or damaged"),
+        (b"\x7fELF\x02\x01" + bytes(58), "names no library"),
+        (mach(command(0x2A, 0, 0)), "does not say for which macOS"),
+    ],
+)
+def test_what_is_no_such_library_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read(data)
+
+
+FINE = Library(
+    system="linux",
+    processor="aarch64",
+    needs=frozenset({"libc.so.6"}),
+    versions=frozenset({"GLIBC_2.17"}),
+    least=(2, 17),
+    exports=frozenset({"fastload_abi"}),
+    name="",
+    is_signed=False,
+)
+NAME = "torch_fastload-0.1.0-py3-none-manylinux_2_17_aarch64.whl"
+
+
+def made_wheel(folder: Path, files: dict[str, str], name: str = NAME, **listed: str) -> Path:
+    """Make a wheel; ``listed``: other contents, by a file's stem, of which RECORD has the hashes."""
+    lines = ["torch_fastload-0.1.0.dist-info/RECORD,,"]
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+            digest = hashlib.sha256(listed.get(Path(path).stem, text).encode()).digest()
+            lines.append(f"{path},sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},{len(text)}")
+        archive.writestr("torch_fastload-0.1.0.dist-info/RECORD", "\n".join(lines) + "\n")
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"processor": "x86_64"}, "x86_64"),
+        ({"least": (2, 28), "versions": frozenset({"GLIBC_2.28"})}, r"needs \(2, 28\): \['GLIBC_2.28'\]"),
+        ({"needs": frozenset({"libc.so.6", "libjpeg.so.62"})}, "libjpeg"),
+        ({"versions": frozenset({"GLIBC_2.17", "GLIBC_PRIVATE"})}, "GLIBC_PRIVATE"),
+        ({"name": "/tmp/build/_fastload.so"}, "a path of this machine: /tmp/build"),
+        ({"is_signed": True}, "signed"),
+    ],
+)
+def test_a_library_that_needs_more_than_the_wheels_name_says_is_found(change, words, tmp_path, monkeypatch) -> None:
+    wheel = made_wheel(tmp_path, {release.LIBRARY: "library"})
+    monkeypatch.setattr(release, "read", lambda _: FINE)
+    assert release.check_library(wheel, ARM) == FINE
+    with pytest.raises(AssertionError, match="2_17_aarch64"):
+        release.check_library(wheel, MAC)
+    monkeypatch.setattr(release, "read", lambda _: dataclasses.replace(FINE, **change))
+    with pytest.raises(AssertionError, match=words):
+        release.check_library(wheel, ARM)
+
+
+def test_libraries_that_differ_in_what_they_give_are_found() -> None:
+    other = dataclasses.replace(FINE, system="macos", exports=frozenset({"fastload_abi", "_mh_dylib_header"}))
+    release.check_exports([FINE, other])
+    with pytest.raises(AssertionError, match="fastload_new"):
+        release.check_exports([FINE, dataclasses.replace(FINE, exports=frozenset({"fastload_abi", "fastload_new"}))])
+
+
+def test_a_file_that_the_sdist_lacks_or_that_differs_is_found(tmp_path: Path) -> None:
+    files = {"fastload/a.py": "a", "fastload/py.typed": "", "_torch_fastload.py": "command"}
+    for folder in ("clone", "source"):
+        for name, text in {**files, "fastload/native/src/a.c": "C"}.items():
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text(text)
+    clone, source = tmp_path / "clone", tmp_path / "source"
+    library = {release.LIBRARY: "library"}
+    release.check_contents(made_wheel(tmp_path, files | library), clone, source)
+    with pytest.raises(AssertionError, match=r"differ|not as in .*fastload/a\.py"):
+        release.check_contents(made_wheel(tmp_path, files | library | {"fastload/a.py": "b"}), clone, source)
+    with pytest.raises(AssertionError, match=r"fastload/more\.py"):
+        release.check_contents(made_wheel(tmp_path, files | library | {"fastload/more.py": "b"}), clone, source)
+    with pytest.raises(AssertionError, match=r"py\.typed"):
+        release.check_contents(made_wheel(tmp_path, {"fastload/a.py": "a"} | library), clone, source)
+    (clone / "fastload/native/src/new.h").touch()
+    with pytest.raises(AssertionError, match="sources of C are missing"):
+        release.check_contents(made_wheel(tmp_path, files | library), clone, source)
+
+
+def test_a_list_of_files_that_is_not_true_is_found(tmp_path: Path) -> None:
+    release.check_record(made_wheel(tmp_path, {"fastload/a.py": "a"}))
+    with pytest.raises(AssertionError, match=r"fastload/a.py has another hash"):
+        release.check_record(made_wheel(tmp_path, {"fastload/a.py": "a"}, a="b"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", release.TARGETS, ids=lambda target: target.tag)
+def test_a_wheel_for_another_system_is_built_here_and_named_for_it(target: release.Target, tmp_path: Path) -> None:
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip(
+            "ziglang is not installed: uv run --with 'ziglang==0.17.*' pytest -m slow tests/test_benchmarks_release.py"
+        )
+    pytest.importorskip("setuptools")
+    shutil.copytree(ROOT / "fastload/native/src", tmp_path / "fastload/native/src")
+    for path in (tmp_path / "fastload/native/src").glob("*.c"):  # the others take a minute
+        if path.name != "philox.c":
+            path.unlink()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "_torch_fastload.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    environment = {**os.environ, "CC": "ziglang", "_PYTHON_HOST_PLATFORM": target.platform}
+    subprocess.run([sys.executable, "setup.py", "bdist_wheel"], cwd=tmp_path, env=environment, check=True)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    library = release.check_library(wheel, target)
+    assert library.exports
+    assert library.is_signed == (target.system == "macos")

@@ -1,0 +1,77 @@
+"""The runs with other versions: what is counted, what cannot be had, and the table of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
+
+from benchmarks import versions
+from benchmarks.figures import parts
+from benchmarks.figures.rows import Row, Rows
+
+NAMES = "Python 3.12.1, torch 2.6.0, torchvision 0.21.0, NumPy 1.26.4, Pillow 13.0.0"
+
+
+def test_the_table_has_the_last_run_of_each_pair_and_what_is_missing():
+    def run(pair, passed, failed, date):
+        common = {"case": pair, "side": "fastload", "date": date, "versions": NAMES, "n": passed + failed + 3}
+        counts = {"passed": passed, "failed": failed, "skipped": 3}
+        return [Row(metric=metric, value=value, **common) for metric, value in counts.items()]
+
+    missing = Row(case="3.14:2.6.0:newest", side="fastload", metric="not run", note="no Python 3.14 here")
+    table = parts.versions(
+        Rows(
+            {
+                "versions": [
+                    *run("3.12:2.6.0:1.26", 5, 2, "2026-01-01"),
+                    missing,
+                    *run("3.12:2.6.0:1.26", 1007, 0, "2026-01-02"),
+                ]
+            }
+        )
+    )
+    assert "| 3.12.1 | 2.6.0 | 0.21.0 | 1.26.4 | 13.0.0 | 1,007 | 0 | 3 |" in table
+    assert "| 3.14 | 2.6.0 | | newest | | not run: no Python 3.14 here | | |" in table
+    assert "2026-01-02" in table
+    assert "2026-01-01" not in table
+
+
+def test_tests_are_counted_and_those_that_failed_are_named_for_pytest(tmp_path, monkeypatch):
+    uv = tmp_path / "uv"
+    uv.write_text(
+        """#!/bin/sh
+for word; do case $word in --junitxml=*) cat > "${word#--junitxml=}" <<'END'
+<testsuites><testsuite>
+<testcase file="tests/a.py" name="test_one"/>
+<testcase file="tests/a.py" name="test_two[3 4]"><failure message="no"/></testcase>
+<testcase file="tests/a.py" name="test_three"><skipped/></testcase>
+<testcase file="tests/a.py" name="test_four"/>
+<testcase file="tests/a.py" name="test_four"><error message="left behind"/></testcase>
+</testsuite></testsuites>
+END
+esac; done
+exit ${STATUS-1}
+"""
+    )
+    uv.chmod(0o755)
+    monkeypatch.setattr(versions, "UV", str(uv))
+    assert versions.counted(["run"], ["tests"], 0) == (1, 1, ["tests/a.py::test_four", "tests/a.py::test_two[3 4]"])
+    monkeypatch.setenv("STATUS", "4")
+    with pytest.raises(RuntimeError, match="status 4"):
+        versions.counted(["run"], ["tests"], 0)
+
+
+def test_what_cannot_be_had_is_a_row_that_says_so(monkeypatch):
+    def missing(*words):
+        raise versions.NotHereError("error: No solution found when resolving dependencies")
+
+    monkeypatch.setattr(versions, "uv", missing)
+    [row], failed = versions.tried("3.14:2.6.0:newest", ["tests"], 0)
+    assert (row.metric, row.value, row.note, failed) == ("not run", None, "no Python 3.14 here", [])
+    monkeypatch.setattr(versions, "uv", lambda *words: "" if words[0] == "python" else missing())
+    [row], _ = versions.tried("3.14:2.6.0:newest", ["tests"], 0)
+    assert row.note == "no wheels of torch==2.6.0 and torchvision and numpy for this Python"
