@@ -368,7 +368,8 @@ def test_a_sample_that_ends_each_worker_is_an_error_with_the_indices_of_its_task
     loader = DataLoader(Deadly(), 2, num_workers=1, chunk_size=2, worker_method="ray")
     with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 2") as raised:
         list(loader)
-    assert raised.value.samples == (4, 5)
+    # Its batch is a task as a whole, or cut already: its first tasks may go out before the samples' layout is known.
+    assert raised.value.samples in ((4, 5), (5,))
     loader.close()
 
 
