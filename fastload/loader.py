@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from . import observe
 from .base import compat
 from .engine.iteration import Iteration
-from .engine.sources import Runtime
+from .engine.kept import Kept
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, samplers_of
@@ -185,7 +185,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.on_error = on_error
         self.max_errors = as_integer(max_errors)
         self.decoder = decoder
-        self._runtime, self._epochs = Runtime(), Epochs()
+        self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
         shuffle, sampler = _by_seed(dataset, shuffle, sampler, batch_sampler, seed)
@@ -217,7 +217,7 @@ class DataLoader(compat.TorchDataLoader[T]):
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
         # iterator stays, and says that it cannot be pickled, as torch's does.
-        return {**vars(self), "_runtime": Runtime(), "_epochs": self._epochs.copied()}
+        return {**vars(self), "_kept": Kept(), "_epochs": self._epochs.copied()}
 
     def __copy__(self) -> Self:
         twin = type(self).__new__(type(self))
@@ -265,7 +265,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         observe.notify(observe.on_iteration, self)
         if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
-        return Iteration(self, spec_of(self), self._epochs, self._runtime)
+        return Iteration(self, spec_of(self), self._epochs, self._kept)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, and of samplers that have ``set_epoch``.
@@ -302,37 +302,37 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
         from .engine.statistics import statistics_of
 
-        return statistics_of(with_arguments_of(self), self._runtime)
+        return statistics_of(with_arguments_of(self), self._kept)
 
     def failed_samples(self) -> list[FailedSample]:
         """Return the last ``max_errors`` samples that could not be loaded, and were left out or replaced.
 
         They belong to batches that the loop received; with ``device`` or ``batch_transform`` also to those ahead.
         """
-        failures = self._runtime.counts.failures
+        failures = self._kept.counts.failures
         return [] if failures is None else list(failures.recent)
 
     def explain(self) -> str:
         """Return a text that says how this loader works with its dataset and arguments, and why."""
         from .engine.facts import explain
 
-        return explain(spec_of(self), self.statistics(), self._runtime)
+        return explain(spec_of(self), self.statistics(), self._kept)
 
     def _repr_html_(self) -> str:
         """Return what ``explain()`` says, for a notebook."""
         from .engine.facts import as_html
 
-        return as_html(spec_of(self), self.statistics(), self._runtime)
+        return as_html(spec_of(self), self.statistics(), self._kept)
 
     def close(self) -> None:
         """Stop all workers of this loader now, and free resident data and page-locked memory.
 
         Iterations in progress end. The loader can be iterated again.
         """
-        for iterator in list(self._runtime.iterators):
+        for iterator in list(self._kept.iterators):
             iterator._shutdown_workers()
         self._iterator = None
-        self._runtime.close()
+        self._kept.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the iteration begun last: after the batches that the loop received.

@@ -80,7 +80,7 @@ class ObservedLoader(Protocol):
 
     num_workers: int
     worker_method: Any
-    _runtime: Any
+    _kept: Any
 
 
 Observer = Callable[[ObservedLoader], None]

@@ -32,6 +32,9 @@ CHUNKS_PER_WORKER = 4
 # A little below what a slot has room for beside its rows (see slots.py).
 MAX_CHUNKS = 2000
 
+GRACE = 5.0
+"""How long workers may go on with what they are doing when their iteration ends, in seconds: torch's figure."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
@@ -269,6 +272,46 @@ class Stage(Protocol):
 
     def close(self) -> None:
         """Drop what is under way, and end threads of this stage."""
+        return
+
+
+class Source(Stage, Protocol):
+    """The first stage: loads batches, one epoch after the other. Inherit what has nothing to do.
+
+    ``tests/engine/test_sources.py`` has what every source does.
+    """
+
+    iteration: int
+    """Number of the epoch that was begun last, unique within the process."""
+    workers: Sequence[Any] = ()
+    """Its processes, threads or actors; empty: batches are made in ``next()``."""
+    pid: int | None = None
+    """The process that may use it; None: any."""
+    broken: bool = False
+    """Whether nothing more can come, since a worker is lost."""
+    is_resident: bool = False
+    """Whether the dataset is in memory already, so that nothing is loaded."""
+    skips_interrupted: bool = False
+    """Whether a batch that an interrupt has cut off in ``next()`` is passed over by the next call."""
+
+    def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
+        """Begin an epoch; what is left of the one before is dropped.
+
+        Args:
+            work: what is to be loaded.
+            upcoming: the next epoch, where it is certain: a source may begin it while this one ends.
+        """
+
+    def first_error(self) -> BaseException | None:
+        """Return the sampler's error if the epoch that was just begun has no batch before it."""
+        return None
+
+    def note(self) -> None:
+        """Note for statistics what its workers have done so far."""
+        return
+
+    def close(self, grace: float = GRACE) -> None:
+        """End workers, and let go of memory. Blocks at most about ``grace`` seconds for what workers are doing."""
         return
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from collections import deque
@@ -120,6 +121,8 @@ class FakePool:
     """
 
     task_cost = 1.0
+    pid = os.getpid()
+    workers = ()
 
     def __init__(
         self,

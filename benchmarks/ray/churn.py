@@ -85,7 +85,7 @@ def churn(
             )
         passed = time.monotonic() - begun
         training.end()
-        losses = loader._iterator._pool._relay._losses if training.error is None else None
+        losses = loader._iterator.source.pool._relay._losses if training.error is None else None
         failed_starts = "some" if losses is None else losses.num_failed_starts
         remote = loader.statistics().remote
         loader.close()

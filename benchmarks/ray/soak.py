@@ -77,7 +77,7 @@ def soak(
         )
         loader.load_state_dict(state)
         iterator = iter(loader)
-        killer = Killer(cluster, iterator._pool, chance)
+        killer = Killer(cluster, iterator.source.pool, chance)
         while found.num_batches < last:
             for batch in iterator:
                 found.add(batch)

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..keys.seeding import ALL_EPOCHS, BATCH, Keys
 from ..sampling.epochs import repeats_from
-from ..spec import Spec
 from ..transforms.draws import Draws
 from ..work import Batch, Shard
 
@@ -19,15 +18,16 @@ class BatchKeys:
     """Makes the draws of an epoch's batches.
 
     Args:
-        spec: how the loader is served.
+        seed: of the samples' keys.
         shard: of the epoch's order.
-        base_seed: of the iteration; used where the loader has no seed.
+        ids_are_indices: whether an index names a sample; else its position does.
+        auto_collation: whether an index batch names several samples.
     """
 
-    def __init__(self, spec: Spec, shard: Shard, base_seed: int) -> None:
-        self._seed = base_seed if spec.sample_seed is None else spec.sample_seed
-        self._auto_collation = spec.auto_collation
-        self._ids_are_indices = spec.ids_are_indices
+    def __init__(self, seed: int, shard: Shard, *, ids_are_indices: bool, auto_collation: bool) -> None:
+        self._seed = seed
+        self._auto_collation = auto_collation
+        self._ids_are_indices = ids_are_indices
         self._stride = shard.stride
         self._length = repeats_from(shard)
         self._key: tuple[int, bytes] | None = None

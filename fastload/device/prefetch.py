@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -30,8 +31,7 @@ from ..errors import ConfigError, LoadTimeout, NotReady
 from ..sampling.samplers import as_integer
 from ..spec import Spec
 from ..transforms.batches import in_turn, on_batches
-from ..work import Batch, Shard, Stage
-from .batch_keys import BatchKeys
+from ..work import Batch, Stage
 from .columns import check_can_reside
 from .moving import Backlog, Mover
 from .streams import device_of, device_or_cpu, keep_in_children, streams_of
@@ -251,44 +251,44 @@ class _Plain(Stage):
             return Batch(error=error)
 
 
-def device_stage(
-    source: Stage, spec: Spec, runtime: Any, tail: Transform | None, shard: Shard, base_seed: int
-) -> DeviceAhead:
-    """Return the device stage of an iteration.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceArguments:
+    """The arguments of a loader's device stage."""
 
-    Args:
-        source: of host batches.
-        spec: how the loader is served.
-        runtime: keeps the mover for the next iteration.
-        tail: what is done before the batch transform, for a fused dataset.
-        shard: of the epoch's order.
-        base_seed: of the iteration.
-    """
-    keys = BatchKeys(spec, shard, base_seed)
-    return DeviceAhead(source, mover_of(spec, runtime, tail=tail), spec.prefetch_to_device, keys.draws)
+    device: Any
+    prefetch: int
+    keep_on_host: Collection[Key]
+    channels_last: bool
+    fixed_buffers: bool
+    transform: Callable[[Any], Any] | None
+    """``batch_transform``."""
+
+
+class KeepsMover(Protocol):
+    """Keeps a mover for the next iteration."""
+
+    mover: tuple[tuple[object, ...], Mover] | None
+    """What it was made from, and the mover."""
 
 
 def mover_of(
-    spec: Spec,
-    runtime: Any,
-    *,
-    columns: Columns | None = None,
-    tail: Transform | None = None,
+    arguments: DeviceArguments, kept: KeepsMover, *, columns: Columns | None = None, tail: Transform | None = None
 ) -> Mover:
     """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
 
     Args:
-        spec: how the loader is served.
-        runtime: keeps it.
+        arguments: see there.
+        kept: keeps it.
         columns: resident data that batches are gathered from.
         tail: what is done before the batch transform, for a fused dataset.
     """
-    num_buffers = spec.prefetch_to_device + 2 if spec.fixed_buffers else 0
-    transforms = (tail, spec.batch_transform)
-    made_from = (spec.device, spec.keep_on_host, spec.channels_last, num_buffers, *transforms, columns)
-    known = runtime.mover  # the same streams, and the same fixed places, for all iterations
+    num_buffers = arguments.prefetch + 2 if arguments.fixed_buffers else 0
+    transforms = (tail, arguments.transform)
+    lie = arguments.device, arguments.keep_on_host, arguments.channels_last
+    made_from = (*lie, num_buffers, *transforms, columns)
+    known = kept.mover  # the same streams, and the same fixed places, for all iterations
     if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
-        device = device_or_cpu(spec.device)
+        device = device_or_cpu(arguments.device)
         transform = in_turn([on_batches(one) for one in transforms if one is not None])
         there = columns is not None and columns.device == device
         streams = streams_of(device)
@@ -301,14 +301,13 @@ def mover_of(
             device,
             streams,
             # Columns lie as batches are to lie, where these are made of them.
-            keep_on_host=() if there else spec.keep_on_host,
-            channels_last=spec.channels_last and not there,
+            keep_on_host=() if there else arguments.keep_on_host,
+            channels_last=arguments.channels_last and not there,
             transform=transform,
             num_buffers=num_buffers,
         )
-        runtime.mover = known = made_from, mover
-    found: Mover = known[1]
-    return found
+        kept.mover = known = made_from, mover
+    return known[1]
 
 
 def check_device_arguments(spec: Spec) -> None:

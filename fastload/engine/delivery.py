@@ -19,28 +19,56 @@ from typing import TYPE_CHECKING, Any
 
 from .. import observe
 from ..base.worker_errors import error_of
-from ..buffers.layout import LayoutBook
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
-from ..spec import Spec
 from ..work import (
+    GRACE,
     WHOLE_BATCH,
     Batch,
-    Counts,
     EpochWork,
     Replica,
-    Stage,
+    Source,
     WorkItem,
     choose_chunk_size,
     chunk_bounds,
-    slots_in_flight,
 )
 from ..workers.deaths import PATIENCE_S, overdue
 from ..workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
 from ..workers.pool import Pool
 from .assembly import Assembly
+from .kept import Kept
 
 if TYPE_CHECKING:
     from .turns import Turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How much is under way at once, in which pieces, and how it is given back."""
+
+    batches: int
+    """Most batches that are under way, or wait for ``next()``."""
+    num_workers: int
+    """Local workers."""
+    workers_in_all: int
+    """Those and Ray's."""
+    chunk_size: int | None
+    """Samples of a task; None: chosen by what a sample costs; ``sys.maxsize``: batches are not cut."""
+    whole_reason: str | None
+    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
+    iterable: bool
+    """Whether each task is a batch of its worker's replica of an IterableDataset."""
+    auto_collation: bool
+    """Whether an index batch names several samples."""
+    assigned: bool
+    """Whether batch ``i`` goes to worker ``i % num_workers``."""
+    in_order: bool
+    """False: batches are given as they are completed."""
+    timeout: float
+    """Seconds without a completed batch after which ``next()`` raises; 0: no limit."""
+    device: Any
+    """Where batches are copied to from the slots."""
+    where: str
+    """End of the sentence "Caught ... " for errors of collation in this process."""
 
 
 @dataclass(slots=True)
@@ -98,27 +126,25 @@ class _Epoch:
         return None
 
 
-class Delivery(Stage):
-    """A source of batches that a pool of workers makes: one epoch after the other. See :class:`~fastload.work.Stage`.
+class Delivery(Source):
+    """The source of batches that a pool of workers makes. See :class:`~fastload.work.Source`.
 
     Args:
-        pool: the workers.
-        spec: how the loader is served.
-        book: the layouts.
-        counts: where to count.
+        pool: the workers, which it ends.
+        window: see there.
+        kept: has the layouts, counts, and takes the slots in the end.
     """
 
     _epoch: _Epoch
     """Set by :meth:`begin`."""
 
-    def __init__(self, pool: Pool, spec: Spec, book: LayoutBook, counts: Counts) -> None:
-        self._pool = pool
-        self._spec = spec
-        self._window = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
-        self._chunk_size = sys.maxsize if spec.uncut_reason else spec.chunk_size
-        self._assembly = Assembly(pool, book, f"{spec.worker_name} 0")
-        self._book = book
-        self._counts = counts
+    def __init__(self, pool: Pool, window: Window, kept: Kept) -> None:
+        self.pool = pool
+        self.workers, self.pid = pool.workers, pool.pid
+        self._window = window
+        self._kept = kept
+        self._book, self._counts = kept.book, kept.counts
+        self._assembly = Assembly(pool, kept.book, window.where)
         self._serial = 0
         self._items: dict[int, WorkItem] = {}
         self._stale: dict[int, int] = {}
@@ -131,24 +157,15 @@ class Delivery(Stage):
         self._replica_batches: list[int] = []
         self._patience: float | None = PATIENCE_S
         """How long to wait without a word, in seconds; None: the user was told."""
-        self.broken = False
-        """Whether a worker is lost, so that nothing more can come."""
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
-        """Begin an epoch; what is left of the one before is dropped.
-
-        If it is the one that was announced as upcoming, its first batches are under way already, and stay.
-
-        Args:
-            work: what is to be loaded.
-            upcoming: the next epoch, where it is known: begun as soon as this one needs no more work.
-        """
+        """Begin an epoch. If it was announced as upcoming, its first batches are under way already, and stay."""
         begun, following = self._begun, self._following
         self._upcoming, self._following = upcoming, None
         if following is not None and not self._epoch.batches and following.work.identity == work.identity:
             following.work.failures, following.work.empty_batches = work.failures, work.empty_batches
             self._epoch = following
-            self._pool.begin(following.number)
+            self.pool.begin(following.number)
             self._refill()
             return
         if begun:
@@ -157,25 +174,26 @@ class Delivery(Stage):
             self._drop(following)
         self._epoch = epoch = _Epoch(work)
         self._begun = True
-        self._pool.begin(epoch.number)
-        self._replica_batches = list(work.replica_batches) or [0] * self._spec.num_workers
-        if self._spec.assigned:
+        self.pool.begin(epoch.number)
+        self._replica_batches = list(work.replica_batches) or [0] * self._window.num_workers
+        if self._window.assigned:
             from .turns import Turns
 
-            self._turns = Turns(self._spec.num_workers, work.first_worker, self._window, in_order=self._spec.in_order)
-        if begun and self._spec.iterable:
-            for worker_id in range(self._spec.num_workers):
+            self._turns = Turns(
+                self._window.num_workers, work.first_worker, self._window.batches, in_order=self._window.in_order
+            )
+        if begun and self._window.iterable:
+            for worker_id in range(self._window.num_workers):
                 item = WorkItem(self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0, START, 0, work.shared_seed)
                 self._submit(item, worker_id)
         self._refill()
 
     @property
-    def iteration(self) -> int:
-        """Number of the iteration, unique within the process."""
+    def iteration(self) -> int:  # type: ignore[override]
+        """See :class:`~fastload.work.Source`."""
         return self._epoch.number
 
     def first_error(self) -> BaseException | None:
-        """Return the sampler's error if the epoch that was just begun has no batch before it."""
         batch = self._epoch.batches.get(0)
         return batch.error if batch is not None and not batch.slot else None
 
@@ -217,12 +235,12 @@ class Delivery(Stage):
             self._refill()  # afterwards, so that its slot no longer counts as in flight
 
     def _wait_ready(self) -> int | None:
-        patience = self._spec.timeout or self._patience
+        patience = self._window.timeout or self._patience
         deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
             self._lock_one()
-            self._pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            self.pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
             self._refill()
             batch_id = self._ready()
@@ -233,7 +251,7 @@ class Delivery(Stage):
                     deadline = time.monotonic() + patience
                 elif time.monotonic() >= deadline:
                     deadline = self._patience = None
-                    overdue(self._pool, self._items, self._spec.timeout)
+                    overdue(self.pool, self._items, self._window.timeout)
         return None
 
     def _under_way(self) -> list[_Pending]:
@@ -245,7 +263,7 @@ class Delivery(Stage):
 
     def _lock_one(self) -> None:
         """Page-lock one more of the slots in flight while there is time: later the training loop would wait for it."""
-        layout, slots = self._book.layout, self._pool.slots
+        layout, slots = self._book.layout, self.pool.slots
         if layout is None or slots.memory.page_lock is None:
             return
         for batch in self._under_way():
@@ -256,13 +274,13 @@ class Delivery(Stage):
         return sum(batch.missing == 0 for batch in self._under_way())
 
     def _ready(self) -> int | None:
-        return self._epoch.next_complete(in_order=self._spec.in_order)
+        return self._epoch.next_complete(in_order=self._window.in_order)
 
     def _refill(self) -> None:
         """Submit work until the window is full."""
         epoch = self._epoch if self._epoch.index_batches is not None else self._following
         while epoch is not None and epoch.index_batches is not None:
-            if self._num_under_way() >= self._window:
+            if self._num_under_way() >= self._window.batches:
                 break
             worker_id = None
             if self._turns is not None and (worker_id := self._turns.next()) is None:
@@ -271,7 +289,7 @@ class Delivery(Stage):
             begun = 0 if observe.listener is None else time.perf_counter_ns()
             try:
                 indices = next(epoch.index_batches)
-                if not self._spec.auto_collation:
+                if not self._window.auto_collation:
                     num_rows = 1
                 elif hasattr(indices, "__len__"):
                     num_rows = len(indices)
@@ -303,16 +321,16 @@ class Delivery(Stage):
         self, epoch: _Epoch, batch_id: int, indices: Any, num_rows: int, worker_id: int | None, since: int
     ) -> None:
         sampler_ns = time.perf_counter_ns() - since if since else 0
-        whole = self._spec.whole_reason is not None or self._book.given_up is not None
+        whole = self._window.whole_reason is not None or self._book.given_up is not None
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
-        elif num_rows and not whole and type(indices) is not tuple and self._chunk_size != sys.maxsize:
+        elif num_rows and not whole and type(indices) is not tuple and self._window.chunk_size != sys.maxsize:
             indices = list(indices)
             num_rows = len(indices)  # whatever it said of itself
         whole = whole or num_rows == 0
         bounds = [(0, num_rows)] if whole else self._chunks(epoch, batch_id, num_rows)
         layout = WHOLE_BATCH if whole else self._assembly.generation()
-        slot = self._pool.slots.acquire()
+        slot = self.pool.slots.acquire()
         batch = epoch.batches[batch_id] = _Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None and self._turns is not None:
             self._turns.load[worker_id] += 1
@@ -337,10 +355,11 @@ class Delivery(Stage):
     def _chunks(self, epoch: _Epoch, batch_id: int, num_rows: int) -> list[tuple[int, int]]:
         """Return the rows of each task of a batch."""
         awaited = batch_id == 0 and epoch is self._epoch
-        sample_ns = self._book.sample_ns and self._book.sample_ns / self._pool.task_cost
-        size = self._chunk_size or choose_chunk_size(num_rows, self._spec.workers_in_all, sample_ns, awaited=awaited)
+        sample_ns = self._book.sample_ns and self._book.sample_ns / self.pool.task_cost
+        window = self._window
+        size = window.chunk_size or choose_chunk_size(num_rows, window.workers_in_all, sample_ns, awaited=awaited)
         bounds = chunk_bounds(num_rows, size)
-        if len(bounds) > 1 and self._book.layout is None and batch_id < self._spec.num_workers and bounds[0][1] > 1:
+        if len(bounds) > 1 and self._book.layout is None and batch_id < window.num_workers and bounds[0][1] > 1:
             # The first sample teaches the layout: have it soon, for all that is made after it.
             bounds[:1] = [(0, 1), (1, bounds[0][1])]
         self._counts.chunk_size = min(size, num_rows)
@@ -348,13 +367,13 @@ class Delivery(Stage):
 
     def _submit(self, item: WorkItem, worker_id: int | None) -> None:
         self._serial += 1
-        self._pool.submit(item, worker_id)
+        self.pool.submit(item, worker_id)
         self._items[item.serial] = item
 
     def _receive(self) -> None:
         """Take all results that are there."""
         try:
-            while (result := self._pool.poll()) is not None:
+            while (result := self.pool.poll()) is not None:
                 self._take(result)
         except WorkerDied:
             self.broken = True
@@ -370,7 +389,7 @@ class Delivery(Stage):
     def _take(self, result: Result) -> None:
         if result.status == FAILED_START:
             self.broken = True
-            raise error_of(self._pool.take_error(result.payload))
+            raise error_of(self.pool.take_error(result.payload))
         if result.decoded:
             self._counts.count_decoded(result.decoded)
         item = self._items.pop(result.serial)
@@ -384,11 +403,11 @@ class Delivery(Stage):
             observe.listener.arrived((item.iteration, item.batch_id, item.chunk_id))
         batch = epoch.batches.get(item.batch_id)
         if batch is None:  # dropped with its worker's replica
-            self._pool.slots.release(item.slot)
+            self.pool.slots.release(item.slot)
             return
         if result.status == EXHAUSTED:
             self._replica_ended(epoch, result.worker_id)
-            self._pool.slots.release(item.slot)
+            self.pool.slots.release(item.slot)
             return
         if item.layout != WHOLE_BATCH and result.status != ERROR:
             self._book.observe_cost(result.busy_ns, len(item.indices))
@@ -433,7 +452,7 @@ class Delivery(Stage):
             if batch.missing:
                 self._stale[batch.slot] = batch.missing
             elif batch.slot:
-                self._pool.slots.release(batch.slot)
+                self.pool.slots.release(batch.slot)
 
     def _stale_done(self, item: WorkItem) -> None:
         missing = self._stale.get(item.slot, 1) - 1
@@ -441,7 +460,7 @@ class Delivery(Stage):
             self._stale[item.slot] = missing
         else:
             self._stale.pop(item.slot, None)
-            self._pool.slots.release(item.slot)
+            self.pool.slots.release(item.slot)
 
     def _finish(self, pending: _Pending, epoch: _Epoch) -> Batch:
         """Turn a complete batch into what the user gets.
@@ -449,19 +468,19 @@ class Delivery(Stage):
         Raises:
             NothingLeft: all its samples failed and are left out.
         """
-        slots = self._pool.slots
+        slots = self.pool.slots
         if pending.error is not None:
             if pending.slot:
                 slots.release(pending.slot)
             return Batch(error=pending.error)
         parts = [part for part in pending.parts if part is not None]
         first, result = parts[0]
-        if self._spec.iterable:
+        if self._window.iterable:
             self._replica_batches[result.worker_id] += 1
         for _, one in parts:
             if one.status == ERROR:
                 slots.release(pending.slot)
-                return Batch(error=error_of(self._pool.take_error(one.payload)))
+                return Batch(error=error_of(self.pool.take_error(one.payload)))
         failures = [failure._replace(row=item.row + failure.row) for item, one in parts for failure in one.failures]
         left_out = [failure.row for failure in failures if failure.substitute is None]
         if failures and epoch.work.failures is not None:
@@ -480,15 +499,23 @@ class Delivery(Stage):
         batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out)
         page_lock = slots.memory.page_lock
         batch.borrowed = page_lock is not None and page_lock.used and slots.num_lent > num_lent
-        if self._spec.iterable:
+        if self._window.iterable:
             worker_id, made = result.worker_id, self._replica_batches[result.worker_id]
             batch.replica = Replica(worker_id, result.replica, made)
-            batch.position = (made - 1) * self._spec.num_workers + worker_id
+            batch.position = (made - 1) * self._window.num_workers + worker_id
         elif len(parts) == 1:
             batch.indices = first.indices
         else:
             batch.indices = [index for item, _ in parts for index in item.indices]
         # An IterableDataset's last batch may be shorter than was asked for, so its samples are not known.
-        num_samples = 1 if self._spec.iterable else pending.num_rows - len(left_out)
-        self._counts.count(num_samples, reason and (self._spec.whole_reason or reason))
+        num_samples = 1 if self._window.iterable else pending.num_rows - len(left_out)
+        self._counts.count(num_samples, reason and (self._window.whole_reason or reason))
         return batch
+
+    def note(self) -> None:
+        self._kept.note_pool(self.pool)
+
+    def close(self, grace: float = GRACE) -> None:
+        self.note()
+        self.pool.close(grace)
+        self._kept.keep_slots(self.pool.slots, self._window.device)

@@ -15,26 +15,26 @@ from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..spec import Spec
 from .fusing import decoder_of, images_in_words, plan_of, why_not_split
-from .sources import Runtime
+from .kept import Kept
 from .statistics import Statistics
 
 # Failed samples that are listed.
 _LISTED = 5
 
 
-def explain(spec: Spec, statistics: Statistics, runtime: Runtime) -> str:
+def explain(spec: Spec, statistics: Statistics, kept: Kept) -> str:
     """Return a line for each thing that was decided for a spec."""
-    return "\n".join(f"{name:<12}{words}" for name, words in all_facts(spec, statistics, runtime))
+    return "\n".join(f"{name:<12}{words}" for name, words in all_facts(spec, statistics, kept))
 
 
-def as_html(spec: Spec, statistics: Statistics, runtime: Runtime) -> str:
+def as_html(spec: Spec, statistics: Statistics, kept: Kept) -> str:
     """Return the same for a notebook."""
-    return console.as_html(console.labelled(all_facts(spec, statistics, runtime)))
+    return console.as_html(console.labelled(all_facts(spec, statistics, kept)))
 
 
-def all_facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tuple[str, str]]:
+def all_facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str]]:
     """Return what was decided for a spec: names and words; a name is empty where the words go on."""
-    lines = facts(spec, statistics, runtime)
+    lines = facts(spec, statistics, kept)
     plan = plan_of(spec)
     if plan is not None:
         table = str(plan).splitlines()
@@ -49,11 +49,11 @@ def all_facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tupl
     return lines
 
 
-def facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tuple[str, str]]:
+def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str]]:
     """Return what was decided, all but the fusion: names and words."""
     lines: list[tuple[str, str]] = []
     if spec.resident is not None:
-        lines.append(("resident", _resident(spec, statistics, runtime.resident)))
+        lines.append(("resident", _resident(spec, statistics, kept.resident)))
     lines += _workers(spec, statistics)
     lines.append(("order", spec.order_reason))
     lines.append(("seeding", spec.seeding_reason))
@@ -65,12 +65,12 @@ def facts(spec: Spec, statistics: Statistics, runtime: Runtime) -> list[tuple[st
         lines.append(("images", images))
     if spec.device is not None:
         ahead = f"{spec.device}, {spec.prefetch_to_device} batches ahead"
-        lines.append(("device", ahead + _way_to_device(spec, statistics, runtime.page_lock)))
+        lines.append(("device", ahead + _way_to_device(spec, statistics, kept.page_lock)))
     if spec.batch_transform is not None:
         name = getattr(spec.batch_transform, "__name__", spec.batch_transform)
         lines.append(("transform", f"of whole batches: {name}"))
     if spec.on_error != "raise":
-        lines += _failures(spec, statistics, runtime.counts.failures)
+        lines += _failures(spec, statistics, kept.counts.failures)
     if statistics.batches:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))

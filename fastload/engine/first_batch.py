@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..base import compat
-from ..device.batch_keys import BatchKeys
 from ..errors import ConfigError
 from ..keys.preserving import preserved_global_generators
 from ..sampling.epochs import Epochs, epoch_owner
 from ..sampling.sampler_generators import generators_kept
 from ..spec import served_as, spec_of
+from .build import keys_of
 from .iteration import Iteration
-from .sources import Runtime
+from .kept import Kept
 
 if TYPE_CHECKING:
     from ..transforms.draws import Draws
@@ -48,8 +48,8 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
     epoch = getattr(owner, "epoch", None)
     try:
         with preserved_global_generators(), generators_kept(spec):
-            iteration = Iteration(loader, spec, epochs.copied(), Runtime())
-            batch = iteration.source.next()
+            counted = epochs.copied()
+            batch = Iteration(loader, spec, counted, Kept()).source.next()
             data = batch.result()
     except StopIteration:
         raise ConfigError(
@@ -58,5 +58,6 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
     finally:
         if owner is not None:
             owner.epoch = epoch
-    keys = BatchKeys(spec, iteration.source.shard, iteration.base_seed)
+    assert counted.last is not None
+    keys = keys_of(spec, counted.last)(counted.last.shard)
     return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))

@@ -103,12 +103,12 @@ def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     return replace(recognise(dataset), rows=rows, blocks=blocks)
 
 
-def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, Any]:
+def fused_of(spec: Spec, kept: Any, seed: int) -> tuple[FusedDataset | None, Any]:
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
 
     Args:
         spec: how the loader is served.
-        runtime: of the loader.
+        kept: of the loader.
         seed: of the samples' keys.
 
     Returns:
@@ -123,10 +123,10 @@ def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, 
     """
     plan, tail = _planned(spec)
     if spec.decoder == "nvjpeg":
-        return _decoded_there(spec, runtime, plan, tail, seed)
+        return _decoded_there(spec, kept, plan, tail, seed)
     if not plan.fused:
-        if runtime.no_fusion_told != plan.reason:
-            runtime.no_fusion_told = plan.reason
+        if kept.no_fusion_told != plan.reason:
+            kept.no_fusion_told = plan.reason
             warn_at_users_line(
                 f"fuse=True changes nothing: {plan.reason}; images are decoded late, as with fuse='auto'; "
                 "loader.explain() shows what was recognised"
@@ -135,11 +135,11 @@ def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, 
     from ..fusion import FusedDataset
 
     if tail is not None:
-        tail = _kept(runtime, plan.tails, lambda: tail)
+        tail = _kept(kept, plan.tails, lambda: tail)
     return FusedDataset(spec.dataset, plan, seed, **_makers(spec.decoder)), tail
 
 
-def _decoded_there(spec: Spec, runtime: Any, plan: Plan, tail: FusedTail | None, seed: int) -> tuple[FusedDataset, Any]:
+def _decoded_there(spec: Spec, kept: Any, plan: Plan, tail: FusedTail | None, seed: int) -> tuple[FusedDataset, Any]:
     """Return what reads the files of samples, and what decodes batches of them on the device."""
     from ..fusion.encoded import DeviceDecoding, EncodedDataset
 
@@ -148,17 +148,17 @@ def _decoded_there(spec: Spec, runtime: Any, plan: Plan, tail: FusedTail | None,
     def decoding() -> DeviceDecoding:
         shape = plan.yields and plan.yields.shape
         assert shape is not None
-        device, count = device_of(spec.device), runtime.counts.count_decoded
+        device, count = device_of(spec.device), kept.counts.count_decoded
         return DeviceDecoding(spec.dataset, shape[1:], device, spec.channels_last, tail, count)
 
-    return dataset, _kept(runtime, plan, decoding)
+    return dataset, _kept(kept, plan, decoding)
 
 
-def _kept(runtime: Any, made_from: Any, make: Callable[[], Any]) -> Any:
+def _kept(kept: Any, made_from: Any, make: Callable[[], Any]) -> Any:
     """Return the device's transform: the same one as long as it is made from the same."""
-    if runtime.tail is None or runtime.tail[0] != made_from:
-        runtime.tail = made_from, make()
-    return runtime.tail[1]
+    if kept.tail is None or kept.tail[0] != made_from:
+        kept.tail = made_from, make()
+    return kept.tail[1]
 
 
 def images_in_words(spec: Spec) -> str | None:

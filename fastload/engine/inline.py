@@ -13,45 +13,36 @@ from .. import observe
 from ..errors import NothingLeft
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
-from ..spec import Spec
-from ..work import Batch, Counts, EpochWork, Replica, Shard, Stage
+from ..work import Batch, Counts, EpochWork, Replica, Source
 from ..workers.fetch import Fetcher
 from ..workers.samples import Job
 
 
-class InlineSource(Stage):
-    """See :class:`~fastload.work.Stage`.
+class InlineSource(Source):
+    """See :class:`~fastload.work.Source`.
 
     Args:
         job: what is loaded.
-        spec: how the loader is served.
         counts: where to count.
+        repeats_interrupted: whether a batch that was interrupted is made again, since it was not asked for by the user.
     """
 
-    def __init__(self, job: Job, spec: Spec, counts: Counts) -> None:
-        self._spec = spec
+    def __init__(self, job: Job, counts: Counts, *, repeats_interrupted: bool = False) -> None:
+        self._job = job
         self._counts = counts
-        roots = (job.dataset, job.collate_fn) if spec.seeded else ()
+        self.skips_interrupted = not repeats_interrupted
+        roots = (job.dataset, job.collate_fn) if job.seed is not None else ()
         self._seeder = VisitingSeeder()
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
-        self.repeats_interrupted = False
-        """Whether a batch that was interrupted is made again, since it was not asked for by the user."""
         self.iteration = next(observe.numbers)
-        """Number of the iteration, unique within the process."""
 
-    def begin(self, work: EpochWork) -> None:
-        """Begin the epoch."""
+    def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         self._work = work
         self._indices = work.index_batches
         self._row = work.first_row
         self._num_made = work.replica_batches[0] if work.replica_batches else 0
         self._num_given = 0
-
-    @property
-    def shard(self) -> Shard:
-        """Which positions of the global order this rank has."""
-        return self._work.shard
 
     def next(self, wait: bool = True) -> Batch:
         while True:
@@ -65,7 +56,7 @@ class InlineSource(Stage):
                     raise
                 batch = Batch(error=error)
             except BaseException:
-                if not self.repeats_interrupted:
+                if self.skips_interrupted:
                     self._note_given(failed=True)
                 raise
             self._note_given(failed=batch.error is not None)
@@ -88,7 +79,7 @@ class InlineSource(Stage):
 
     def _load(self) -> Batch:
         index = self._next_index()
-        auto_collation, iterable = self._spec.auto_collation, self._spec.iterable
+        auto_collation, iterable = self._job.auto_collation, self._job.iterable
         if auto_collation and hasattr(index, "__iter__") and not hasattr(index, "__len__"):
             index = list(index)  # its samples are to be counted
         num_rows = len(index) if auto_collation and hasattr(index, "__len__") else 1
@@ -105,7 +96,7 @@ class InlineSource(Stage):
         except Exception:
             raise
         except BaseException:
-            if self.repeats_interrupted:
+            if not self.skips_interrupted:
                 self._indices = itertools.chain([index], self._indices)
                 self._row -= num_rows
                 self._num_made -= 1

@@ -1,11 +1,12 @@
 """What ``iter(loader)`` gives: one epoch over a loader, or with persistent workers one epoch after the other.
 
-In: a :class:`~fastload.spec.Spec`. Out: batches for the training loop. The iteration opens a source and the stages
-behind it, and is the only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
+In: a :class:`~fastload.spec.Spec`. Out: batches for the training loop. The iteration has the stages built, and is the
+only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
@@ -20,9 +21,10 @@ from ..errors import LoadTimeout
 from ..sampling.epochs import Epoch, Epochs, epoch_owner, our_sampler, shard_of, without_skipping
 from ..sampling.samplers import EpochSampler
 from ..spec import Spec, spec_of
-from ..work import EpochWork, Shard, Stage
-from ..workers.pool import GRACE, HeldInterrupts, Pool
-from .sources import Origin, Runtime, open_source
+from ..work import GRACE, EpochWork, Source
+from ..workers.pool import HeldInterrupts
+from .build import Pipeline, build, resident_columns, serves
+from .kept import Kept
 
 
 class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
@@ -34,21 +36,18 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         loader: what torch's part is made from.
         spec: how it is served in the first epoch; :meth:`_reset` reads the loader's arguments again.
         epochs: counts the epochs.
-        runtime: what is kept for the next iteration.
+        kept: what is kept for the next iteration.
     """
 
-    has_workers = True
-    """False: it has none whatever ``num_workers`` says, since its data are resident."""
-
-    def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, runtime: Runtime) -> None:
-        self._pool: Pool | None = None
-        self._stage: Stage | None = None
-        self.source: Any = None
+    def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, kept: Kept) -> None:
+        self._pipeline: Pipeline | None = None
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
-        self._spec, self._epochs, self._runtime = spec, epochs, runtime
-        self._read_resident()
+        self._spec, self._epochs, self._kept = spec, epochs, kept
+        # Before torch draws: if they are refused, the generators are as they were.
+        self.is_resident = resident_columns(spec, kept) is not None
+        """Whether it has no workers whatever ``num_workers`` says, since its data are resident."""
         epoch = self._epochs.begin(spec)
         try:
             # Without workers torch asks the sampler for one iterator, before it draws the base seed.
@@ -60,30 +59,26 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
                 with base_seed_drawn(spec, epoch):
                     super().__init__(loader)
-            self._check_torchs_arguments()
+            if not spec.num_workers:
+                if spec.timeout != 0:  # in torch's words, though its constructor checks it
+                    raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+                if compat.is_data_pipe(self._dataset):
+                    torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
             self._begin(loader, epoch, before)
         except BaseException:
             self._epochs.undo(epoch)
             self._shutdown_workers()
             raise
-        self._runtime.iterators.add(self)
-
-    def _check_torchs_arguments(self) -> None:
-        # In torch's words, though its constructor checks most of it.
-        if not self._spec.num_workers:
-            if self._spec.timeout != 0:
-                raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
-            if compat.is_data_pipe(self._dataset):
-                torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
-        elif self.has_workers and not self._spec.prefetch_factor:
-            raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
+        self._kept.iterators.add(self)
 
     def _reset(self, loader: compat.TorchDataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
         self._spec = spec_of(loader)
-        if not self.has_workers:
-            self._shutdown_workers()
-        self._read_resident()
+        pipeline = self._pipeline
+        if pipeline is not None and not serves(pipeline, self._spec, self._kept):
+            if pipeline.source.pid in (None, os.getpid()):  # after a fork they are the parent's
+                self._shutdown_workers()
+            self._pipeline = None
         epoch = self._epochs.begin(self._spec)
         try:
             self._begin(loader, epoch, None)
@@ -92,14 +87,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._shutdown_workers()
             raise
 
-    def _read_resident(self) -> None:
-        self._columns: Any = None
-        if self._spec.resident is not None:
-            from .placement import columns_of
-
-            self._columns = columns_of(self._spec, self._runtime)
-            self.has_workers = self._columns is None
-
     def _begin(self, loader: compat.TorchDataLoader[Any], epoch: Epoch, before: dict[str, Any] | None) -> None:
         since = time.perf_counter_ns()
         spec = self._spec
@@ -107,50 +94,62 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._base_seed = _note_randomness(spec, epoch, self._base_seed, self._iterations, before)
         self._iterations = epoch.key_epoch + 1
         self._epoch = epoch
-        shard = shard_of(spec.sampler, epoch, self._rank, self._world_size)
-        if self._stage is None or (self.has_workers and spec.num_workers and not self._workers_are_ours()):
-            self._open(epoch, shard)
+        epoch.shard = shard_of(spec.sampler, epoch, self._rank, self._world_size)
+        epoch.shared_seed = self._shared_seed
+        if self._pipeline is None:
+            self._pipeline = self._built(epoch)
+        pipeline = self._pipeline
         if spec.num_workers:
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
-        indices, first_row = _index_batches(spec, epoch, self._sampler_iter, arrays=self._columns is not None)
-        work = self._work(epoch, shard, indices, first_row)
-        if self._stage is not self.source and self._stage is not None:
-            self._stage.drop()
-        if self._pool is not None:
-            self.source.begin(work, self._upcoming(epoch))
-        else:
-            self.source.begin(work)
+        self.is_resident = is_resident = pipeline.source.is_resident
+        indices, first_row = _index_batches(spec, epoch, self._sampler_iter, arrays=is_resident)
+        if is_resident and spec.num_workers:  # a worker would have been given its first batch by now
+            indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
+        work = self._work(epoch, indices, first_row)
+        pipeline.begin(work, self._upcoming(epoch))
         epoch.empty_batches = work.empty_batches
-        self._raise_sampler_error()
+        self._raise_sampler_error(pipeline.source)
         if spec.iterable:
             from .resuming import Replicas, read_again
 
             epoch.replicas = Replicas(max(1, spec.num_workers), epoch.resume)
-            read_again(epoch, lambda: self.source.next().result())
+            read_again(epoch, lambda: pipeline.source.next().result())
         if not spec.this_rank_only:
             _compare_ranks(spec, epoch)  # while the workers load
         if observe.listener is not None:
-            observe.listener.begun(self, loader, self.source.iteration, since)
+            observe.listener.begun(self, loader, pipeline.source.iteration, since)
 
-    def _work(self, epoch: Epoch, shard: Shard, indices: Iterator[Any], first_row: int) -> EpochWork:
+    def _built(self, epoch: Epoch) -> Pipeline:
+        spec, pin = self._spec, None
+        if self._pin_memory and spec.pin_memory and spec.device is None:
+            pin = functools.partial(compat.pin_memory, device=self._pin_memory_device)
+        ranks = self._rank, self._world_size
+        pipeline = build(spec, self._kept, epoch, ranks=ranks, pin=pin, pin_device=self._pin_memory_device)
+        # Under the names of torch's iterators.
+        if pipeline.source.workers:
+            self._workers = pipeline.source.workers
+        thread = getattr(pipeline.last, "thread", None)
+        if thread is not None:
+            self._pin_memory_thread = thread
+        return pipeline
+
+    def _work(self, epoch: Epoch, indices: Iterator[Any], first_row: int) -> EpochWork:
         spec = self._spec
         replicas = epoch.resume.workers if epoch.resume is not None else None
         failures = None
         if spec.on_error != "raise":
             from ..workers.on_error import FailureLog
 
-            counts = self._runtime.counts
+            counts = self._kept.counts
             counts.failures = counts.failures or FailureLog()
             failures = counts.failures.begin(epoch.number, spec.max_errors)
-        if self._columns is not None and spec.num_workers:  # a worker would have been given its first batch by now
-            indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         return EpochWork(
             index_batches=indices,
             epoch=epoch.key_epoch,
-            shard=shard,
+            shard=epoch.shard,
             first_row=first_row,
             identity=(epoch.number, epoch.known),
-            shared_seed=self._shared_seed,
+            shared_seed=epoch.shared_seed,
             first_worker=replicas["next"] if replicas is not None else 0,
             replica_batches=replicas["batches"] if replicas is not None else (),
             failures=failures,
@@ -167,60 +166,21 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             index_batches=known.batches(number), epoch=number, shard=known.rows.shard, identity=(number, known)
         )
 
-    def _raise_sampler_error(self) -> None:
+    def _raise_sampler_error(self, source: Source) -> None:
         """Raise an error of torch's samplers now, as torch does: a later ``next()`` cannot mend it."""
-        error = self.source.first_error() if self._pool is not None else None
+        error = source.first_error()
         samplers = (self._spec.sampler, self._spec.index_sampler)
         if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
             raise error
 
-    def _open(self, epoch: Epoch, shard: Shard) -> None:
-        """Open the source and the stages behind it."""
-        spec, runtime = self._spec, self._runtime
-        self._pins_last = self._pin_memory and spec.pin_memory and spec.device is None
-        if self._columns is not None:
-            from .resident_source import ResidentSource
-
-            self.source = self._stage = ResidentSource(self._columns, spec, runtime, epoch.known, self._base_seed)
-            return
-        replicas = epoch.resume.workers if epoch.resume is not None else None
-        origin = Origin(
-            dataset=spec.dataset,
-            base_seed=self._base_seed,
-            shared_seed=self._shared_seed,
-            rank=self._rank,
-            num_ranks=self._world_size,
-            shard=shard,
-            replicas=replicas["states"] if replicas is not None else (),
-        )
-        self.source, self._pool, tail = open_source(spec, runtime, origin)
-        self._stage = self.source
-        if self._pool is not None:
-            self._workers = self._pool.workers
-            runtime.note_pool(self._pool)
-        if spec.has_device_stage:
-            from ..device.prefetch import device_stage
-
-            self._stage = device_stage(self.source, spec, runtime, tail, shard, self._base_seed)
-            if self._pool is None:
-                self.source.repeats_interrupted = True
-        elif self._pins_last and self._pool is not None:
-            from ..device.pinning import pinned_ahead
-
-            self._pins_last = False
-            self._stage = pinned_ahead(self.source, self._pin_memory_device)
-            self._pin_memory_thread = self._stage.thread
-
-    def _workers_are_ours(self) -> bool:
-        return self._pool is not None and self._pool.pid == os.getpid()  # after a fork they are the parent's
-
     def _next_data(self) -> Any:
-        stage = self._stage
-        if stage is None:
+        pipeline = self._pipeline
+        if pipeline is None:
             raise StopIteration
-        if self._pool is not None and self._pool.pid != os.getpid():
+        source = pipeline.source
+        if source.pid is not None and source.pid != os.getpid():
             raise RuntimeError(
-                f"this iterator belongs to process {self._pool.pid}, and so do its workers; after a fork, begin a new "
+                f"this iterator belongs to process {source.pid}, and so do its workers; after a fork, begin a new "
                 "iteration with iter(loader)"
             )
         epoch = self._epoch
@@ -229,70 +189,59 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         epoch.delivered += self._interrupted
         self._interrupted = False
         try:
-            batch = stage.next()
+            batch = pipeline.last.next()
         except StopIteration:
             epoch.finished = True
-            if self._pool is not None and not self._persistent_workers:
+            if source.workers and not self._persistent_workers:
                 self._shutdown_workers()
             raise
         except LoadTimeout:
             raise
         except Exception:
-            if self._is_broken():
+            if source.broken:
                 self._shutdown_workers(grace=0)  # the error does not wait for workers that are stuck
             raise
         except BaseException:
             # With workers an interrupt may have come between taking a result and noting it.
-            if self._pool is not None:
+            if source.workers:
                 self._shutdown_workers()
-            else:
-                self._interrupted = stage is self.source and self.has_workers
+            self._interrupted = source.skips_interrupted
             raise
-        if batch.error is None or (isinstance(batch.error, Exception) and not self._is_broken()):
+        if batch.error is None or (isinstance(batch.error, Exception) and not source.broken):
             epoch.note(batch)
         else:  # no error of a batch: it ends the iteration
-            self._shutdown_workers(grace=0 if self._is_broken() else GRACE)
+            self._shutdown_workers(grace=0 if source.broken else GRACE)
         data = batch.result()
-        return compat.pin_memory(data, self._pin_memory_device) if self._pins_last else data
-
-    def _is_broken(self) -> bool:
-        return self._pool is not None and self.source.broken
+        return data if pipeline.pin is None else pipeline.pin(data)
 
     @property
     def base_seed(self) -> int:
         """Seeds samples where the loader has no seed."""
         return int(self._base_seed)
 
-    def _note(self, runtime: Runtime) -> None:
+    @property
+    def source(self) -> Source:
+        """The first stage of the epoch that has begun."""
+        assert self._pipeline is not None
+        return self._pipeline.source
+
+    def note_workers(self) -> None:
         """Note what statistics say of workers."""
-        if self._pool is not None:
-            runtime.note_pool(self._pool)
+        if self._pipeline is not None:
+            self._pipeline.source.note()
 
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            # Without workers and stages there is nothing to end: the iteration can go on.
-            if self._stage is not None and self._stage is not self.source:
-                self._stage.close()
-            elif not self.has_workers and self._stage is not None:
-                self._stage.close()
-                self._stage = self.source = self._columns = None
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.holds_nothing or (pipeline.source.workers and compat.exits()):
             return
-        if compat.exits():
-            return
-        self._runtime.note_pool(pool)
-        stage, self._stage = self._stage, None
-        try:
-            if stage is not None and stage is not self.source:
-                stage.close()
-        finally:
-            pool.close(grace)
-            self._runtime.keep_slots(pool.slots, self._spec.device)
+        self._pipeline = None
+        pipeline.close(grace)
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         # Bound here, since this module's names may be gone by then.
-        if getattr(self, "_pool", None) is not None and not exits():
+        pipeline = getattr(self, "_pipeline", None)
+        if pipeline is not None and pipeline.source.workers and not exits():
             with HeldInterrupts(finalizing=True):
                 self._shutdown_workers()
 

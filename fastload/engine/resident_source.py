@@ -19,23 +19,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from .. import observe
-from ..base import compat
 from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, Rows, bytes_of, rows_of, split
-from ..device.prefetch import DeviceAhead, mover_of
+from ..device.prefetch import DeviceAhead, DeviceArguments, mover_of
 from ..device.streams import keep_in_children
-from ..sampling.epochs import KnownBatches
-from ..spec import Spec
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
-from ..work import Batch, EpochWork, Stage
+from ..work import GRACE, Batch, EpochWork, Shard, Source, Stage
+from .kept import Kept
 
 # Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
 _AT_ONCE_ON_HOST = 1 << 20
@@ -190,44 +188,51 @@ class _RowBatches(Stage):
         return batch
 
 
-class ResidentSource(Stage):
-    """See the module, and :class:`~fastload.work.Stage`. It contains its own device stage.
+class ResidentSource(Source):
+    """See the module, and :class:`~fastload.work.Source`. It contains its own device stage.
 
     Args:
         columns: the data.
-        spec: how the loader is served.
-        runtime: of the loader.
-        known: the order of the epoch, where it is known.
-        base_seed: of the iteration.
+        arguments: of the device stage.
+        kept: has the mover, and counts.
+        keys_of: returns what names the samples of an epoch, by its shard.
+        may_look_ahead: whether the sampler may be asked for more than the next batch.
     """
 
-    def __init__(self, columns: Columns, spec: Spec, runtime: Any, known: KnownBatches | None, base_seed: int) -> None:
+    is_resident = True
+
+    def __init__(
+        self,
+        columns: Columns,
+        arguments: DeviceArguments,
+        kept: Kept,
+        keys_of: Callable[[Shard], BatchKeys],
+        *,
+        may_look_ahead: bool,
+    ) -> None:
         self._columns = columns
-        self._spec = spec
-        self._counts = runtime.counts
-        self._base_seed = base_seed
-        self._mover = mover_of(spec, runtime, columns=columns)
-        self._bytes_at_once = _bytes_at_once(spec, known, self._mover.device)
+        self._arguments = arguments
+        self._counts = kept.counts
+        self._keys_of = keys_of
+        self._mover = mover_of(arguments, kept, columns=columns)
+        self._bytes_at_once = _bytes_at_once(arguments, self._mover.device) if may_look_ahead else 0
         listener = observe.listener
         self._observed = None if listener is None else _ListenerCalls(listener)
         self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
-        """Number of the iteration, unique within the process."""
         self._stage: DeviceAhead | None = None
         keep_in_children(self)
 
-    def begin(self, work: EpochWork) -> None:
-        """Begin the epoch."""
-        spec = self._spec
+    def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         self._source = _RowBatches(
             work,
             self._columns,
-            BatchKeys(spec, work.shard, self._base_seed),
+            self._keys_of(work.shard),
             away=self._mover.device != self._columns.device,
-            in_pairs=getattr(spec.batch_transform, "mixes", False),
+            in_pairs=getattr(self._arguments.transform, "mixes", False),
             observed=self._observed,
         )
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
-        depth = 0 if self._mover.streams is None else spec.prefetch_to_device
+        depth = 0 if self._mover.streams is None else self._arguments.prefetch
         self._stage = DeviceAhead(self._source, self._mover, depth)
         self._given: Iterator[Batch] = iter(())
         self._singly: deque[_Batch] = deque()
@@ -276,8 +281,7 @@ class ResidentSource(Stage):
             given.draws = batch.draws
             yield given
 
-    def close(self) -> None:
-        """Drop what is ahead, and let go of the data."""
+    def close(self, grace: float = GRACE) -> None:
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()
@@ -286,15 +290,12 @@ class ResidentSource(Stage):
             del self._source, self._mover, self._columns
 
 
-def _bytes_at_once(spec: Spec, known: KnownBatches | None, device: torch.device) -> int:
+def _bytes_at_once(arguments: DeviceArguments, device: torch.device) -> int:
     """Return how many bytes are transformed at once; 0: one batch. See NOTE [Several batches at once]."""
-    transform = spec.batch_transform
-    if not isinstance(transform, Transform) or spec.fixed_buffers:
+    transform = arguments.transform
+    if not isinstance(transform, Transform) or arguments.fixed_buffers:
         return 0
     members = [member for member in transform.modules() if isinstance(member, Transform)]
     if not all(type(member).__module__.startswith(_OURS) for member in members):
         return 0
-    samplers = (spec.sampler, spec.batch_sampler)
-    if known is None and any(type(sampler).__module__ != compat.SAMPLER_MODULE for sampler in samplers):
-        return 0  # it may look at what the loop has done with the batch before
     return _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE

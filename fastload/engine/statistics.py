@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..spec import Spec
 from ..work import slots_in_flight
-from .sources import Runtime
+from .kept import Kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,33 +72,33 @@ class Statistics:
     """Time that ``next()`` waited for workers, in seconds."""
 
 
-def statistics_of(spec: Spec, runtime: Runtime) -> Statistics:
+def statistics_of(spec: Spec, kept: Kept) -> Statistics:
     """Return the statistics of a ``fastload.DataLoader``, given its arguments and what it keeps."""
-    for iterator in list(runtime.iterators):
-        iterator._note(runtime)
-    counts = runtime.counts
-    columns = None if runtime.resident is None else runtime.resident.columns
+    for iterator in list(kept.iterators):
+        iterator.note_workers()
+    counts = kept.counts
+    columns = None if kept.resident is None else kept.resident.columns
     return Statistics(
         batches=counts.batches,
         samples=counts.samples,
         num_workers=spec.num_workers,
         worker_method=spec.worker_method if spec.num_workers else "inline",
-        start_method=runtime.start_method,
-        transport=runtime.transport,
-        dataset_pickled=runtime.job_pickled,
+        start_method=kept.start_method,
+        transport=kept.transport,
+        dataset_pickled=kept.job_pickled,
         chunk_size=counts.chunk_size,
         slots_in_flight=slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0),
         max_in_flight=counts.max_in_flight,
-        slots=runtime.num_slots,
-        slot_bytes=runtime.slot_bytes,
-        page_locked=None if runtime.page_lock is None else runtime.page_lock.outcome,
+        slots=kept.num_slots,
+        slot_bytes=kept.slot_bytes,
+        page_locked=None if kept.page_lock is None else kept.page_lock.outcome,
         batches_without_layout=counts.without_layout,
         without_layout_reason=dict(counts.reasons),
-        sample_ms=None if runtime.book.sample_ns is None else runtime.book.sample_ns / 1e6,
+        sample_ms=None if kept.book.sample_ns is None else kept.book.sample_ns / 1e6,
         resident=None if columns is None else str(columns.device),
         resident_bytes=0 if columns is None else columns.num_bytes,
         failed_samples=0 if counts.failures is None else counts.failures.total,
         decoded=dict(counts.decoded),
-        remote=dict(runtime.remote),
+        remote=dict(kept.remote),
         waited_s=counts.waited_ns / 1e9,
     )

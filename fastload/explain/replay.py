@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..base import compat
-from ..device.batch_keys import BatchKeys
-from ..engine.sources import Origin, make_job
+from ..engine.build import job_of, keys_of
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
-from ..sampling.epochs import KnownBatches
+from ..sampling.epochs import Epoch, KnownBatches
 from ..sampling.samplers import as_integer, check_epoch
 from ..spec import Spec, spec_of
 from ..transforms.base import Transform
@@ -84,7 +83,8 @@ def replay(
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
     decoder = "auto" if spec.decoder == "nvjpeg" else spec.decoder
     inline = replace(spec, device=None, decoder=decoder, num_workers=0, auto_collation=True, drop_last=False)
-    job, _ = make_job(replace(inline, worker_init_fn=None), loader._runtime, Origin(spec.dataset, shard=shard))
+    whole = Epoch(number=epoch, known=known, shard=shard)
+    job, _ = job_of(replace(inline, worker_init_fn=None), loader._kept, whole)
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
     with preserved_global_generators(), libraries.adopted():
@@ -97,7 +97,7 @@ def replay(
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
-    keys = BatchKeys(spec, shard, base_seed=0)
+    keys = keys_of(spec, whole)(shard)
     return _transformed(spec, index, sample, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
 
 

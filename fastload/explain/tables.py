@@ -61,7 +61,7 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
 def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
     spec = spec_of(loader)
-    words = labelled(facts(spec, loader.statistics(), loader._runtime))
+    words = labelled(facts(spec, loader.statistics(), loader._kept))
     plan = possible_plan(spec)
     if loader.fuse is True:
         heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"

@@ -36,7 +36,7 @@ class ExitReport:
     def iterating(self, loader: observe.ObservedLoader) -> None:
         """Note what the report needs of a loader."""
         workers = f"{_number(loader.num_workers, 'worker')} ({loader.worker_method})"
-        counts = loader._runtime.counts
+        counts = loader._kept.counts
         self._noted[id(counts)] = (type(loader).__name__, workers if loader.num_workers else "no workers", counts)
 
     def print_lines(self) -> None:

@@ -99,7 +99,7 @@ def initialize(
     # With our attributes, this is our constructor's call of torch's. Without them, an object of our class comes from a
     # subclass whose constructor calls torch's by name instead of super().
     ours = isinstance(loader, DataLoader)
-    if not _active or (ours and "_runtime" in vars(loader)):
+    if not _active or (ours and "_kept" in vars(loader)):
         torch_init(loader, *args, **kwargs)
         return
     try:

@@ -184,6 +184,10 @@ class Epoch:
     """As the user counts."""
     known: KnownBatches | None
     resume: Resume | None = None
+    shard: Shard = field(default_factory=lambda: Shard(length=0))
+    """Which positions of the order this rank has."""
+    shared_seed: int | None = None
+    """Seeds IterDataPipes."""
     delivered: int = 0
     """Batches given to the user since it began, including those that ended in an error."""
     empty_batches: list[int] = field(default_factory=list)

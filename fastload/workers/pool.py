@@ -24,7 +24,7 @@ from torch._utils import ExceptionWrapper
 
 from ..buffers.layout import Layout
 from ..buffers.slots import SlotPool
-from ..work import WorkItem
+from ..work import GRACE, WorkItem
 from .fetch import Result
 from .samples import Job
 
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads", "ray": "ray"}
 """The values of ``worker_method``, and the module of this package that starts such workers."""
 
-# How long a pool that is closed waits for its workers before it terminates them, in seconds: torch's figure.
-GRACE = 5.0
+
+class KeptByPool(Protocol):
+    """What a pool leaves to the next one of the same loader."""
+
+    def close(self) -> None:
+        """Let go of it, at the end of the loader."""
 
 
 class Pool(Protocol):
@@ -50,8 +54,8 @@ class Pool(Protocol):
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
     """How the dataset came to the workers."""
-    kept: Any = None
-    """What the next pool of the same loader can use; it has a ``close()``, for the end of the loader."""
+    kept: KeptByPool | None = None
+    """What the next pool of the same loader can use."""
 
     @property
     def task_cost(self) -> float:

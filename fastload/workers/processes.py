@@ -35,10 +35,10 @@ from ..buffers.packing import unpack
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..errors import WorkerDied
 from ..spec import Spec
-from ..work import WorkItem
+from ..work import GRACE, WorkItem
 from .deaths import died
 from .fetch import ERROR, Result
-from .pool import GRACE, HeldInterrupts, Pool
+from .pool import HeldInterrupts, Pool
 from .samples import Job
 from .transport import MAX_PACKET, Packets, Transport, use_packets
 from .worker_process import LAYOUT_SHIFT, Control, worker_main

@@ -34,10 +34,10 @@ from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_t
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys, Seeder
 from ..spec import Spec
-from ..work import WorkItem
+from ..work import GRACE, WorkItem
 from . import routing
 from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Result
-from .pool import GRACE, Pool
+from .pool import Pool
 from .samples import Job
 
 

@@ -28,7 +28,7 @@ from ..buffers.packing import BytesLike, join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
-from ..work import WorkItem
+from ..work import GRACE, WorkItem
 from .fetch import (
     ERROR,
     FAILED_START,
@@ -41,7 +41,7 @@ from .fetch import (
     Fetcher,
     Result,
 )
-from .pool import GRACE, let_interrupts_through_in_worker
+from .pool import let_interrupts_through_in_worker
 from .samples import Job
 from .transport import MAX_PACKET, MessageSink
 

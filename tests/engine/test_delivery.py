@@ -21,8 +21,9 @@ from torch.utils.data import default_collate
 import fastload.engine.delivery
 from fastload.buffers.layout import LayoutBook
 from fastload.buffers.slots import chunk_offset, slot_offset
+from fastload.engine.delivery import Window
+from fastload.engine.kept import Kept
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
-from fastload.spec import Spec
 from fastload.work import MAX_CHUNKS, WHOLE_BATCH, Counts, EpochWork, Shard
 from fastload.workers.fetch import FAILED_START, Result
 
@@ -51,12 +52,16 @@ class Delivery(fastload.engine.delivery.Delivery):
 
 def deliver(pool: FakePool, **options: Any) -> Delivery:
     """Make a delivery over a pool; by default as a map-style dataset with two workers has it."""
-    window = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
-    book, counts = options.pop("book", None), options.pop("counts", None)
-    spec = Spec(dataset=None, num_workers=pool.num_workers, prefetch_factor=1, **options)
-    delivery = Delivery(pool, spec, book or LayoutBook(), counts or Counts())
-    delivery._window = window  # also such as are no multiples of the number of workers
-    return delivery
+    kept = Kept()
+    kept.book, kept.counts = options.pop("book", kept.book), options.pop("counts", kept.counts)
+    batches = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
+    plain = {
+        "workers_in_all": pool.num_workers, "chunk_size": None, "whole_reason": None, "iterable": False,
+        "auto_collation": True, "assigned": False, "in_order": True, "timeout": 0.0, "device": None,
+        "where": "in DataLoader worker process 0",
+    }  # fmt: skip
+    window = Window(batches=batches, num_workers=pool.num_workers, **{**plain, **options})
+    return Delivery(pool, window, kept)
 
 
 def iterate(delivery: Delivery, batches: Iterable[Any], epoch: int = 0) -> None:

@@ -217,14 +217,14 @@ def test_two_iterations_at_once_have_slots_of_their_own_and_those_of_one_are_kep
 def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
     found = loader_of("threads", monkeypatch)
     leave_at_the_end(found, device)
-    kept = found._runtime._idle_slots
+    kept = found._kept._idle_slots
     assert kept is not None
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             calls = device.pages.calls
-            taken = found._runtime.take_slots(PrivateMemory, found.device)
+            taken = found._kept.take_slots(PrivateMemory, found.device)
             code = 0 if taken is None and device.pages.calls == calls else 2
         finally:
             os._exit(code)

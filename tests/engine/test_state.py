@@ -525,7 +525,7 @@ def test_an_interrupt_is_no_batch(options, monkeypatch):
     loader = DataLoader(Drawing(), 4, seed=0, shuffle=True, **options)
     iterator = iter(loader)
     first = samples(next(iterator))
-    stage = iterator.source._fetcher if loader.num_workers == 0 else iterator._stage
+    stage = iterator.source._fetcher if loader.num_workers == 0 else iterator.source
     name = "fetch" if loader.num_workers == 0 else "next"
 
     def interrupted(*_: Any) -> Any:

@@ -236,11 +236,11 @@ def test_what_moves_batches_is_made_once_as_long_as_the_steps_are_the_same(root)
     movers = []
     for _ in range(2):
         next(iter(loader))
-        movers.append(loader._runtime.mover[1])
+        movers.append(loader._kept.mover[1])
     assert movers[0] is movers[1]
     dataset.transform = v1.Compose([*CHAINS["v1"][0][:3], v1.Normalize([0.5], [1])])
     images, _ = next(iter(loader))
-    assert loader._runtime.mover[1] is not movers[0]
+    assert loader._kept.mover[1] is not movers[0]
     plain = DataLoader(dataset, 4, fuse=True, seed=1)
     plain.set_epoch(2)
     check([[images, images]], [[next(iter(plain))[0], images]], 1e-6)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import pickle
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -95,8 +93,7 @@ def test_what_the_device_does_draws_what_the_worker_would(name, nested, tmp_path
     here, tail = plan.split(device=True)
     assert tail is not None
     indices, positions = [2, 0, 4, 3], [40, 41, 42, 43]
-    spec: Any = SimpleNamespace(sample_seed=7, ids_are_indices=True, auto_collation=True)
-    keys = BatchKeys(spec, Shard(length=41, tail="pad"), 0)
+    keys = BatchKeys(7, Shard(length=41, tail="pad"), ids_are_indices=True, auto_collation=True)
     ids = [sample_id(index, position, 41) for index, position in zip(indices, positions, strict=True)]
     whole = FusedDataset(dataset, plan, 7).load(indices, ids, 3)
     part = FusedDataset(dataset, here, 7).load(indices, ids, 3)

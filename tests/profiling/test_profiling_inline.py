@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
 from fastload import transforms as T
+from fastload.base import compat
 from fastload.profiling.blame import blamed_steps
 from fastload.profiling.trace import Rank
 from fastload.transforms.base import Params, Transform
@@ -66,7 +67,9 @@ def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine:
     loader = engine(Numbers(), batch_size=4, collate_fn=Pinnable)
     with fastload.profile(folder=tmp_path) as recorded:
         iterator = iter(loader)
-        iterator._pin_memory, iterator._pin_memory_device, iterator._pins_last = True, None, True
+        iterator._pin_memory, iterator._pin_memory_device = True, None
+        if engine is fastload.DataLoader:
+            iterator._pipeline.pin = lambda data: compat.pin_memory(data, None)
         assert [batch.samples for batch in iterator] == [list(range(p, p + 4)) for p in range(0, 24, 4)]
     (rank,) = recorded.trace().ranks
     assert [step.batch.number for step in rank.steps] == list(range(6))

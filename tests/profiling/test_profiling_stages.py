@@ -80,7 +80,7 @@ def test_pinning_ahead_is_told_with_its_batch(tmp_path: Path, monkeypatch: pytes
         loader.pin_memory = True
         iterator = iter(loader)
         monkeypatch.undo()
-        assert isinstance(iterator._stage, PinnedAhead)
+        assert isinstance(iterator._pipeline.last, PinnedAhead)
         given = []
         while len(given) < 5:
             try:

@@ -49,7 +49,7 @@ def each_disturbed(loader: DataLoader[Any], disturb: Callable[[Any], None]) -> t
         iterator = iter(loader)
         for batch in iterator:
             batches.append(batch)
-            disturb(iterator._pool)  # type: ignore[attr-defined]
+            disturb(iterator.source.pool)  # type: ignore[attr-defined]
     return batches, [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
 
 
@@ -98,7 +98,7 @@ def test_idle_actors_that_all_die_at_once_are_no_fault_of_the_task_that_finds_ou
     loader = DataLoader(dataset, 4, num_workers=3, worker_method="ray", ray_options=options, **given)
     iterator = iter(loader)
     batches = list(iterator)
-    pool = iterator._pool  # type: ignore[attr-defined]
+    pool = iterator.source.pool  # type: ignore[attr-defined]
     for worker in pool.workers:
         wait_until(lambda worker=worker: worker.is_up)
         os.kill(pid_of(worker), signal.SIGKILL)
@@ -212,7 +212,7 @@ def test_more_workers_than_there_is_room_for_are_a_warning(cluster):
     words = r"\d of 5 Ray workers run after 120 s .* num_cpus=1; .* CPU 2, .* the loader goes on with those that run"
     iterator = iter(loader)
     next(iterator)  # one runs
-    iterator._pool._relay._placement._all_at -= 120  # so much time has gone by
+    iterator.source.pool._relay._placement._all_at -= 120  # so much time has gone by
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match=words):
@@ -406,7 +406,7 @@ def test_no_actor_is_made_for_one_that_is_lost_while_the_loader_is_closed(cluste
     loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=1, worker_method="ray", persistent_workers=True)
     iterator = iter(loader)
     next(iterator)
-    os.kill(pid_of(one_that_runs(iterator._pool)), signal.SIGKILL)  # type: ignore[attr-defined]
+    os.kill(pid_of(one_that_runs(iterator.source.pool)), signal.SIGKILL)  # type: ignore[attr-defined]
     assert ending.wait(60)
     loader.close()
     assert created == []
@@ -428,7 +428,7 @@ def test_a_thread_that_does_not_end_keeps_what_it_uses_and_the_user_is_told(clus
     loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=1, worker_method="ray", persistent_workers=True)
     iterator = iter(loader)
     next(iterator)
-    pool = iterator._pool  # type: ignore[attr-defined]
+    pool = iterator.source.pool  # type: ignore[attr-defined]
     os.kill(pid_of(one_that_runs(pool)), signal.SIGKILL)
     assert ending.wait(60)
     thread = next(one for one in threading.enumerate() if one.name == "fastload_ray_results")
@@ -492,7 +492,7 @@ loader = fastload.DataLoader(Samples(), 4, shuffle=True, seed=2, num_workers=1, 
 iterator = iter(loader)
 for _ in range(3):
     next(iterator)
-worker = iterator._pool.workers[0]
+worker = iterator.source.pool.workers[0]
 print("pid", worker.host.split("pid ")[1].split(",")[0], flush=True)
 if mode == "killed":
     time.sleep(600)

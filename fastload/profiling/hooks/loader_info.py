@@ -26,10 +26,10 @@ _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, type)
 _lengths_known: dict[int, tuple[weakref.ref[Any], int | None]] = {}
 
 
-def describe_loader(loader: DataLoader[Any], *, has_workers: bool = True) -> dict[str, Any]:
+def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> dict[str, Any]:
     """Return what the reports say of a loader, as far as it is known.
 
-    Without ``has_workers`` it has none whatever ``num_workers`` says, because its data are resident.
+    Where its data are resident, it has no workers whatever ``num_workers`` says.
     """
     dataset = getattr(loader, "dataset", None)
     length = num_batches = None
@@ -49,8 +49,8 @@ def describe_loader(loader: DataLoader[Any], *, has_workers: bool = True) -> dic
         "batches": num_batches,
         "sampler": type(getattr(loader, "sampler", None)).__qualname__,
         "collate": _name_of(loader.collate_fn),
-        "resident": not has_workers,
-        "num_workers": _plain(loader.num_workers) if has_workers else 0,
+        "resident": is_resident,
+        "num_workers": 0 if is_resident else _plain(loader.num_workers),
         **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
         "context": str(context),
     }

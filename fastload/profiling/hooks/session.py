@@ -95,7 +95,7 @@ class Session:
         """Return the number of a loader. A loader that is made again for each epoch keeps its number."""
         number = next((number for number, (_, last) in self._noted.items() if last() is loader), None)
         if number is None:
-            described = describe_loader(loader, has_workers=getattr(iterator, "has_workers", True))
+            described = describe_loader(loader, is_resident=getattr(iterator, "is_resident", False))
             gone = (other for other, (what, last) in self._noted.items() if what == described and last() is None)
             number = next(gone, None)
             if number is None:

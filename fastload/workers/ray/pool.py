@@ -12,9 +12,9 @@ from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
 from ...buffers.layout import Layout
 from ...spec import Spec
-from ...work import WorkItem, slots_in_flight
+from ...work import GRACE, WorkItem, slots_in_flight
 from ..fetch import Result
-from ..pool import GRACE, Pool
+from ..pool import Pool
 from ..samples import Job
 from .assignment import num_samples
 from .cluster import Cluster, ray_module

@@ -1,0 +1,96 @@
+"""What a loader keeps from one iteration to the next, and what it counts. It is not part of the loader's pickle."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..buffers.layout import LayoutBook
+from ..buffers.slots import Memory, SlotPool
+from ..work import Counts
+from ..workers.pool import KeptByPool, Pool
+
+if TYPE_CHECKING:
+    from ..buffers.page_lock import PageLock
+    from ..device.columns import ResidentData
+    from ..device.moving import Mover
+    from ..transforms.base import Transform
+
+
+class Iterates(Protocol):
+    """An iteration, as its loader sees it."""
+
+    def note_workers(self) -> None:
+        """Note what statistics say of workers."""
+
+    def _shutdown_workers(self) -> None:
+        """End it."""
+
+
+class Kept:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.book = LayoutBook()
+        self.counts = Counts()
+        self.iterators: weakref.WeakSet[Iterates] = weakref.WeakSet()
+        self.start_method: str | None = None
+        self.transport: str | None = None
+        self.job_pickled: str | None = None
+        self.remote: dict[str, int] = {}
+        self.by_pool: KeptByPool | None = None
+        """What the pool of the last iteration leaves to the next one."""
+        self.num_slots = 0
+        self.slot_bytes = 0
+        self.mover: tuple[tuple[object, ...], Mover] | None = None
+        """What it was made from, and the mover."""
+        self.tail: tuple[object, Transform] | None = None
+        """Of a fused dataset: the steps that the device does, and the transform that does them."""
+        self.resident: ResidentData | None = None
+        self.page_lock: PageLock | None = None
+        """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
+        self._idle_slots: tuple[SlotPool, object] | None = None
+        """Page-locked slots between iterations, and their device: they are locked once, which takes long."""
+        self.no_fusion_told: str | None = None
+        """Why nothing is fused though fuse=True, as the user was warned of it last."""
+
+    def __reduce__(self) -> Any:
+        return Kept, ()
+
+    def note_pool(self, pool: Pool) -> None:
+        """Note what :meth:`DataLoader.statistics` says of workers."""
+        self.start_method, self.transport, self.job_pickled = pool.start_method, pool.transport, pool.job_pickled
+        self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
+        self.remote, self.by_pool = pool.remote(), pool.kept
+
+    def keep_slots(self, slots: SlotPool, device: object) -> None:
+        """Keep slots for the next iteration, if they were ended so that they can be used again."""
+        if slots.is_idle:
+            self._close_slots()
+            self._idle_slots = slots, device
+
+    def take_slots(self, kind: type[Memory], device: object) -> SlotPool | None:
+        """Return the slots that were kept, which are the caller's then; None where there are none of this kind."""
+        kept, self._idle_slots = self._idle_slots, None
+        if kept is None:
+            return None
+        slots, owner = kept
+        if slots.pid != os.getpid() or not slots.memory.is_open or type(slots.memory) is not kind or owner != device:
+            slots.close()
+            return None
+        slots.is_idle = False
+        return slots
+
+    def _close_slots(self) -> None:
+        kept, self._idle_slots = self._idle_slots, None
+        if kept is not None:
+            kept[0].close()
+
+    def close(self) -> None:
+        """Let go of resident data, page-locked memory, and what pools have left."""
+        self.mover = self.resident = None
+        self._close_slots()
+        by_pool, self.by_pool = self.by_pool, None
+        if by_pool is not None:
+            by_pool.close()
