@@ -9,20 +9,17 @@ In the engine it alone reads the whole :class:`~fastload.spec.Spec`; what it mak
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-from torch.utils.data import BatchSampler, SequentialSampler
 
 from ..base import compat
 from ..buffers.slots import SlotPool
 from ..keys import seeding
 from ..sampling.epochs import Epoch, repeats_from
-from ..spec import Spec, decodes_late, served_as
+from ..spec import Spec, decodes_late
 from ..work import GRACE, EpochWork, Shard, Source, Stage, slots_in_flight
 from ..workers.pool import memory_kind, start_workers
 from ..workers.samples import Job
@@ -89,7 +86,9 @@ def build(
     """
     columns = resident_columns(spec, kept)
     if columns is not None:
-        source: Source = _resident_source(spec, kept, epoch, columns)
+        from .build_resident import resident_source
+
+        source = resident_source(spec, kept, columns, _device_arguments(spec), keys_of(spec, epoch), epoch)
         return Pipeline(source, source, pin)
     job, tail = job_of(spec, kept, epoch, ranks)
     source = _worker_source(spec, kept, job) if spec.num_workers else _inline_source(spec, kept, job)
@@ -117,74 +116,9 @@ def resident_columns(spec: Spec, kept: Kept) -> Columns | None:
     """Return the resident data, read now if they have not been; None if there are to be none, or none have room."""
     if spec.resident is None:
         return None
-    from .placement import Residence, columns_of
+    from .build_resident import columns_for
 
-    wanted = Residence(spec.dataset, spec.resident, spec.device, spec.keep_on_host, spec.channels_last)
-    return columns_of(wanted, kept, functools.partial(_read, spec, kept))
-
-
-@contextlib.contextmanager
-def _read(
-    spec: Spec,
-    kept: Kept,
-    dataset: Any,
-    indices: Sequence[int] | None,
-    batch_size: int,
-    most_workers: int = sys.maxsize,
-) -> Iterator[Iterator[Any]]:
-    """Give batches of a dataset, in its own order or that of some indices; afterwards its workers have ended."""
-    sampler = SequentialSampler(dataset) if indices is None else list(indices)
-    batches = BatchSampler(sampler, batch_size, drop_last=False)
-    num_workers = min(spec.num_workers, most_workers)
-    read = served_as(
-        spec,
-        dataset=dataset,
-        sampler=sampler,
-        batch_sampler=batches,
-        index_sampler=batches,
-        batch_size=batch_size,
-        drop_last=False,
-        num_workers=num_workers,
-        prefetch_factor=(spec.prefetch_factor or 2) if num_workers else None,
-        timeout=spec.timeout if num_workers else 0,
-        persistent_workers=False,
-        pin_memory=False,
-        in_order=True,
-        seed=0,
-        seeding="sample",
-        fuse=spec.fuse if dataset is spec.dataset or spec.fuse is not True else "auto",
-        device=None,
-        batch_transform=None,
-        resident=None,
-    )
-    shard = Shard(length=0) if read.known is None else read.known.rows.shard
-    own = Kept()
-    source = build(read, own, Epoch(number=0, known=None, shard=shard)).source
-    try:
-        source.begin(EpochWork(index_batches=iter(batches), epoch=0, shard=shard))
-        yield _results(source)
-    finally:
-        kept.counts.count_decoded(own.counts.decoded)
-        source.close(0 if source.broken else GRACE)
-
-
-def _results(source: Source) -> Iterator[Any]:
-    while True:
-        try:
-            batch = source.next()
-        except StopIteration:
-            return
-        yield batch.result()
-
-
-def _resident_source(spec: Spec, kept: Kept, epoch: Epoch, columns: Columns) -> Source:
-    from .resident_source import ResidentSource
-
-    # A sampler of the user's may look at what the loop has done with the batch before.
-    samplers = (spec.sampler, spec.batch_sampler)
-    known = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
-    arguments = _device_arguments(spec)
-    return ResidentSource(columns, arguments, kept, keys_of(spec, epoch), may_look_ahead=known)
+    return columns_for(spec, kept, build)
 
 
 def _inline_source(spec: Spec, kept: Kept, job: Job) -> Source:
