@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -56,31 +55,6 @@ class Overheads:
 
 
 _USUAL = Overheads()
-
-# Worker threads of fastload's loader: about what recordings of benchmarks.profiling.threads show on the same machine,
-# where receiving took 0.06 to 0.35 ms.
-_THREAD_WAKING_NS = 200_000.0
-_THREAD_RECEIVING_NS = 250_000.0
-_THREAD_STARTING_NS = 1_000_000.0
-_THREAD_FORKING = Start(0.0, _THREAD_STARTING_NS)
-_THREAD_BOOTING = Start(0.0, 10_000_000.0)
-
-
-def in_threads(overheads: Overheads) -> Overheads:
-    """Return the overheads of fastload's loader if its workers, which were processes, are threads."""
-    return dataclasses.replace(
-        overheads,
-        waking_ns=_THREAD_WAKING_NS,
-        receiving_ns=_THREAD_RECEIVING_NS,
-        forking=_THREAD_FORKING,
-        booting=_THREAD_BOOTING,
-        ending_ns=min(overheads.ending_ns, _THREAD_STARTING_NS),
-    )
-
-
-def in_processes(overheads: Overheads) -> Overheads:
-    """Return the overheads if workers, which were threads, are processes."""
-    return dataclasses.replace(_USUAL, inline_ns=overheads.inline_ns, ending_ns=overheads.ending_ns)
 
 
 def split_epochs(steps: Sequence[Step]) -> list[list[Step]]:
