@@ -157,18 +157,13 @@ def _at(address: int, num_bytes: int) -> bytes:
 
 
 class States:
-    """The states of three generators, as memory.
+    """The states of exactly a ``random.Random``, a ``RandomState`` of an ``MT19937``, a CPU generator: as memory.
 
-    Args:
-        for_random: exactly a ``random.Random``.
-        for_numpy: exactly a ``RandomState``, of an ``MT19937``.
-        for_torch: a CPU generator.
+    Ownership: of one thread at a time. The caller keeps the generators alive.
 
     Raises:
         TypeError: the generators are of other classes.
         RuntimeError: the memory of states is not known: see :func:`why_not`.
-
-    Ownership: of one thread at a time. The caller keeps the generators alive.
     """
 
     def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: Any) -> None:
@@ -239,14 +234,9 @@ class Run:
         self._goes_on = False
 
     def begin(self, prefix: bytes, ids: Sequence[int]) -> bool:
-        """Begin with a first sample.
+        """Begin with a first sample; return False if an id needs more than 64 bits: nothing can be seeded then.
 
-        Args:
-            prefix: 32 bytes; a key is the hash of the prefix and an id.
-            ids: a list, or a range, whose end is ignored.
-
-        Returns:
-            False if an id needs more than 64 bits; nothing can be seeded then.
+        A key is the hash of the prefix, 32 bytes, and an id. ``ids``: a list, or a range, whose end is ignored.
         """
         run = self._run
         if type(ids) is range:

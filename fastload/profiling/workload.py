@@ -115,11 +115,7 @@ class Workload:
 
 
 def measure_workload(rank: Rank, warmup: int) -> Workload:
-    """Return what the batches of a rank take.
-
-    Args:
-        rank: as recorded.
-        warmup: number of first steps that do not count.
+    """Return what the batches of a rank take, of which ``warmup`` first steps do not count.
 
     Raises:
         TraceError: it is not known; the message says why.
