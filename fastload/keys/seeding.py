@@ -91,7 +91,7 @@ class Seeder(Protocol):
         """Seed from 16 bytes of key."""
 
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that seeds for the next sample at each call, from the first on; a range may go beyond them."""
+        """Return a function that seeds for the next sample at each call, from the first on; a range may exceed them."""
 
 
 def one_by_one(seed: Callable[[bytes], None], keys: Keys, ids: Iterable[int]) -> Callable[[], None]:
