@@ -88,11 +88,8 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
 class Runner:
     """Runs copies of a loader.
 
-    Args:
-        loader: is not changed.
-        slice_s: seconds of a slice, without its start.
-        check_s: seconds of the long comparison, for each of the two settings.
-        read_s: the longest time to read the dataset once, for ``resident``.
+    A slice takes ``slice_s`` without its start, the long comparison ``check_s`` for each of the two settings, reading
+    the dataset once, for ``resident``, ``read_s`` at most.
     """
 
     def __init__(self, loader: DataLoader[Any], slice_s: float, check_s: float, read_s: float) -> None:
@@ -151,12 +148,8 @@ class Runner:
     def processor_time(self, setting: Setting, number: int) -> tuple[float, int, str]:
         """Load samples without workers, after a few others, with one torch thread as in a worker.
 
-        Returns:
-            Their processor time, in seconds per sample; their number, smaller in a small dataset; and where they
-            differ from those of the first call.
-
-        Raises:
-            Exception: as :meth:`measure`.
+        Returns their processor time, in seconds per sample; their number, smaller in a small dataset; and where they
+        differ from those of the first call. Raises as :meth:`measure`.
         """
         rows, order = self._rows or 1, {}
         if self._auto_collation and not isinstance(self._arguments["dataset"], IterableDataset):
