@@ -43,13 +43,8 @@ class _States(ctypes.Structure):
     """``struct states`` of generators.c."""
 
     _fields_ = [
-        ("random", ctypes.c_void_p),
-        ("numpy", ctypes.c_void_p),
-        ("gauss", ctypes.c_void_p),
-        ("torch", ctypes.c_void_p),
-        ("interpreter", ctypes.c_void_p),
-        ("first_thread", ctypes.c_void_p),
-        ("next_thread", ctypes.c_void_p),
+        (name, ctypes.c_void_p)
+        for name in ("random", "numpy", "gauss", "torch", "interpreter", "first_thread", "next_thread")
     ]
 
 
@@ -60,11 +55,7 @@ class _Run(ctypes.Structure):
         ("states", ctypes.POINTER(_States)),
         ("room", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
-        ("first", ctypes.c_int64),
-        ("stride", ctypes.c_int64),
-        ("num", ctypes.c_int64),
-        ("done", ctypes.c_int64),
-        ("level", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("first", "stride", "num", "done", "level")),
         ("prefix", ctypes.c_uint8 * 32),
     ]
 

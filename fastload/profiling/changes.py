@@ -11,9 +11,10 @@ from typing import Any
 
 from ..errors import ConfigError
 from .formatting import STAGES_KNOWN
+from .overheads import Part
 from .simulation import LoaderModel, Order
 from .trials import AS_BEFORE, CostRatio, chosen
-from .workload import BatchWork, Part, Workload, total
+from .workload import BatchWork, Workload, total
 
 SETTINGS = (
     *("num_workers", "prefetch_factor", "in_order", "engine", "fuse", "seeding"),
