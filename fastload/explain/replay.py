@@ -81,8 +81,7 @@ def replay(
     index, position = _found(known, epoch, index, position, needs_position=by_batch)
     # One sample, on the CPU, of the order of all ranks.
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
-    decoder = "auto" if spec.decoder == "nvjpeg" else spec.decoder
-    inline = replace(spec, device=None, decoder=decoder, num_workers=0, auto_collation=True, drop_last=False)
+    inline = replace(spec, device=None, num_workers=0, auto_collation=True, drop_last=False)
     whole = Epoch(number=epoch, known=known, shard=shard)
     job, _ = job_of(replace(inline, worker_init_fn=None), loader._kept, whole)
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())

@@ -85,11 +85,9 @@ def find_culprit(
 
 
 def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage | None, Stage] | None:
-    """Find the first stage of a chain that makes the difference, by halving.
+    """Find the first stage of a chain that makes the difference, by halving; None: they differ without any stage.
 
-    Returns:
-        None: they differ without any stage. Else the stage; and before it, where chains in between could not be run,
-        the first stage that it may be as well.
+    Before it, where chains in between could not be run, comes the first stage that it may be as well.
     """
     without_any = differs(stages) if stages else True
     if without_any:

@@ -25,9 +25,6 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine trials may take longer than a user is made to wait for them; and few rounds will do."""
     monkeypatch.setattr(trials_module, "_MOST_SECONDS", 100.0)
     monkeypatch.setattr(trials_module, "_CPU_SECONDS", 0.2)
-    monkeypatch.setattr(trials_module, "_THREADS_SECONDS", 0.2)
-    monkeypatch.setattr(trials_module, "_SLICE_SECONDS", 0.05)
-    monkeypatch.setattr(trials_module, "_CHECK_SECONDS", 0.1)
 
 
 class Numbers(Dataset[Any]):
@@ -63,69 +60,6 @@ def tried(*loaders: Any) -> list[dict[str, Any]]:
     trials.run()  # once only
     assert [one["kind"] for one in notes] == ["trials"] * len(loaders)
     return notes
-
-
-def threads_of(note: dict[str, Any]) -> dict[int, str]:
-    """Return the numbers of threads for which there is a reason why nothing is known."""
-    return {choice.threads: reason for choice, reason in trials_of(note).reasons.items() if choice.threads}
-
-
-@pytest.mark.parametrize("loader", [DataLoader, fastload.DataLoader])
-def test_the_loaders_number_of_threads_is_tried(loader):
-    (note,) = tried(loader(Numbers(), 16, num_workers=3))
-    found = trials_of(note)
-    assert not threads_of(note)
-    times = found.rounds[Choice("fastload", "auto", "sample", threads=3)]
-    assert len(times) >= 3
-    assert all(one.cpu > 0 and one.process_cpu > 0 for one in times)
-
-
-class InOneThread(Numbers):
-    """Says which thread it is asked in."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor(threading.current_thread() is threading.main_thread())
-
-
-class Locked(Numbers):
-    """Refuses to be asked by two threads at a time, as some libraries do."""
-
-    busy = threading.Lock()
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if not self.busy.acquire(blocking=False):
-            raise RuntimeError("two threads at a time")
-        try:
-            time.sleep(0.001)
-            return torch.tensor(index)
-        finally:
-            self.busy.release()
-
-
-class DiesInThreads(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if threading.current_thread() is not threading.main_thread():
-            os._exit(3)
-        return torch.tensor(index)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "seeding", "reason"),
-    [
-        (InOneThread(), "sample", "threads make other samples: the values differ: epoch 0, batch 0, sample 0 in it"),
-        (Locked(), "sample", "RuntimeError: two threads at a time"),
-        (DiesInThreads(), "sample", "the process that ran the trials has died"),
-        (Numbers(), "torch", 'with seeding="torch" samples depend on the workers'),
-    ],
-    ids=["others", "raises", "dies", "streams"],
-)
-def test_a_dataset_that_threads_break_is_a_reason_and_the_rest_is_known(dataset, seeding, reason):
-    (note,) = tried(fastload.DataLoader(dataset, 16, num_workers=2, seeding=seeding))
-    found = trials_of(note)
-    assert Choice("fastload", "auto", seeding) in found.cpu_ns
-    assert not found.rounds
-    said = threads_of(note).get(2, found.reason)
-    assert reason in said
 
 
 def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():

@@ -1,0 +1,104 @@
+"""Builds the source of resident data: a part of build.py that plain loaders do not run."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torch.utils.data import BatchSampler, SequentialSampler
+
+from ..base import compat
+from ..device.batch_keys import BatchKeys
+from ..device.columns import Columns
+from ..device.prefetch import DeviceArguments
+from ..sampling.epochs import Epoch
+from ..spec import Spec, served_as
+from ..work import GRACE, EpochWork, Shard, Source
+from .kept import Kept
+from .placement import Residence, columns_of
+from .resident_source import ResidentSource
+
+if TYPE_CHECKING:
+    from .build import Pipeline
+
+    Build: TypeAlias = Callable[[Spec, Kept, Epoch], Pipeline]
+
+
+def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
+    """Return the resident data, read now if they have not been; None if no place has room for them."""
+    assert spec.resident is not None
+    wanted = Residence(spec.dataset, spec.resident, spec.device, spec.keep_on_host, spec.channels_last)
+    return columns_of(wanted, kept, functools.partial(_read, spec, kept, build))
+
+
+def resident_source(
+    spec: Spec,
+    kept: Kept,
+    columns: Columns,
+    arguments: DeviceArguments,
+    keys_of: Callable[[Shard], BatchKeys],
+    epoch: Epoch,
+) -> Source:
+    """Return the source of resident data."""
+    # A sampler of the user's may look at what the loop has done with the batch before.
+    samplers = (spec.sampler, spec.batch_sampler)
+    ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
+    return ResidentSource(columns, arguments, kept, keys_of, may_look_ahead=ahead)
+
+
+@contextlib.contextmanager
+def _read(
+    spec: Spec,
+    kept: Kept,
+    build: Build,
+    dataset: Any,
+    indices: Sequence[int] | None,
+    batch_size: int,
+    most_workers: int = sys.maxsize,
+) -> Iterator[Iterator[Any]]:
+    """Give batches of a dataset, in its own order or that of some indices; afterwards its workers have ended."""
+    sampler = SequentialSampler(dataset) if indices is None else list(indices)
+    batches = BatchSampler(sampler, batch_size, drop_last=False)
+    num_workers = min(spec.num_workers, most_workers)
+    read = served_as(
+        spec,
+        dataset=dataset,
+        sampler=sampler,
+        batch_sampler=batches,
+        index_sampler=batches,
+        batch_size=batch_size,
+        drop_last=False,
+        num_workers=num_workers,
+        prefetch_factor=(spec.prefetch_factor or 2) if num_workers else None,
+        timeout=spec.timeout if num_workers else 0,
+        persistent_workers=False,
+        pin_memory=False,
+        in_order=True,
+        seed=0,
+        seeding="sample",
+        fuse=spec.fuse if dataset is spec.dataset or spec.fuse is not True else "auto",
+        device=None,
+        batch_transform=None,
+        resident=None,
+    )
+    shard = Shard(length=0) if read.known is None else read.known.rows.shard
+    own = Kept()
+    source = build(read, own, Epoch(number=0, known=None, shard=shard)).source
+    try:
+        source.begin(EpochWork(index_batches=iter(batches), epoch=0, shard=shard))
+        yield _results(source)
+    finally:
+        kept.counts.count_decoded(own.counts.decoded)
+        source.close(0 if source.broken else GRACE)
+
+
+def _results(source: Source) -> Iterator[Any]:
+    while True:
+        try:
+            batch = source.next()
+        except StopIteration:
+            return
+        yield batch.result()
