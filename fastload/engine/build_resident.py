@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from torch.utils.data import BatchSampler, SequentialSampler
 
@@ -21,10 +21,14 @@ from .kept import Kept
 from .placement import Residence, columns_of
 from .resident_source import ResidentSource
 
-if TYPE_CHECKING:
-    from .build import Pipeline
 
-    Build: TypeAlias = Callable[[Spec, Kept, Epoch], Pipeline]
+class HasSource(Protocol):
+    """Stages that were built."""
+
+    source: Source
+
+
+Build: TypeAlias = Callable[[Spec, Kept, Epoch], HasSource]
 
 
 def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..buffers.page_lock import PageLock
     from ..device.columns import ResidentData
     from ..device.moving import Mover
-    from ..transforms.base import Transform
+    from ..fusion import FusedTail
 
 
 class Iterates(Protocol):
@@ -45,7 +45,7 @@ class Kept:
         self.slot_bytes = 0
         self.mover: tuple[tuple[object, ...], Mover] | None = None
         """What it was made from, and the mover."""
-        self.tail: tuple[object, Transform] | None = None
+        self.tail: tuple[object, FusedTail] | None = None
         """Of a fused dataset: the steps that the device does, and the transform that does them."""
         self.resident: ResidentData | None = None
         self.page_lock: PageLock | None = None
