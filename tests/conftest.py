@@ -39,6 +39,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The process that forks workers under "forkserver" imports what takes seconds, so that none of them has to. Tests that
 # want workers which inherit nothing use it; "spawn", where each imports torch, is left to those that are about it.
 multiprocessing.set_forkserver_preload(["torchvision", "fastload.loader"])
+# Python's default up to 3.13, and what tests take it to be: functions that are local to a test pass to workers.
+multiprocessing.set_start_method("fork", force=True)
 
 # No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
 settings.register_profile(

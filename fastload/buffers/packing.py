@@ -28,6 +28,10 @@ import torch.multiprocessing.reductions  # registers torch's reducers with Forki
 
 from .layout import ALIGNMENT, Buffer
 
+# torch's workers pickle by Python's default protocol. Up to 3.13 that is 4: there read-only arrays pass by value, and
+# what arrives can be written to.
+_BY_VALUE = pickle.DEFAULT_PROTOCOL < 5
+
 _reducers: dict[Any, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # stub lacks it
 _copyreg_table: dict[Any, Any] = copyreg.dispatch_table
 
@@ -69,8 +73,8 @@ class Packer(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """Reduce plain CPU tensors and their storages to their bytes; leave the rest to the tables."""
         kind = type(obj)
-        if kind is np.ndarray and not obj.flags.writeable and not obj.dtype.hasobject:
-            return obj.copy().__reduce_ex__(5)  # pickled by value, as in torch, it could be written to there
+        if _BY_VALUE and kind is np.ndarray and not obj.flags.writeable and not obj.dtype.hasobject:
+            return obj.copy().__reduce_ex__(5)
         if kind is torch.Tensor and not obj.requires_grad and (obj.is_conj() or obj.is_neg()):
             # Else the bit that says so would be lost. Strides stay, as they do for other tensors.
             resolved = obj.resolve_conj().resolve_neg()
