@@ -40,7 +40,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # want workers which inherit nothing use it; "spawn", where each imports torch, is left to those that are about it.
 multiprocessing.set_forkserver_preload(["torchvision", "fastload.loader"])
 # Python's default up to 3.13, and what tests take it to be: functions that are local to a test pass to workers.
-multiprocessing.set_start_method("fork", force=True)
+if "fork" in multiprocessing.get_all_start_methods():
+    multiprocessing.set_start_method("fork", force=True)
 
 # No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
 settings.register_profile(
