@@ -160,10 +160,11 @@ class _State:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import Lightning, Accelerate, timm and transformers in every process, if their tests do not run."""
+    """Do not import Ray, Lightning, Accelerate, timm and transformers in every process, if their tests do not run."""
     is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
     quick = is_whole and config.getoption("markexpr") == "not slow"
-    return True if quick and collection_path == Path(__file__).parent / "libraries" else None
+    all_slow = ("libraries", "workers/test_ray.py", "workers/test_ray_faults.py")
+    return True if quick and collection_path in [Path(__file__).parent / name for name in all_slow] else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -70,9 +70,8 @@ def threads_of(note: dict[str, Any]) -> dict[int, str]:
     return {choice.threads: reason for choice, reason in trials_of(note).reasons.items() if choice.threads}
 
 
-@pytest.mark.parametrize("loader", [DataLoader, fastload.DataLoader])
-def test_the_loaders_number_of_threads_is_tried(loader):
-    (note,) = tried(loader(Numbers(), 16, num_workers=3))
+def test_the_loaders_number_of_threads_is_tried():
+    (note,) = tried(DataLoader(Numbers(), 16, num_workers=3))
     found = trials_of(note)
     assert not threads_of(note)
     times = found.rounds[Choice("fastload", "auto", "sample", threads=3)]
