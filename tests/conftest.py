@@ -159,6 +159,17 @@ class _State:
         ]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have torch and torchrun keep in pytest's temporary folder what they leave behind.
+
+    Importing torchvision suffices for a folder of torch's compiler. Processes of xdist inherit this one's variables.
+    """
+    folder: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # a fixture comes too late
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torchinductor"))
+    os.environ.setdefault("PET_LOG_DIR", str(folder / "torchrun"))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import Ray, Lightning, Accelerate, timm and transformers in every process, if their tests do not run."""
     is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS

@@ -59,9 +59,12 @@ class TrialRuns:
         if os.getpid() != self._process:
             return
         self._process = -1
-        with contextlib.suppress(Exception):  # the end of the script must not depend on it
+        # At the end of the script, which must not depend on it; Ctrl-C ends it at once.
+        with contextlib.suppress(Exception, KeyboardInterrupt):
             for number, loader in self._loaders()[:_MOST_LOADERS]:
-                self._note("trials", loader=number, **self._in_child(loader))
+                interrupted = isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
+                found = {"reason": "the script was interrupted"} if interrupted else self._in_child(loader)
+                self._note("trials", loader=number, **found)
 
     def _in_child(self, loader: DataLoader[Any]) -> dict[str, Any]:
         if not hasattr(os, "fork"):
