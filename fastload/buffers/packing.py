@@ -6,7 +6,6 @@ its tensors and arrays in the very memory that was passed in: no copy, and no fi
 A tensor takes its bytes along, not its storage: a view of a large one costs what the view has, wherever its elements
 lie. A view whose elements lie far apart (a row of a column-major table, a window of many channels) arrives without the
 gaps, its strides in the same order; and views of which each takes less than half of a storage share no memory there.
-
 What torch has special ways for (on an accelerator, sparse, quantised, parameters) goes those ways.
 """
 
