@@ -1,8 +1,7 @@
 """Measures what samples cost with other settings: in a forked child, when the script ends. Results: ``..trials``.
 
 Nothing of the script changes: random generators, files and memory are the child's own. Processor time counts, because
-other programs hardly affect it.
-If anything fails, the failure is recorded as the reason why there is no result.
+other programs hardly affect it. If anything fails, that is recorded as the reason why there is no result.
 """
 
 from __future__ import annotations
