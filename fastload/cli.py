@@ -43,14 +43,7 @@ examples:  fastload run train.py --epochs 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command line.
-
-    Args:
-        arguments: the words after ``fastload``; ``sys.argv`` if None.
-
-    Returns:
-        The exit status.
-    """
+    """Carry out one command line, the words after ``fastload`` (None: of ``sys.argv``); return the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     from .errors import ConfigError
 
@@ -81,18 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def split_command(
     arguments: Sequence[str], verbs: Mapping[str, argparse.ArgumentParser]
 ) -> tuple[list[str], list[str]]:
-    """Divide a command line into fastload's own words and the user's command.
+    """Divide a command line into fastload's own words, for the parsers of the verbs, and the user's command.
 
     The user's command begins at the first word after the verb that is neither an option nor the value of one, at
     ``-m``, or at ``--``. (argparse's REMAINDER treats ``--`` differently in different versions of Python.)
-
-    Args:
-        arguments: the command line.
-        verbs: the parsers of the verbs.
-
-    Returns:
-        The words up to the command, and the command: ``["train.py", ...]``, ``["-m", "module", ...]`` or
-        ``["--", "program", ...]``.
     """
     from .run.defaults import FLAG_WORDS
 

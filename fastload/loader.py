@@ -43,7 +43,7 @@ WorkerMethod = Literal["multiprocessing", "thread", "ray"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
-Decoder = Literal["auto", "native", "torchvision", "pillow", "nvjpeg"]
+Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 class DataLoader(compat.TorchDataLoader[T]):
@@ -101,8 +101,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             replaced by another one, chosen by its key (``"replace"``).
         max_errors: samples that may fail in one epoch on one rank; above that ``DatasetError``.
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
-            ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow. ``"nvjpeg"`` with ``device="cuda"``:
-            whole batches on the device, to nearly the same pixels (not verified: no GPU).
+            ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
 
     Arguments that torch does not have are attributes of the same name. Batches stay valid as long as you hold any
     tensor, view or array of them. Differences from torch:

@@ -16,13 +16,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 def groups_of(controller: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> Iterator[tuple[Path, bool]]:
     """Yield the folders of this process's groups and of those above them, whether or not they exist.
 
-    Args:
-        controller: "memory" or "cpu".
-        proc: where the system tells of processes.
-        cgroups: where it tells of groups.
-
-    Yields:
-        (folder, unified): whether it is one of version 2, in which all controllers share a tree.
+    With each: whether it is of version 2, in which all controllers ("memory", "cpu") share a tree.
     """
     try:
         memberships = (proc / "self" / "cgroup").read_text().splitlines()

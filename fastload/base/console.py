@@ -61,12 +61,7 @@ def as_html(*parts: Any, width: int = 120) -> str:
 
 
 def plain_table(columns: Iterable[str | dict[str, Any]], *, gap: int = 1) -> Any:
-    """Return an empty table with a line below its head.
-
-    Args:
-        columns: the heads; or all arguments of rich's ``add_column``.
-        gap: blanks between columns.
-    """
+    """Return an empty table with a line below its head; ``columns``: heads, or all arguments of ``add_column``."""
     from rich import box
     from rich.table import Table
 

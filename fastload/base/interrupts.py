@@ -26,11 +26,7 @@ _forking = 0
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has interrupted a measurement.
-
-    Args:
-        number: the signal.
-    """
+    """A signal, ``number``, has interrupted a measurement."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

@@ -129,15 +129,7 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> Ite
 
 
 def copied_but_tensors(batch: Any, kept: frozenset[str]) -> Any:
-    """Deep-copy a batch, but not the tensors that :func:`map_leaves` finds.
-
-    Args:
-        batch: in host memory.
-        kept: paths of parts that are copied with their tensors.
-
-    Raises:
-        Exception: what ``copy.deepcopy`` raises for an object that it cannot copy.
-    """
+    """Deep-copy a batch of the host, but not the tensors that :func:`map_leaves` finds, except those at ``kept``."""
     found: list[Tensor] = []
     place = Tensor()
 

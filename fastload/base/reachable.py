@@ -58,10 +58,7 @@ class Found(NamedTuple):
 def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
     """Return the objects for which ``wanted`` is true, nearest first, once for each object that holds them.
 
-    Args:
-        root: where to begin.
-        wanted: the condition.
-        inside: search inside of the found objects too.
+    ``inside``: search inside of the found objects too.
     """
     found = []
     seen: dict[int, object] = {id(root): root}  # kept alive, so that no id is used twice

@@ -9,12 +9,9 @@ from typing import Any, Self
 
 
 class TerminalBar:
-    """A progress bar, for a ``with`` statement.
+    """A progress bar, for a ``with`` statement; ``shown=False`` shows nothing.
 
-    Args:
-        columns: returns the bar's columns, given the module ``rich.progress``; None: the bar, a percentage, the time
-            and a description.
-        shown: False: show nothing.
+    ``columns``, given the module ``rich.progress``, returns the bar's; None: bar, percentage, time and a description.
     """
 
     def __init__(self, columns: Callable[[ModuleType], list[Any]] | None = None, *, shown: bool = True) -> None:

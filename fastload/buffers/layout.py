@@ -143,10 +143,7 @@ class Layout:
         return tensors if count == num_rows else [tensor[row : row + count] for tensor in tensors]
 
     def write_into(self, samples: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
-        """Write samples to their rows.
-
-        Returns:
-            For each object leaf, in order, the samples' objects.
+        """Write samples to their rows; return the samples' objects for each object leaf, in order.
 
         Raises:
             LayoutMismatch: a sample differs from the layout. Rows may have been partly written.
@@ -156,13 +153,7 @@ class Layout:
         return objects
 
     def write_column(self, place: int, column: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
-        """Write one part of samples that are lists or tuples; see :meth:`write_into`.
-
-        Args:
-            place: of the part in a sample.
-            column: that part of each sample.
-            rows: those of all leaves.
-        """
+        """Write one part of samples that are lists or tuples, at ``place`` in each; see :meth:`write_into`."""
         assert isinstance(self.root, Row)
         before = sum(len(_tensor_leaves(child)) for child in self.root.children[:place])
         own = rows[before : before + len(_tensor_leaves(self.root.children[place]))]
@@ -179,12 +170,9 @@ class Layout:
             buffer[place : place + num_bytes] = source[start : start + num_bytes]
 
     def build(self, buffer: Buffer, num_rows: int, objects: Sequence[Sequence[Any]]) -> Any:
-        """Return the batch: what ``default_collate`` gives for the samples in ``buffer``.
+        """Return the batch: what ``default_collate`` gives for the samples in ``buffer``; its tensors keep that alive.
 
-        Args:
-            buffer: filled by :meth:`write`; every tensor of the result keeps it alive.
-            num_rows: of the batch.
-            objects: for each object leaf the objects of all rows.
+        ``objects``: for each object leaf the objects of all rows.
         """
         tensors = self.tensors(buffer, num_rows)
         tensors.reverse()

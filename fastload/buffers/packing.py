@@ -190,17 +190,9 @@ def _rebuild_storage(flat: torch.Tensor | None) -> torch.UntypedStorage:
 
 
 def pack(obj: Any, *, for_all: bool = False) -> tuple[list[BytesLike], int]:
-    """Turn an object into pieces of bytes.
+    """Return an object as pieces of bytes, to be laid side by side from an aligned place on, and their length in all.
 
-    Args:
-        obj: anything that can be pickled to another process.
-        for_all: several processes shall read it, so refuse what only one can take.
-
-    Returns:
-        The pieces, to be laid one after the other from an aligned place on, and their length in all, in bytes.
-
-    Raises:
-        Exception: whatever pickling the object raises.
+    ``for_all``: several processes shall read it, so refuse what only one can take.
     """
     file = io.BytesIO()
     packer = Packer(file, for_all=for_all)

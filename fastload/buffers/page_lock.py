@@ -37,11 +37,7 @@ _PORTABLE = 1
 
 
 class Pages:
-    """Pages locked by CUDA's runtime, or by ROCm's.
-
-    Args:
-        device: with an index. No context is made on another one.
-    """
+    """Pages locked by CUDA's runtime, or by ROCm's, for a device with an index: others get no context."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -119,11 +115,7 @@ class PageLock:
         return False if self.refused is not None else self.used or None
 
     def lock(self, address: int, num_bytes: int) -> bool:
-        """Lock a mapping, if it is not locked and that can be done; else :attr:`refused` says why not.
-
-        Returns:
-            Whether it was still to do.
-        """
+        """Lock a mapping, if that can be done, else :attr:`refused` says why not; return whether it was still to do."""
         if self.refused is not None or address in self._locked or self._getpid() != self._pid:
             return False
         before = self.used
@@ -155,9 +147,7 @@ class PageLock:
     def later(self, address: int, unmap: Callable[[], Any]) -> bool:
         """Return whether a mapping that is dropped waits for :meth:`unlock_left`: it is locked, by another thread.
 
-        Args:
-            address: of the mapping.
-            unmap: called once it is unlocked.
+        ``unmap`` is called once it is unlocked.
         """
         if address not in self._locked or self._get_ident() == self._thread:
             return False

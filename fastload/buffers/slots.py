@@ -267,11 +267,8 @@ class MemoryFile(Memory):
 class Mapping:
     """One mmap call. Not Python's class, because that duplicates the descriptor: one for each open batch.
 
-    Args:
-        fd: of the file; -1: memory of no file.
-        offset: where in the file.
-        num_bytes: a multiple of the page size.
-        page_lock: who may lock it; it is unlocked before it goes.
+    ``fd`` is -1 for memory of no file; ``num_bytes`` a multiple of the page size. ``page_lock`` may lock it; it is
+    unlocked before it goes.
     """
 
     def __init__(self, fd: int, offset: int, num_bytes: int, page_lock: PageLock | None = None) -> None:
@@ -373,10 +370,7 @@ class SlotPool:
     def lend(self, slot: int, num_bytes: int, *, tensors_only: bool = False) -> Buffer:
         """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more.
 
-        Args:
-            slot: a slot in flight.
-            num_bytes: how many.
-            tensors_only: nothing of the batch lies there but tensors that are to be moved to a device.
+        ``tensors_only``: nothing of the batch lies there but tensors that are to be moved to a device.
         """
         if num_bytes == 0:
             self.book.release(slot)

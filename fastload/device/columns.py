@@ -89,12 +89,7 @@ class TensorColumn:
 
 
 class ListColumn:
-    """A string or ``bytes`` for each sample, on the host.
-
-    Args:
-        kind: list or tuple, whichever collation makes.
-        length: samples.
-    """
+    """A string or ``bytes`` for each sample, on the host; ``kind``: the list or tuple that collation makes."""
 
     on_host = True
 
@@ -125,12 +120,8 @@ class ListColumn:
 class Columns:
     """A whole dataset in memory.
 
-    Args:
-        nesting: of a batch, with the number of a column at each leaf.
-        columns: in the order of the leaves.
-        paths: of the leaves.
-        length: samples.
-        device: where they are, but for those that stay on the host.
+    ``nesting`` is of a batch, with the number of a column at each leaf; columns and paths are in the order of the
+    leaves. All are on ``device``, but for those that stay on the host.
     """
 
     def __init__(
@@ -177,13 +168,10 @@ class Columns:
         return self.batch if watch is None else watch.collate(self.batch)
 
     def transform(self, then: Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any]:
-        """Return the transform of a :class:`.moving.Mover` that gathers batches where the columns are.
+        """Return what a :class:`.moving.Mover` gathers batches with, where the columns are, and then calls ``then``.
 
         Its draws are those of the batch, its leaves from the host, and what times it. None in place of the leaves: the
         batch was gathered before, on the host.
-
-        Args:
-            then: the batch transform, a function of (batch, draws); None: there is none.
         """
 
         def gathered(batch: Any, draws: Any) -> Any:
@@ -218,14 +206,7 @@ class Columns:
 
 
 class Place:
-    """Where a dataset could lie.
-
-    Args:
-        device: for its tensors.
-        keep_on_host: paths of the parts that lie on the host all the same.
-        channels_last: tensors of four dimensions lie NHWC.
-        pinned: see :class:`TensorColumn`.
-    """
+    """Where a dataset could lie: on a device, but for parts that are kept on the host; see :class:`TensorColumn`."""
 
     def __init__(
         self,
@@ -243,10 +224,7 @@ class Place:
     def check_room(self, num_bytes: int, num_samples: int, *, chosen: bool) -> None:
         """Check that there is room for a dataset.
 
-        Args:
-            num_bytes: of all of it.
-            num_samples: for the message.
-            chosen: nobody asked for this place, so that half of what is free is to stay free.
+        ``chosen``: nobody asked for this place, so that half of what is free is to stay free.
 
         Raises:
             TooLarge: there is none.
@@ -399,12 +377,7 @@ def rows_of(indices: Any, length: int) -> Rows:
 
 
 def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
-    """Yield the batches that a batch consists of, as views.
-
-    Args:
-        batch: collated.
-        sizes: their numbers of samples, in order.
-    """
+    """Yield the collated batches, of these sizes, that a batch consists of, as views."""
     ends = list(itertools.accumulate(sizes, initial=0))
     for start, stop in itertools.pairwise(ends):
         yield map_leaves(batch, lambda leaf, rows=slice(start, stop): leaf[rows], is_leaf=_is_leaf)  # type: ignore[misc]

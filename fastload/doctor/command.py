@@ -1,7 +1,6 @@
 """``fastload doctor``: runs the probes in a child process, and prints what they found.
 
-In: the table of probes. Out: a page or JSON, and an exit status. This process imports neither torch nor anything else
-that may be broken or takes time.
+This process imports neither torch nor anything else that may be broken or takes time.
 """
 
 from __future__ import annotations
@@ -66,10 +65,7 @@ def run_probes(probes: Sequence[Probe]) -> None:
 def examine(probes: Sequence[Probe], module: str, seconds: float) -> Iterator[tuple[Probe, list[Finding]]]:
     """Run probes in a child process, in another one after a probe that has ended it or hangs; yield what each found.
 
-    Args:
-        probes: the table.
-        module: that has it as ``PROBES``; the child imports it.
-        seconds: the time limit of each probe.
+    The child imports ``module``, which has the table as ``PROBES``. ``seconds``: the time limit of each.
     """
     first = 0
     while first < len(probes):

@@ -24,12 +24,7 @@ class Finding(NamedTuple):
 
 
 def pip(install: str = "", uninstall: str = "") -> str:
-    """Return the command that changes packages in this environment, by pip or uv.
-
-    Args:
-        install: options and packages.
-        uninstall: packages that are uninstalled first.
-    """
+    """Return the command that changes packages in this environment, by pip or uv; it uninstalls first."""
     uses_uv = not _has_pip() and shutil.which("uv") is not None
     commands = []
     for verb, words in (("uninstall", uninstall), ("install", install)):

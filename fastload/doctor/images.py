@@ -45,16 +45,10 @@ def installed(folder: Path) -> dict[str, str]:
 
 
 def active(version: str, there: Mapping[str, str]) -> tuple[str, str]:
-    """Return which of Pillow and pillow-simd is imported, and what is wrong if they have overwritten each other.
+    """Return which of Pillow and pillow-simd is imported, and what is wrong if they have overwritten each other, or "".
 
-    Both install the folder ``PIL``, and no installer knows that they exclude each other.
-
-    Args:
-        version: of the package ``PIL``: pillow-simd's ends in ".post" and a number.
-        there: see :func:`installed`.
-
-    Returns:
-        "Pillow" or "pillow-simd"; and a sentence, empty if nothing is wrong.
+    Both install the folder ``PIL``, and no installer knows that they exclude each other. ``there``: see
+    :func:`installed`.
     """
     name = "pillow-simd" if ".post" in version else "Pillow"
     names = " and ".join(f"{one} {number}" for one, number in sorted(there.items()))

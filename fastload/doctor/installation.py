@@ -48,9 +48,7 @@ def own_files() -> Iterator[Finding]:
 def differing(own: Distribution) -> tuple[list[str], list[str]]:
     """Return which files of the package are not there, and which have other bytes than were installed.
 
-    Args:
-        own: lists its files in RECORD. An editable installation lists none of the package's, and some installers none
-            at all.
+    RECORD of an editable installation lists none of the package's files, and some installers make none at all.
     """
     missing, changed = [], []
     for path, digest, *_ in csv.reader((own.read_text("RECORD") or "").splitlines()):

@@ -177,7 +177,7 @@ def nvjpeg() -> Iterator[Finding]:
     try:
         [image] = decode_jpegs([images.made_jpeg()], torch.device("cuda"))
     except RuntimeError as error:
-        yield Finding("nvJPEG", "absent", one_line(error), "files are decoded on the CPU")
+        yield Finding("nvJPEG", "absent", one_line(error), "fastload.images.decode_batch() cannot be used")
         return
     yield Finding("nvJPEG", "ok", f"decodes to {list(image.shape)}")
 

@@ -8,7 +8,6 @@ the user names: the samples are the same.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,41 +41,18 @@ def check_can_fuse(spec: Spec) -> None:
         return
     from ..images import chosen
 
-    if spec.decoder != "nvjpeg":
-        chosen(spec.decoder)
+    chosen(spec.decoder)
     if spec.fuse is not True:
         raise ConfigError(
             f"decoder={spec.decoder!r} is what fuse=True decodes files with, got fuse={spec.fuse!r}; use "
             f"fuse=True, or give the dataset loader=fastload.images.Loader({spec.decoder!r})"
         )
-    if spec.decoder == "nvjpeg":
-        _check_nvjpeg(spec)
-
-
-def _check_nvjpeg(spec: Spec) -> None:
-    """Check that the device can decode for a spec.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    from ..images import nvjpeg
-
-    if spec.device is None or not decodes(device_of(spec.device)):
-        reason: str | None = f"it decodes on a CUDA device, got device={spec.device!r}; give device='cuda'"
-    elif spec.on_error != "raise":
-        reason = f"that a file is damaged shows when its batch is made; use on_error='raise', got {spec.on_error!r}"
-    else:
-        reason = why_not_split(spec) or nvjpeg.why_not()
-    if reason is not None:
-        raise ConfigError(f"decoder='nvjpeg' cannot be used: {reason}, or decoder='auto'")
 
 
 def decoder_of(spec: Spec) -> str:
     """Return what decodes files for a spec that fuses, in words."""
     from ..images import chosen
 
-    if spec.decoder == "nvjpeg":
-        return f"nvjpeg: whole batches on {spec.device}; what it cannot decode, Pillow does"
     name, library = chosen(spec.decoder)
     return f"{name}: {library}"
 
@@ -98,12 +74,11 @@ def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     from ..fusion import recognise
 
     makers = _makers(decoder)
-    rows = "nvJPEG, on the device" if decoder == "nvjpeg" else makers["rows"].name
     blocks = "the native library" if makers["native_blocks"] else "torch"
-    return replace(recognise(dataset), rows=rows, blocks=blocks)
+    return replace(recognise(dataset), rows=makers["rows"].name, blocks=blocks)
 
 
-def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, Any]:
+def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, FusedTail | None]:
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
 
     Args:
@@ -115,15 +90,10 @@ def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, 
         None, None where the dataset loads its samples itself. The second, a transform of batches or None, is the same
         object as before, as long as it does the same.
 
-    Raises:
-        ConfigError: ``decoder="nvjpeg"``, and the device cannot decode this dataset's files.
-
     Warns:
         UserWarning: nothing of the dataset can be fused; once for each reason.
     """
     plan, tail = _planned(spec)
-    if spec.decoder == "nvjpeg":
-        return _decoded_there(spec, runtime, plan, tail, seed)
     if not plan.fused:
         if runtime.no_fusion_told != plan.reason:
             runtime.no_fusion_told = plan.reason
@@ -135,30 +105,10 @@ def fused_of(spec: Spec, runtime: Any, seed: int) -> tuple[FusedDataset | None, 
     from ..fusion import FusedDataset
 
     if tail is not None:
-        tail = _kept(runtime, plan.tails, lambda: tail)
+        if runtime.tail is None or runtime.tail[0] != plan.tails:
+            runtime.tail = plan.tails, tail
+        tail = runtime.tail[1]
     return FusedDataset(spec.dataset, plan, seed, **_makers(spec.decoder)), tail
-
-
-def _decoded_there(spec: Spec, runtime: Any, plan: Plan, tail: FusedTail | None, seed: int) -> tuple[FusedDataset, Any]:
-    """Return what reads the files of samples, and what decodes batches of them on the device."""
-    from ..fusion.encoded import DeviceDecoding, EncodedDataset
-
-    dataset = EncodedDataset(spec.dataset, plan, seed, **_makers(spec.decoder))
-
-    def decoding() -> DeviceDecoding:
-        shape = plan.yields and plan.yields.shape
-        assert shape is not None
-        device, count = device_of(spec.device), runtime.counts.count_decoded
-        return DeviceDecoding(spec.dataset, shape[1:], device, spec.channels_last, tail, count)
-
-    return dataset, _kept(runtime, plan, decoding)
-
-
-def _kept(runtime: Any, made_from: Any, make: Callable[[], Any]) -> Any:
-    """Return the device's transform: the same one as long as it is made from the same."""
-    if runtime.tail is None or runtime.tail[0] != made_from:
-        runtime.tail = made_from, make()
-    return runtime.tail[1]
 
 
 def images_in_words(spec: Spec) -> str | None:
@@ -223,17 +173,8 @@ def does_steps(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def decodes(device: torch.device) -> bool:
-    """Whether nvJPEG decodes on a device."""
-    return device.type == "cuda"
-
-
 def _makers(decoder: str) -> dict[str, Any]:
-    """Return what makes rows of files, and whether the native library makes blocks of arrays: by argument.
-
-    With nvJPEG the workers read no more than headers, and a sample that is replayed is made on the CPU.
-    """
+    """Return what makes rows of files, and whether the native library makes blocks of arrays: by argument."""
     from ..images import make_decoder
 
-    rows = make_decoder("auto" if decoder == "nvjpeg" else decoder)
-    return {"rows": rows, "native_blocks": native.available()}
+    return {"rows": make_decoder(decoder), "native_blocks": native.available()}

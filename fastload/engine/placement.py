@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 from ..base import compat
 from ..base.memory import in_words
+from ..base.terminal_bar import TerminalBar
 from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
@@ -164,18 +165,14 @@ def _look(spec: Spec, length: int, counts: Counts) -> list[Any]:
 
 
 def _fill(spec: Spec, columns: Columns, batch_size: int, counts: Counts) -> None:
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    num_batches = -(-len(columns) // batch_size)
-    words = f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}"
+    reading = _read_as(spec, spec.dataset, None, batch_size, spec.num_workers)
     start = 0
-    with _batches(_read_as(spec, spec.dataset, None, batch_size, spec.num_workers), counts, spec.resident) as batches:
-        for batch in track(
-            batches, words, num_batches, console=console, transient=True, disable=not console.is_terminal
-        ):
+    with TerminalBar() as bar, _batches(reading, counts, spec.resident) as batches:
+        bar.begin(-(-len(columns) // batch_size))
+        bar.describe(f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}")
+        for batch in batches:
             start += columns.put(start, batch)
+            bar.advance()
     if start != len(columns):
         raise ConfigError(f"len(dataset) is {len(columns)}, but it gave {start} samples; correct its __len__")
 

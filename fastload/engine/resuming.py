@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from ..base import compat
+from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from ..sampling.epochs import Epoch, Resume, epoch_owner, without_skipping
@@ -56,21 +57,18 @@ def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
         f"the dataset has no state_dict and load_state_dict, so its first {resume.batches} batches are loaded again "
         "and dropped; give it both methods to resume at once"
     )
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    batches = range(resume.batches)
-    for _ in track(
-        batches, "fastload: reading again", console=console, transient=True, disable=not console.is_terminal
-    ):
-        try:
-            load()
-        except StopIteration:
-            raise StateError(
-                f"the state was saved after {resume.batches} batches, but the dataset ends before them now: it was "
-                "changed; resume with the same dataset, or begin without the state"
-            ) from None
+    with TerminalBar() as bar:
+        bar.begin(resume.batches)
+        bar.describe("fastload: reading again")
+        for _ in range(resume.batches):
+            try:
+                load()
+            except StopIteration:
+                raise StateError(
+                    f"the state was saved after {resume.batches} batches, but the dataset ends before them now: it was "
+                    "changed; resume with the same dataset, or begin without the state"
+                ) from None
+            bar.advance()
 
 
 @contextlib.contextmanager

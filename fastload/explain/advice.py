@@ -28,13 +28,7 @@ _LONGEST_S = 3.0
 
 
 def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
-    """Measure what changes of ``fuse`` and ``seeding`` bring; yield lines for a person.
-
-    Args:
-        loader: stays as it is; copies of it load the samples.
-
-    Raises:
-        Exception: what the dataset raises.
+    """Measure what changes of ``fuse`` and ``seeding`` bring, with copies of the loader; yield lines for a person.
 
     Blocking: while a few hundred samples are made, or for some seconds at most; with a bar on standard error where that
     is a terminal.

@@ -82,8 +82,7 @@ def replay(
     index, position = _found(known, epoch, index, position, needs_position=by_batch)
     # One sample, on the CPU, of the order of all ranks.
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
-    decoder = "auto" if spec.decoder == "nvjpeg" else spec.decoder
-    inline = replace(spec, device=None, decoder=decoder, num_workers=0, auto_collation=True, drop_last=False)
+    inline = replace(spec, device=None, num_workers=0, auto_collation=True, drop_last=False)
     job, _ = make_job(replace(inline, worker_init_fn=None), loader._runtime, Origin(spec.dataset, shard=shard))
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)

@@ -26,12 +26,9 @@ from .advice import advice_for
 
 
 def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (), advice: bool = False) -> None:
-    """Print the table of a loader or a dataset.
+    """Print the table of a loader or a dataset; with ``advice`` load some samples, and end with it.
 
-    Args:
-        target: which.
-        made: of a script, of which ``target`` was iterated first: all loaders, each with the line that made it.
-        advice: load some samples of the loader, and end with advice.
+    ``made``: by the script of which ``target`` was iterated first: all loaders, each with the line that made it.
 
     Raises:
         UsageError: the target is neither.

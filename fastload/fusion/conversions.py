@@ -152,12 +152,7 @@ def check_conversion(step: SampleTransform, state: State) -> None:
 
 
 class Values:
-    """Steps that change each value by itself, as one function of uint8 pixels.
-
-    Args:
-        steps: all of the role "value"; none: pixels are copied.
-        state: what the first of them gets; of uint8.
-    """
+    """Steps of the role "value" as one function of uint8 pixels of a ``state``; none: pixels are copied."""
 
     def __init__(self, steps: Sequence[SampleTransform], state: State) -> None:
         self.table = _table(steps, state)

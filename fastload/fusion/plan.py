@@ -236,11 +236,7 @@ class Plan:
 
 
 def recognise(dataset: Any) -> Plan:
-    """Return the plan of a dataset: known or not, it can be printed.
-
-    Args:
-        dataset: any; it is looked at, nothing of it is called.
-    """
+    """Return the plan of a dataset, of which nothing is called: known or not, it can be printed."""
     name = type(dataset).__name__
     changed = replaced()
     if changed is not None:

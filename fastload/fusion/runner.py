@@ -59,12 +59,8 @@ class Chunk(NamedTuple):
 class Runner:
     """Makes the images of a leaf.
 
-    Args:
-        dataset: the leaf.
-        whole: what it is a leaf of; errors name a sample by its index there.
-        part: its plan.
-        rows: what decodes files.
-        native_blocks: the native library makes blocks of arrays, where one pass can; else torch.
+    Errors name a sample by its index in ``whole``, which the leaf is of. ``native_blocks``: the native library makes
+    blocks of arrays, where one pass can; else torch.
     """
 
     def __init__(self, dataset: Any, whole: Any, part: Part, rows: Decoder, native_blocks: bool) -> None:
@@ -254,10 +250,7 @@ class Runner:
     def decoded(self, name: Any, index: Any, function: Any, *args: Any) -> Any:
         """Call a function that decodes; an error names the sample, one of damaged coefficients in its message too.
 
-        Args:
-            name: of the sample: see :class:`Chunk`.
-            index: of it in the leaf.
-            function, args: what is called.
+        ``name``: see :class:`Chunk`; ``index``: in the leaf.
         """
         return self._named(name, self._undamaged, index, function, *args)
 

@@ -208,11 +208,8 @@ def cut_of(
 ) -> Cut | None:
     """Return the cut that steps are for an image of this size, in pixels; None if one of them pads it.
 
-    Args:
-        steps: as many as :func:`num_cut` says.
-        given: the parameters of each.
-        height, width: of the image.
-        part: all that is needed of what the steps leave, where they resize nothing.
+    The steps are as many as :func:`num_cut` says. ``part``: all that is needed of what they leave, where they resize
+    nothing.
     """
     box: Box = (0, 0, height, width)
     size: tuple[int, int] | None = None

@@ -27,7 +27,7 @@ class DecoderInfo(NamedTuple):
     """A decoder, and whether it can be used here."""
 
     name: str
-    """What ``decoder=`` calls it."""
+    """What ``decoder=`` calls it. ``"nvjpeg"`` stands for :func:`decode_batch`."""
     library: str
     """The library that decodes, with its version."""
     device: str
@@ -80,8 +80,8 @@ def chosen(decoder: str) -> tuple[str, str]:
         return "pillow", f"{Decoder.library()}; native is not available: {native.why_not}"
     if decoder == "nvjpeg":
         raise ConfigError(
-            "decoder='nvjpeg' decodes whole batches on the device, not single files; use "
-            "fastload.images.decode_batch(files, device)"
+            "decoder='nvjpeg' is no longer supported: nvJPEG decodes whole batches on a CUDA device, to other pixels; "
+            "use fastload.images.decode_batch(files, device), or fastload.images.dali.DALILoader"
         )
     if decoder not in DECODERS:
         raise ConfigError(f"decoder must be 'auto' or one of {', '.join(map(repr, DECODERS))}, got {decoder=}")

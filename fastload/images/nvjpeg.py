@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,16 +33,8 @@ from .torchvision_io import decode_jpegs, why_left_to_pillow
 _END = b"\xff\xd9"
 
 
-def _name_place(error: Exception, index: int) -> None:
-    error.add_note(f"at index {index} of the batch")
-
-
 def decode_batch(
-    files: Sequence[Data],
-    device: torch.device | str = "cuda",
-    *,
-    counts: dict[str, int] | None = None,
-    name: Callable[[Exception, int], None] = _name_place,
+    files: Sequence[Data], device: torch.device | str = "cuda", *, counts: dict[str, int] | None = None
 ) -> list[Tensor]:
     """Decode files on a CUDA device with nvJPEG; Pillow decodes those that nvJPEG cannot.
 
@@ -52,14 +44,13 @@ def decode_batch(
         files: the bytes of each file: JPEG, PNG, or another format that Pillow knows.
         device: a CUDA device.
         counts: a dict to which the numbers of decoded files are added: ``"nvjpeg"``, ``"pillow (REASON)"``.
-        name: called with an exception and the index of its file in ``files``, to add a note to the exception.
 
     Returns:
         For each file [3, H, W], uint8, RGB, on the device.
 
     Raises:
         ConfigError: the device is not a CUDA device, or nvJPEG is not available.
-        Exception: what Pillow raises for a file that neither can decode.
+        Exception: what Pillow raises for a file that neither can decode, with a note of its index in ``files``.
     """
     device = torch.device(device)
     if device.type != "cuda":
@@ -72,19 +63,14 @@ def decode_batch(
     index: Any = device.index  # None where it was not given
     if index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    return _batch(files, device, {} if counts is None else counts, name)
+    return _batch(files, device, {} if counts is None else counts)
 
 
-def _batch(
-    files: Sequence[Data],
-    device: torch.device,
-    counts: dict[str, int],
-    name: Callable[[Exception, int], None] = _name_place,
-) -> list[Tensor]:
+def _batch(files: Sequence[Data], device: torch.device, counts: dict[str, int]) -> list[Tensor]:
     reasons = []
     files = list(files)
     for index, data in enumerate(files):
-        with _named(name, index):
+        with _named(index):
             files[index] = file_of(data)
             reasons.append(_why_left_to_pillow(files[index]))
     common = [index for index, reason in enumerate(reasons) if reason is None]
@@ -94,7 +80,7 @@ def _batch(
         image, by = found.get(index), "nvjpeg"
         if image is None:
             by = f"pillow ({reasons[index] or 'nvJPEG refused it'})"
-            with _named(name, index):
+            with _named(index):
                 image = torch.from_numpy(np.array(opened(data))).permute(2, 0, 1).contiguous()
             if device.type != "cpu":
                 image = image.pin_memory().to(device, non_blocking=True)  # the host does not wait for the copy
@@ -104,11 +90,11 @@ def _batch(
 
 
 @contextlib.contextmanager
-def _named(name: Callable[[Exception, int], None], index: int) -> Iterator[None]:
+def _named(index: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        name(error, index)
+        error.add_note(f"at index {index} of the batch")
         raise
 
 

@@ -76,11 +76,7 @@ class TorchvisionDecoder(Decoder):
 
 
 def why_left_to_pillow(header: PIL.Image.Image) -> str | None:
-    """Return why a file is one that Pillow alone decodes as Pillow does; None if it is a common JPEG file.
-
-    Args:
-        header: the image, opened and not loaded.
-    """
+    """Return why a file, opened and not loaded, is left to Pillow; None if it is a common JPEG file."""
     if header.format != "JPEG":
         return NO_JPEG
     if header.mode not in ("RGB", "L"):
@@ -101,10 +97,7 @@ def _decoded(data: Data) -> Pixels:
 
 
 def decode_jpegs(files: Sequence[Data], device: torch.device) -> list[Tensor]:
-    """Decode JPEG files with torchvision: on the CPU one by one, on a CUDA device together, with nvJPEG.
-
-    Returns:
-        For each file [3, H, W], uint8, RGB, on the device.
+    """Return files as [3, H, W], uint8, RGB: on the CPU decoded one by one, on a CUDA device together, with nvJPEG.
 
     Raises:
         RuntimeError: a file is damaged, or this torchvision has no such decoder.

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def put_first(environment: MutableMapping[str, str]) -> None:
-    """Change an environment so that Python processes in it execute this folder's ``sitecustomize`` first.
-
-    Args:
-        environment: this folder is put first in its ``PYTHONPATH``, unless it is there already.
-    """
+    """Put this folder first in an environment's ``PYTHONPATH``, so that its ``sitecustomize`` is executed first."""
     folder = os.path.dirname(os.path.abspath(__file__))
     before = environment.get("PYTHONPATH", "")
     if folder not in before.split(os.pathsep):

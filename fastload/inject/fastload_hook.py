@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 def after_import(name: str, action: Action) -> object:
     """Call ``action(module)`` after the import of the module ``name``; now, if it has been imported.
 
-    Does not import the module. If an import fails, ``action`` is called after a later one.
-
-    Args:
-        name: the module's full name.
-        action: called in the importing thread, which holds the module's import lock.
-
-    Returns:
-        The finder that waits for the import, in ``sys.meta_path``: remove it to cancel. None: it has been imported.
+    Does not import the module. If an import fails, ``action`` is called after a later one, in the importing thread,
+    which holds the module's import lock. Returns the finder that waits, to be removed from ``sys.meta_path`` to cancel;
+    None: it has been imported.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):

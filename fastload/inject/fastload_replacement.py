@@ -19,9 +19,6 @@ def replace_init(loader_class: Any) -> None:
     The first construction imports :func:`fastload.run.installation.initialize`, which does it; a process that
     constructs no loader does not import fastload. Where fastload cannot be imported (another interpreter's
     environment), a warning says so and the loader is torch's.
-
-    Args:
-        loader_class: ``torch.utils.data.DataLoader``.
     """
     import functools
 

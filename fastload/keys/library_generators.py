@@ -32,12 +32,10 @@ _WORDS = struct.Struct("<16s16sQI")
 
 
 class LibraryGenerators:
-    """Seeds other libraries' generators for one worker.
+    """Seeds other libraries' generators for one worker, and ``then`` the others.
 
-    Args:
-        roots: the dataset and collate_fn, from which the transforms are reached.
-        then: seeds the other generators, after these.
-        owned: no other thread uses the transforms; if False, those that may be shared are left alone.
+    ``roots``: the dataset and collate_fn, from which the transforms are reached; those that other threads may use,
+    unless they are ``owned``, are left alone.
 
     Cost: 0.1 µs a sample if neither library is imported, 1.1 µs with OpenCV, 7 µs with Albumentations too.
     """

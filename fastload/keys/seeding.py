@@ -43,12 +43,7 @@ _WORDS = struct.Struct("<QII")
 
 
 class Keys:
-    """The keys of one epoch in one domain.
-
-    Args:
-        seed: any integer that fits 128 bits, signed.
-        epoch: 0, 1, ...
-        domain: one of the constants of this module.
+    """The keys of one epoch, 0, 1, ..., in one domain, a constant of this module; the seed fits 128 bits, signed.
 
     Cost: about 0.7 µs a key.
     """
@@ -68,10 +63,7 @@ class Keys:
 def sample_id(index: int, position: int, length: int) -> int:
     """Return the id of a sample in an order of fastload's: its index, and from bit 64 on the number of the repeat.
 
-    Args:
-        index: in the dataset.
-        position: in the epoch's global order.
-        length: positions from this one on are repeats; 0: there are no repeats.
+    ``length``: positions of the epoch's global order from this one on are repeats; 0: there are none.
     """
     return int(index) + (position // length << 64 if length else 0)
 
@@ -99,12 +91,7 @@ class Seeder(Protocol):
         """Seed from 16 bytes of key."""
 
     def each(self, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-        """Return a function that seeds for the next sample at each call, from the first on.
-
-        Args:
-            keys: of the samples.
-            ids: of the samples; a range may have more than are needed.
-        """
+        """Return a function that seeds for the next sample at each call, from the first on; a range may exceed them."""
 
 
 def one_by_one(seed: Callable[[bytes], None], keys: Keys, ids: Iterable[int]) -> Callable[[], None]:

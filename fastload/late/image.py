@@ -103,11 +103,7 @@ def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
 
 
 def _state_of(image: Any, method: str) -> _State | None:
-    """Return the state if the image may stay late; None if it must become real.
-
-    Args:
-        method: the overridden method of Pillow's.
-    """
+    """Return the state if the image may stay late; None if ``method`` of Pillow's makes it real."""
     scope = thread.scope
     if scope is None or ORIGINALS.is_replaced(Image.Image, method):
         return None
@@ -121,12 +117,9 @@ def _state_of(image: Any, method: str) -> _State | None:
 
 
 def _recorded(image: Any, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
-    """Return the late image that an operation makes; None if it is not to be recorded.
+    """Return the late image that an operation makes, in ``mode`` (None: the same); None if it is not to be recorded.
 
-    Args:
-        method: the overridden method of Pillow's.
-        change: the operation. Asked first: what Pillow refuses, it refuses before it loads the file.
-        mode: of the result; None: the image's own.
+    ``change`` is asked first: what Pillow refuses, it refuses before it loads the file.
     """
     late: _State | None = _attributes(image).get("_late")
     view = change(View.whole(*image._size) if late is None else late.view)

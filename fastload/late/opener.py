@@ -27,11 +27,7 @@ def why_not() -> str | None:
 
 
 def prepare() -> bool:
-    """Register the opener of JPEG files; called whenever a worker begins a chunk.
-
-    Returns:
-        Whether late decoding is on.
-    """
+    """Register the opener of JPEG files, whenever a worker begins a chunk; return whether late decoding is on."""
     if why_not() is not None:
         return False
     factory, accept = Image.OPEN.get("JPEG", (None, None))
@@ -62,15 +58,10 @@ def image_of_record(
 ) -> Any:
     """Return the image of a record in RGB, not decoded yet; None where images are not late.
 
-    Args:
-        data: the record.
-        size: of it.
-        info: the image's.
-        where: says where it lies, for errors of a record that is changed later.
-        is_checked: whether it is known to be whole.
+    ``where``: says where it lies, for errors of a record that is changed later.
 
     Raises:
-        PackError: the record is damaged, wherever that is.
+        PackError: the record is damaged, wherever that is; it is not looked at again where it ``is_checked``.
     """
     if thread.scope is None or why_not() is not None:
         return None

@@ -45,11 +45,9 @@ def change_of(transform: Any) -> str | None:
 
 
 class Originals:
-    """Functions and methods that may be replaced later.
+    """Functions and methods, written in ``packages``, that may be replaced later.
 
-    Args:
-        packages: where they are written. With ``"fastload"`` among them, what fastload's profiler has put around a
-            function does not count.
+    With ``"fastload"`` among them, what fastload's profiler has put around a function does not count.
     """
 
     def __init__(self, *packages: str) -> None:

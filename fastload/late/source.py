@@ -27,13 +27,9 @@ _MOST_LOOKS = 16
 
 
 def read(image: Any) -> Source | str:
-    """Read the file of an opened image as Pillow's ``load`` does.
+    """Read the file of an opened image as Pillow's ``load`` does, errors included.
 
-    Returns:
-        The file; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
-
-    Raises:
-        Exception: of the file, or of a signal's handler: Pillow lets it pass, too.
+    Returns it; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
     """
     if image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:
         return "draft mode, or a changed tile"
@@ -102,11 +98,9 @@ _recent_uses = _RecentUses()
 
 
 class Source:
-    """A JPEG image that is not decoded yet. Sizes are in pixels.
+    """A JPEG image that is not decoded yet: a file up to its end of image, or a record and where it lies, for errors.
 
-    Args:
-        data: the file, up to its end of image, or a record.
-        record: says where the record lies, for errors; None: it is a file.
+    Sizes are in pixels.
     """
 
     __slots__ = ("_data", "_record", "_uses", "height", "is_grey", "width")
@@ -131,12 +125,7 @@ class Source:
         return data.nbytes if isinstance(data, np.ndarray) else len(data)
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
-        """Return the pixels of a cut, and count the image.
-
-        Args:
-            cut: the part, size and flips.
-            layout: of the result: see :func:`~fastload.native.rows.pixels_of_image`.
-            scope: counts; None: nothing does.
+        """Return the pixels of a cut, and count the image; ``layout``: :func:`~fastload.native.rows.pixels_of_image`.
 
         Raises:
             PackError: it is a damaged record.

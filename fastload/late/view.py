@@ -91,11 +91,7 @@ class View(NamedTuple):
         return self._replace(size=size, interpolation=interpolation, source=source)
 
     def transposed_by(self, method: int) -> View | None:
-        """Return the view after ``PIL.Image.Image.transpose``.
-
-        Args:
-            method: a value of ``PIL.Image.Transpose``; None is returned for other values.
-        """
+        """Return the view after ``PIL.Image.Image.transpose``; None for a method that Pillow does not know."""
         if not 0 <= method < len(_TRANSPOSITIONS):
             return None
         exchange, mirror, invert = _TRANSPOSITIONS[method]

@@ -75,12 +75,7 @@ def processor_level() -> str:
 
 
 def function(name: str, result: Any, *arguments: Any) -> Any:
-    """Return a function of the library, with its types declared.
-
-    Args:
-        name: as exported.
-        result: the ctypes type of the result, or None.
-        arguments: the ctypes types of the arguments.
+    """Return a function of the library, with the ctypes types of its result and arguments declared.
 
     Raises:
         RuntimeError: the library cannot be used.

@@ -43,13 +43,8 @@ class _States(ctypes.Structure):
     """``struct states`` of generators.c."""
 
     _fields_ = [
-        ("random", ctypes.c_void_p),
-        ("numpy", ctypes.c_void_p),
-        ("gauss", ctypes.c_void_p),
-        ("torch", ctypes.c_void_p),
-        ("interpreter", ctypes.c_void_p),
-        ("first_thread", ctypes.c_void_p),
-        ("next_thread", ctypes.c_void_p),
+        (name, ctypes.c_void_p)
+        for name in ("random", "numpy", "gauss", "torch", "interpreter", "first_thread", "next_thread")
     ]
 
 
@@ -60,11 +55,7 @@ class _Run(ctypes.Structure):
         ("states", ctypes.POINTER(_States)),
         ("room", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
-        ("first", ctypes.c_int64),
-        ("stride", ctypes.c_int64),
-        ("num", ctypes.c_int64),
-        ("done", ctypes.c_int64),
-        ("level", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("first", "stride", "num", "done", "level")),
         ("prefix", ctypes.c_uint8 * 32),
     ]
 
@@ -157,18 +148,13 @@ def _at(address: int, num_bytes: int) -> bytes:
 
 
 class States:
-    """The states of three generators, as memory.
+    """The states of exactly a ``random.Random``, a ``RandomState`` of an ``MT19937``, a CPU generator: as memory.
 
-    Args:
-        for_random: exactly a ``random.Random``.
-        for_numpy: exactly a ``RandomState``, of an ``MT19937``.
-        for_torch: a CPU generator.
+    Ownership: of one thread at a time. The caller keeps the generators alive.
 
     Raises:
         TypeError: the generators are of other classes.
         RuntimeError: the memory of states is not known: see :func:`why_not`.
-
-    Ownership: of one thread at a time. The caller keeps the generators alive.
     """
 
     def __init__(self, for_random: random.Random, for_numpy: np.random.RandomState, for_torch: Any) -> None:
@@ -239,14 +225,9 @@ class Run:
         self._goes_on = False
 
     def begin(self, prefix: bytes, ids: Sequence[int]) -> bool:
-        """Begin with a first sample.
+        """Begin with a first sample; return False if an id needs more than 64 bits: nothing can be seeded then.
 
-        Args:
-            prefix: 32 bytes; a key is the hash of the prefix and an id.
-            ids: a list, or a range, whose end is ignored.
-
-        Returns:
-            False if an id needs more than 64 bits; nothing can be seeded then.
+        A key is the hash of the prefix, 32 bytes, and an id. ``ids``: a list, or a range, whose end is ignored.
         """
         run = self._run
         if type(ids) is range:

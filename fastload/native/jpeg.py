@@ -77,16 +77,9 @@ def _place(data: Data) -> tuple[Any, int, Any]:
 
 
 def read_size(data: Data) -> Size:
-    """Return the size of a JPEG file's image, and whether it can be decoded here.
+    """Return the size of a JPEG file's image, and whether it can be decoded here; in 2 µs.
 
-    Args:
-        data: the file, or as much of its beginning as goes up to the first scan.
-
-    Raises:
-        RuntimeError: the library cannot be used.
-
-    Cost:
-        2 µs.
+    ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
     address, length, kept = _place(data)
     found = (ctypes.c_int32 * 4)()
@@ -109,24 +102,11 @@ def _cut_file(data: Data, cut: Cut, target: Any, order: Order | None, level: str
 def pixels_of_jpeg(
     data: Data, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
 ) -> Pixels | Status:
-    """Return what a cut makes of a JPEG file's image.
+    """Return what a cut makes of a JPEG file's image, or why it was not done: then another decoder is to do it.
 
-    Args:
-        data: the file.
-        cut: what is made of it; its box is inside the image, whose size :func:`read_size` tells.
-        layout: of the result: one of ``LAYOUTS``. "L" is for grey files; files in colour give COLORS.
-        order: None: that of the installed Pillow.
-        level: the instruction set, at most; all compute the same.
-
-    Returns:
-        [height, width, 3] of uint8, of the cut's window; [height, width, 4] for "RGBX", [height, width] for "L". The
-        array is contiguous, and the caller's to change. Or why it was not done: then another decoder is to do it.
-
-    Raises:
-        ValueError: a part lies outside of its whole.
-        RuntimeError: the library cannot be used, or Pillow here resizes in a way that is not known.
-
-    Equal to Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose`` bit for bit:
+    Arguments and errors are those of :func:`~fastload.native.rows.pixels_of_image`. The cut's box is inside the image,
+    whose size :func:`read_size` tells; the layout "L" is for grey files, and files in colour give COLORS then. Equal to
+    Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose`` bit for bit:
     tests/native/test_native_jpeg.py.
 
     Cost:
@@ -146,18 +126,10 @@ def row_of_jpeg(
     order: Order | None = None,
     level: str = LEVELS[-1],
 ) -> Tensor | Status:
-    """Return what a table says of each level that a cut makes of a JPEG file's image.
+    """Return what a table says of each level that a cut makes of a JPEG file's image; or why it was not done.
 
-    Args:
-        data, cut, order, level: as in :func:`pixels_of_jpeg`.
-        table, out: as in :func:`~fastload.native.rows.row_of_image`.
-
-    Returns:
-        [3, height, width] of the cut's window, ``out`` if that is given. Or why it was not done: then ``out`` holds
-        anything, and another decoder is to do it.
-
-    Raises:
-        As :func:`pixels_of_jpeg`.
+    Arguments are those of :func:`pixels_of_jpeg` and :func:`~fastload.native.rows.row_of_image`. Where it was not done,
+    ``out`` holds anything.
     """
     row, target = new_row(cut, table, out)
     status = _cut_file(data, cut, target, order, level)
@@ -191,18 +163,10 @@ def _check_record() -> Any:
 
 
 def check_record(data: Data, *, level: str = LEVELS[-1]) -> None:
-    """Check that all of a record can be decoded.
-
-    Args:
-        data: the record.
-        level: as in :func:`pixels_of_jpeg`.
+    """Check that all of a record can be decoded, at a tenth of the cost of doing so.
 
     Raises:
         PackError: it is damaged.
-        RuntimeError: the library cannot be used.
-
-    Cost:
-        A tenth of that of decoding all of it.
     """
     address, length, kept = _place(data)
     status = _check_record()(address, length, LEVELS.index(level))
@@ -244,21 +208,13 @@ def _write(name: str, data: Data, capacity: int) -> bytes | Status:
 
 
 def record_of_jpeg(data: Data) -> bytes | Status:
-    """Return the record of a JPEG file: its header, and its coefficients without Huffman codes.
+    """Return the record of a JPEG file: its header, and its coefficients without Huffman codes; or why there is none.
 
-    Args:
-        data: the file. What lies behind the end of its image is left out.
-
-    Returns:
-        The record; or why there is none: CODING for files that are progressive, or have several scans, and what
-        :func:`pixels_of_jpeg` returns.
+    CODING stands for files that are progressive, or have several scans. What lies behind the end of the image is left
+    out. It costs 3 times as much as decoding.
 
     Raises:
         MemoryError: 128 bytes for each block of 8 x 8 samples could not be had.
-        RuntimeError: the library cannot be used.
-
-    Cost:
-        3 times that of decoding the file.
     """
     return _write("fastload_record_of_jpeg", data, 2 * _place(data)[1] + 4096)
 
@@ -312,13 +268,9 @@ class Waiting(ctypes.Structure):
     """Whether all before the coded data was read; not set for files of several scans, of which all is read."""
 
     def look_at(self, data: bytes) -> Status:
-        """Look at what was read.
+        """Look at a file from its beginning; once :attr:`has_header` is set, at what follows the data given before.
 
-        Args:
-            data: the file from its beginning; as soon as :attr:`has_header` is set, what follows the data given before.
-
-        Returns:
-            DONE: decoding may be put off. INCOMPLETE: call again with more. Others: it is to be decoded at once.
+        Returns DONE: decoding may be put off. INCOMPLETE: call again with more. Others: it is to be decoded at once.
         """
         return Status(_can_wait()(data, len(data), self))
 

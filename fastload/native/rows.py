@@ -305,16 +305,12 @@ def row_of_image(
     order: Order | None = None,
     level: str = LEVELS[-1],
 ) -> Tensor:
-    """Return what a table says of each level that a cut makes of an image.
+    """Return what a table says of each level that a cut makes of an image; see :func:`pixels_of_image`.
 
     Args:
-        pixels, cut, order, level: as in ``pixels_of_image``.
         table: [3, 256], contiguous: what each level of each channel becomes. None: itself.
         out: [3, height, width] of the cut's window and of the table's dtype (uint8 without one), on the CPU, strided as
             it may be: what is written and returned. None: a new one, contiguous.
-
-    Raises:
-        As ``pixels_of_image``.
     """
     row, target = new_row(cut, table, out)
     _cut_image(pixels, cut, target, order, level)

@@ -11,13 +11,13 @@ from typing import Any
 
 from ..errors import ConfigError
 from .formatting import STAGES_KNOWN
-from .overheads import in_processes, in_threads
+from .overheads import Part
 from .simulation import LoaderModel, Order
-from .trials import AS_BEFORE, Cost, CostRatio, chosen
-from .workload import BatchWork, Part, Workload, total
+from .trials import AS_BEFORE, CostRatio, chosen
+from .workload import BatchWork, Workload, total
 
 SETTINGS = (
-    *("num_workers", "prefetch_factor", "in_order", "engine", "fuse", "seeding", "worker_method"),
+    *("num_workers", "prefetch_factor", "in_order", "engine", "fuse", "seeding"),
     *("persistent_workers", "pin_memory", "uint8", "cache", "decoder_speedup", "on_device"),
 )
 """What can be set; docs/profile.md says what each means."""
@@ -89,12 +89,12 @@ def sample_cost(workload: Workload, settings: Mapping[str, Any]) -> CostRatio:
         try:
             return workload.trials.ratio(before, after)
         except ConfigError:
-            if {"fuse", "seeding", "worker_method"} & settings.keys():
+            if {"fuse", "seeding"} & settings.keys():
                 raise
     return AS_BEFORE
 
 
-def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost) -> Workload:
+def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: float) -> Workload:
     """Return the workload with changed settings, if samples then have a ``cost`` of :func:`sample_cost`.
 
     Raises:
@@ -113,12 +113,8 @@ def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost
         if unknown := [name for name in names if name not in recorded]:
             raise ConfigError(f"on_device must name recorded stages ({', '.join(recorded)}), got {unknown[0]!r}")
         workload = _each(workload, lambda batch: _without(batch, names, 1.0))
-    if cost != Cost():
+    if cost != 1.0:
         workload = _each(workload, lambda batch: _with_cost(batch, cost))
-    before, after = chosen(workload.loader, settings)
-    if bool(before.threads) != bool(after.threads):
-        convert = in_threads if after.threads else in_processes
-        workload = dataclasses.replace(workload, overheads=convert(workload.overheads))
     if settings.get("uint8") or settings.get("pin_memory"):
         if not has_copies(workload):
             raise ConfigError("uint8 and pin_memory change copies that the loop waits for; none were recorded")
@@ -129,14 +125,11 @@ def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: Cost
     return workload
 
 
-def _with_cost(batch: BatchWork, cost: Cost) -> BatchWork:
+def _with_cost(batch: BatchWork, cost: float) -> BatchWork:
     def changed(part: Part) -> Part:
-        return part._replace(cpu=part.cpu * cost.cpu, blocked=max(0.0, part.blocked + part.cpu * cost.waiting))
+        return part._replace(cpu=part.cpu * cost)
 
-    samples, collate = tuple(map(changed, batch.samples)), changed(batch.collate)
-    computed = collate.cpu + sum(part.cpu for part in samples)  # the loop waits no longer than the others compute
-    loop = batch.loop._replace(blocked=batch.loop.blocked + min(batch.loop.cpu * cost.loop, computed))
-    return dataclasses.replace(batch, samples=samples, collate=collate, loop=loop)
+    return dataclasses.replace(batch, samples=tuple(map(changed, batch.samples)), collate=changed(batch.collate))
 
 
 def _with_copies(batch: BatchWork, loop: float, pinning: float) -> BatchWork:
@@ -186,7 +179,7 @@ def _without(batch: BatchWork, stages: Sequence[str], share: float) -> BatchWork
 
 # -- lines of code ----------------------------------------------------------------------------------------------------
 
-_FASTLOAD_ONLY = ("fuse", "seeding", "worker_method")
+_FASTLOAD_ONLY = ("fuse", "seeding")
 _ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory", *_FASTLOAD_ONLY)
 """Settings that are arguments of a DataLoader."""
 _TO_FASTLOAD = ["-from torch.utils.data import DataLoader", "+from fastload import DataLoader"]
@@ -203,7 +196,6 @@ _LINES: dict[tuple[str, Any], list[str]] = {
     ("pin_memory", True): ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"],
     ("fuse", True): ["# random transforms then draw from each sample's key, so samples differ from fuse='auto'"],
     ("seeding", "torch"): ["# samples then depend on the number of workers, as with torch"],
-    ("worker_method", "thread"): ["# workers are then threads of the script's process, which share one interpreter"],
     ("cache", "encoded"): [
         "# needs more than one line: copy the files to a disk in memory (tmpfs), or read",
         "# their bytes in the dataset before workers start; they must fit into memory",

@@ -87,14 +87,8 @@ def record_script(
 ) -> int:
     """Run a script, record it, and report on it.
 
-    Args:
-        options: the parsed options.
-        program: the command that starts the script.
-        command: as the user wrote it.
-        variables: further variables of the script's environment.
-
-    Returns:
-        The script's exit status, as in a shell; 2 instead of 0 if nothing was recorded.
+    ``program`` starts it, ``command`` is what the user wrote, and ``variables`` are added to its environment. Returns
+    its exit status, as in a shell; 2 instead of 0 if nothing was recorded.
 
     Raises:
         ConfigError: the recording's folder cannot be made or is not empty, or ``--cold`` is not supported.

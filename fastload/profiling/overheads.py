@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,14 +16,18 @@ _READY_NS = 1_000_000
 """A main thread that is blocked for longer than this while it receives a batch came before the batch."""
 
 
-class Start(NamedTuple):
-    """What the start of a worker takes in one of the processes, in ns."""
+class Part(NamedTuple):
+    """What a sample takes, the start of a worker, or something else that a thread does, in ns."""
 
     cpu: float = 0.0
     blocked: float = 0.0
     """All of it, if it was not recorded what was on a core."""
     queued: float = 0.0
     """Ready to run while others had the cores: recorded, not needed."""
+
+    def times(self, factor: float) -> Part:
+        """Return it ``factor`` times."""
+        return Part(self.cpu * factor, self.blocked * factor, self.queued * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,40 +50,15 @@ class Overheads:
     """The main thread's time to take a batch."""
     inline_ns: float = 0.0
     """Without workers: the main thread's time in ``next()`` outside of fetching."""
-    forking: Start = Start(10_000_000.0)  # noqa: RUF009
+    forking: Part = Part(10_000_000.0)  # noqa: RUF009
     """What starting a worker takes in the main thread."""
-    booting: Start = Start(10_000_000.0)  # noqa: RUF009
+    booting: Part = Part(10_000_000.0)  # noqa: RUF009
     """What a worker does from its start to its first task. Workers that start at once share the cores."""
     ending_ns: float = 0.0
     """From the last batch to the end of an epoch, per worker."""
 
 
 _USUAL = Overheads()
-
-# Worker threads of fastload's loader: about what recordings of benchmarks.profiling.threads show on the same machine,
-# where receiving took 0.06 to 0.35 ms.
-_THREAD_WAKING_NS = 200_000.0
-_THREAD_RECEIVING_NS = 250_000.0
-_THREAD_STARTING_NS = 1_000_000.0
-_THREAD_FORKING = Start(0.0, _THREAD_STARTING_NS)
-_THREAD_BOOTING = Start(0.0, 10_000_000.0)
-
-
-def in_threads(overheads: Overheads) -> Overheads:
-    """Return the overheads of fastload's loader if its workers, which were processes, are threads."""
-    return dataclasses.replace(
-        overheads,
-        waking_ns=_THREAD_WAKING_NS,
-        receiving_ns=_THREAD_RECEIVING_NS,
-        forking=_THREAD_FORKING,
-        booting=_THREAD_BOOTING,
-        ending_ns=min(overheads.ending_ns, _THREAD_STARTING_NS),
-    )
-
-
-def in_processes(overheads: Overheads) -> Overheads:
-    """Return the overheads if workers, which were threads, are processes."""
-    return dataclasses.replace(_USUAL, inline_ns=overheads.inline_ns, ending_ns=overheads.ending_ns)
 
 
 def split_epochs(steps: Sequence[Step]) -> list[list[Step]]:
@@ -183,22 +161,22 @@ def _first_tasks(steps: Sequence[Step]) -> list[Task]:
     return first_tasks(pair for pair in pairs if pair[1].dispatched is not None and pair[1].worker >= 0)
 
 
-def _start_of(elapsed: float, cpu: float | None, runnable: float | None) -> Start:
+def _start_of(elapsed: float, cpu: float | None, runnable: float | None) -> Part:
     """Divide a time; if it is unknown what was on a core, all is blocked."""
     if cpu is None:
-        return Start(0.0, elapsed, 0.0)
+        return Part(0.0, elapsed, 0.0)
     cpu = min(cpu, elapsed)
     queued = min(runnable or 0.0, elapsed - cpu)
-    return Start(cpu, elapsed - cpu - queued, queued)
+    return Part(cpu, elapsed - cpu - queued, queued)
 
 
-def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float) -> tuple[Start, Start, float]:
+def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float) -> tuple[Part, Part, float]:
     """Return what starting a worker costs the main thread, how long until it begins, and what ending it costs.
 
     The second includes by how much later than others its first result arrives.
     """
-    forking: list[Start] = []
-    booting: list[Start] = []
+    forking: list[Part] = []
+    booting: list[Part] = []
     ending: list[float] = []
     for one in split_epochs(steps):
         tasks = _first_tasks(one)
@@ -231,8 +209,8 @@ def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float)
         start = _start_of(max(0.0, boot), median(ran) if ran else None, waited)
         booting.append(start._replace(blocked=start.blocked + max(0.0, late)))
     return (
-        Start(*map(median, zip(*forking, strict=True))) if forking else _USUAL.forking,
-        Start(*map(median, zip(*booting, strict=True))) if booting else _USUAL.booting,
+        Part(*map(median, zip(*forking, strict=True))) if forking else _USUAL.forking,
+        Part(*map(median, zip(*booting, strict=True))) if booting else _USUAL.booting,
         float(median(ending)) if ending else _USUAL.ending_ns,
     )
 

@@ -109,16 +109,10 @@ _FIRST = 1 << 10
 
 
 class Ring:
-    """Writes a ring file.
+    """Writes a ring file, a new one, of a thread; older records than the last ``capacity`` are overwritten.
 
-    Args:
-        path: of a file that does not exist yet.
-        capacity: records that are kept; older ones are overwritten. The file has holes until they are written.
-        thread: the system's number of the thread.
-        is_main: whether it is the main thread of its process.
-        full: called once with the error if the disk is full; nothing is written after that.
-
-    Disk space is allocated before it is written: writing into a mapped file on a full disk ends the process by SIGBUS.
+    ``full`` is called once with the error if the disk is full; nothing is written after that. Disk space is allocated
+    before it is written: writing into a mapped file on a full disk ends the process by SIGBUS.
     """
 
     def __init__(

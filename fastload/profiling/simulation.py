@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..work import choose_chunk_size, chunk_bounds
-from .overheads import Start, mean
-from .workload import BatchWork, Part, Workload, total
+from .overheads import Part, mean
+from .workload import BatchWork, Workload, total
 
 CPU, BLOCKED, PARKED = 0, 1, 2
 Request = tuple[int, float]
@@ -328,7 +328,7 @@ class _Epoch:
         share = batch.collate.times(1 / len(chunks))
         return [(number, _joined(batch.samples[first:last], share, 2)) for first, last in chunks]
 
-    def _start(self, start: Start) -> Program:
+    def _start(self, start: Part) -> Program:
         yield CPU, start.cpu
         yield BLOCKED, start.blocked + self._model.foreign * start.queued
 

@@ -34,7 +34,7 @@ from .schema import Fix, Grid, Interval, Simulation
 from .simulation import LoaderModel, SimulatedRun, simulate
 from .stats import ratio_interval
 from .trace import Rank, Trace
-from .trials import TRIED, Cost, chosen
+from .trials import TRIED, chosen
 from .workers import HOT, loader_text
 from .workload import Workload, measure_workload, total
 
@@ -99,7 +99,7 @@ class WhatIf:
             "in_order": model.order != "any",
             "engine": "fastload" if model.order == "sample" else "torch",
             "persistent_workers": model.persistent,
-            **{name: self.loader.get(name) for name in ("fuse", "seeding", "worker_method")},
+            **{name: self.loader.get(name) for name in ("fuse", "seeding")},
         }
 
     def predict(self, settings: Mapping[str, Any]) -> Interval:
@@ -159,7 +159,7 @@ class WhatIf:
         if not self.simulation.trusted:
             raise TraceError(self.simulation.reason)
 
-    def _runs(self, settings: Mapping[str, Any], cost: Cost | None = None) -> list[SimulatedRun]:
+    def _runs(self, settings: Mapping[str, Any], cost: float | None = None) -> list[SimulatedRun]:
         """Simulate the run with settings, by each of the models; ``cost``: what samples cost, if another is assumed."""
         cost = sample_cost(self._workload, settings).value if cost is None else cost
         workload = changed_workload(self._workload, settings, cost)
@@ -202,26 +202,19 @@ class WhatIf:
             found += f", if what they wait for (disk, server, lock) serves {model.workers} of them as fast as {workers}"
         if model.paces and (model.workers, model.order) != (workers, before.order):
             found += f", if worker {model.paces[0][0]} itself is slow, not the samples that it got"
-        loops = sum(batch.loop.cpu for batch in self._workload.batches)
-        if sample_cost(self._workload, settings).high.loop * loops > _WORTH * sum(self._workload.step_ns):
-            found += (
-                "; worker threads and the loop share the GIL: the interval is from a loop that never needs it to one "
-                "that always does"
-            )
-        if not self._is_certain(step, {}) and step.value < self.simulation.observed_ms:
+        if not self._is_certain(step) and step.value < self.simulation.observed_ms:
             found += (
                 ", if the system shares the cores among threads; if it shares them among jobs, containers or sessions, "
                 "this gains next to nothing"
             )
         return found
 
-    def _is_certain(self, step: Interval, settings: Mapping[str, Any]) -> bool:
-        """Whether a change helps whatever is not known: how cores are shared, and how long threads wait for the GIL."""
-        is_known = not self._is_shared and settings.get("worker_method") != "thread"
-        return is_known or step.high * (1 + _WORTH) <= self.simulation.observed_ms
+    def _is_certain(self, step: Interval) -> bool:
+        """Whether a change helps however cores are shared."""
+        return not self._is_shared or step.high * (1 + _WORTH) <= self.simulation.observed_ms
 
     def _helps(self, fix: Fix) -> bool:
-        return fix.speedup >= 1 + _WORTH and self._is_certain(fix.step_ms, fix.settings)
+        return fix.speedup >= 1 + _WORTH and self._is_certain(fix.step_ms)
 
     def _without_hottest(self) -> list[Fix]:
         """Return the most that another version of a stage that takes most of the workers' time would bring."""
@@ -261,7 +254,7 @@ class WhatIf:
             if before["engine"] == "torch" and before["in_order"]:
                 found.append({"in_order": False})
         engine = {"engine": "fastload"} if before["engine"] == "torch" else {}
-        found += self._with_fastload(engine) + self._with_threads(engine)
+        found += self._with_fastload(engine)
         if has_copies(self._workload):
             found.append({"uint8": True})
             if workers and not self._models[0].pin:
@@ -281,33 +274,16 @@ class WhatIf:
         for choice in TRIED:
             changes = {"fuse": choice.fuse, "seeding": choice.seeding}
             changes = {name: value for name, value in changes.items() if value != getattr(usual, name)}
-            if not changes or not {before._replace(threads=0), choice} <= self._workload.trials.cpu_ns.keys():
+            if not changes or not {before, choice} <= self._workload.trials.cpu_ns.keys():
                 continue
             settings = {**engine, **changes}
             cost, usual_cost = (sample_cost(self._workload, these) for these in (settings, engine))
-            if cost.high.cpu * (1 + _WORTH) < usual_cost.value.cpu:
+            if cost.high * (1 + _WORTH) < usual_cost.value:
                 found.append(settings)
         if not found or self._is_shared:  # it is unknown what more workers would get
             return found
-        found += self._with_workers(min(found, key=lambda one: sample_cost(self._workload, one).value.cpu))
+        found += self._with_workers(min(found, key=lambda one: sample_cost(self._workload, one).value))
         return found if self.settings["num_workers"] else found[-1:]
-
-    def _with_threads(self, engine: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return worker threads, if they are expected to be faster than as many processes."""
-        workers = self.settings["num_workers"]
-        _, usual = chosen(self.loader, engine)
-        found = {}
-        for number in [] if usual.threads else self._workload.trials.threads_tried(usual):
-            if number != workers and self._is_shared:  # it is unknown what they would get
-                continue
-            processes = {**engine, "num_workers": number}
-            step_ns = self._step_ns({**processes, "worker_method": "thread"})
-            if step_ns * (1 + _WORTH) < self._step_ns(processes):
-                found[number] = step_ns
-        if not found:
-            return []
-        best = min(number for number in found if found[number] <= min(found.values()) * (1 + _AS_GOOD))
-        return [{**engine, "worker_method": "thread", **({} if best == workers else {"num_workers": best})}]
 
     def _spare_workers(self) -> list[Fix]:
         """Return how many workers are enough if the loop is the limit."""

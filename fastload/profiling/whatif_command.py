@@ -52,7 +52,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     settings.add_argument("--engine", choices=("torch", "fastload"), help="torch's or fastload's loader")
     settings.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
     settings.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
-    settings.add_argument("--worker-method", choices=("multiprocessing", "thread"), help="of fastload's loader")
     settings.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
     settings.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
     settings.add_argument(
@@ -121,7 +120,7 @@ def _rank(trace: Trace, number: int | None) -> Rank:
 
 def _check_workers(settings: dict[str, Any], before: dict[str, Any]) -> None:
     """Refuse arguments about workers without workers, as torch does."""
-    for name in ("prefetch_factor", "persistent_workers", "worker_method"):
+    for name in ("prefetch_factor", "persistent_workers"):
         if settings.get(name) and not settings.get("num_workers", before["num_workers"]):
             raise ConfigError(f"{name}={settings[name]} needs workers, and there are none; set --num-workers too")
 

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..errors import TraceError
-from .overheads import Overheads, mean, measure_overheads, split_epochs
+from .overheads import Overheads, Part, mean, measure_overheads, split_epochs
 from .trace import Batch, Rank, Step, Task
 from .trials import Trials
 from .workers import UNUSUAL_WORKER, first_tasks, main_loader, worker_paces
@@ -30,19 +30,6 @@ _SLOW_FIRST = 1.5
 """Workers' first tasks that take so many times what their samples usually do have a cost of their own."""
 _MOST_UNKNOWN = 0.1
 """Share of batches without recorded tasks, above which there are no predictions."""
-
-
-class Part(NamedTuple):
-    """What a sample takes, or something else that a thread does, in ns."""
-
-    cpu: float = 0.0
-    blocked: float = 0.0
-    queued: float = 0.0
-    """Ready to run while others had the cores: recorded, not needed."""
-
-    def times(self, factor: float) -> Part:
-        """Return it ``factor`` times."""
-        return Part(self.cpu * factor, self.blocked * factor, self.queued * factor)
 
 
 NOTHING = Part()
@@ -115,11 +102,7 @@ class Workload:
 
 
 def measure_workload(rank: Rank, warmup: int) -> Workload:
-    """Return what the batches of a rank take.
-
-    Args:
-        rank: as recorded.
-        warmup: number of first steps that do not count.
+    """Return what the batches of a rank take, of which ``warmup`` first steps do not count.
 
     Raises:
         TraceError: it is not known; the message says why.

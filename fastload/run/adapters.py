@@ -57,9 +57,8 @@ def own_arguments(loader: object) -> dict[str, Any]:
 def _adapt_accelerate(data_loader: ModuleType) -> None:
     """Let Accelerate rebuild our loaders as ours.
 
-    Args:
-        data_loader: the module ``accelerate.data_loader``. Its two public functions are wrapped, so that its
-            ``DataLoader`` knows the loader that it is built from; also in modules that have imported them by name.
+    Two public functions of ``accelerate.data_loader`` are wrapped, also in modules that have imported them by name, so
+    that its ``DataLoader`` knows the loader that it is built from.
     """
     try:
         prepare, skip = data_loader.prepare_data_loader, data_loader.skip_first_batches

@@ -33,11 +33,9 @@ def exit_status(status: int) -> int:
 
 
 class Child:
-    """A child process, for a ``with`` statement in the main thread. It has ended at the end of the statement.
+    """A program, given by its words, as a child, for a ``with`` statement in the main thread; it has ended at its end.
 
-    Args:
-        program: its words.
-        options: of ``subprocess.Popen``.
+    ``options`` are those of ``subprocess.Popen``.
     """
 
     def __init__(self, program: Sequence[str], **options: Any) -> None:

@@ -97,11 +97,7 @@ def _initializer(loader_class: Any) -> Any:
 
 
 class Defaults:
-    """The defaults of a class, which can be changed and restored.
-
-    Args:
-        loader_class: :class:`fastload.DataLoader`.
-    """
+    """The defaults of a class, :class:`fastload.DataLoader`, which can be changed and restored."""
 
     def __init__(self, loader_class: Any) -> None:
         self._class = loader_class

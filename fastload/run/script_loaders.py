@@ -30,14 +30,9 @@ def start() -> None:
 
 
 class ScriptLoaders:
-    """Observes the loaders of a script.
+    """Observes the loaders of a script, and acts on the one that is iterated as the first, second, ... by ``number``.
 
-    Args:
-        verb: its name.
-        action: see :class:`fastload.run.targets.Verb`.
-        options: passed on to the action.
-        number: which loader to act on, counted by first iteration.
-        result: see :func:`fastload.run.result_file.result_file`.
+    ``action``: see :class:`fastload.run.targets.Verb`; ``result``: :func:`fastload.run.result_file.result_file`.
     """
 
     def __init__(self, verb: str, action: str, options: dict[str, Any], number: int, result: str) -> None:

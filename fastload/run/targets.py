@@ -162,11 +162,7 @@ def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]
 
 
 def script_words(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:
-    """Return the words that start a script or a module.
-
-    Args:
-        command: ``["train.py", ...]`` or ``["-m", "module", ...]``.
-        remedy: what to do if it names a program.
+    """Return the words that start a script or a module; ``remedy``: what to do if the command names a program.
 
     Raises:
         UsageError: there is no such script.
@@ -249,10 +245,8 @@ def _check_command(verb: Verb, command: list[str]) -> None:
 def _object(word: str) -> Target:
     """Import a module and return an object in it, or what it returns if it is a function or a class.
 
-    Its loaders are fastload's, also those that it constructs as torch's.
-
-    Args:
-        word: ``package.module:name`` or ``path/to/file.py:name``; the name may have dots.
+    The word is ``package.module:name`` or ``path/to/file.py:name``; the name may have dots. Loaders are fastload's,
+    also those that it constructs as torch's.
 
     Raises:
         UsageError: there is no such file, module or name, or importing it or calling it fails.
@@ -304,11 +298,7 @@ def _find_object(word: str) -> Any:
 
 
 def why_not_spawned(script: str | None) -> str | None:
-    """Return why processes started by spawn cannot import a script; None if they can.
-
-    Args:
-        script: its path; None: there is none.
-    """
+    """Return why processes started by spawn cannot import a script; None if they can, or there is none."""
     try:
         tree = ast.parse(Path(script or "").read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):

@@ -27,11 +27,9 @@ _num_loaders = 0
 
 
 def compare_ranks(sampler: DistributedSampler, state: dict[str, Any]) -> None:
-    """Wait until all ranks have begun this epoch of this loader, and compare their states.
+    """Wait until all ranks have begun this epoch of this loader, and compare their states at its beginning.
 
-    Args:
-        sampler: the loader's; nothing is compared if it is not for all ranks.
-        state: the loader's, at the beginning of the epoch.
+    Nothing is compared if the sampler is not for all ranks.
 
     Raises:
         RankMismatch: the states differ, or a rank did not begin the epoch within the store's time limit.

@@ -21,13 +21,7 @@ _HALF = np.uint64(32)
 
 
 class Blocks(Cached["Permutation"]):
-    """Blocks of consecutive samples, in random order, for slow storage.
-
-    Args:
-        length: samples.
-        seed: any integer that fits 128 bits, signed.
-        block_size: samples of a block; the dataset's last block may be shorter.
-    """
+    """Blocks of consecutive samples, in random order, for slow storage; the dataset's last one may be shorter."""
 
     once = True
 
@@ -56,11 +50,7 @@ class Blocks(Cached["Permutation"]):
 class AsTorch(Cached[Indices]):
     """The order of torch's ``DistributedSampler``, and of a ``RandomSampler`` whose generator had that seed.
 
-    Args:
-        length: samples.
-        seed: torch's: the generator of an epoch is seeded with ``seed + epoch``.
-
-    Memory: 8 bytes a sample.
+    The generator of an epoch is seeded with ``seed + epoch``. Memory: 8 bytes a sample.
     """
 
     once = True
@@ -82,17 +72,10 @@ class AsTorch(Cached[Indices]):
 
 
 class Weighted:
-    """Draws with replacement, by weight; each draw depends only on its position.
-
-    Args:
-        weights: one for each sample of the dataset; not negative, finite, not all 0.
-        num_draws: number of positions of an epoch.
-        seed: any integer that fits 128 bits, signed.
+    """Draws with replacement, by the samples' weights; each draw depends only on its position. 8 bytes a sample.
 
     Raises:
-        ConfigError: the weights are not such numbers.
-
-    Memory: 8 bytes a sample.
+        ConfigError: a weight is negative or not finite, or all are 0.
     """
 
     once = False

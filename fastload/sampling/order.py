@@ -79,12 +79,7 @@ class Sequential:
 
 
 class Keyed(Cached["Permutation"]):
-    """A permutation that is computed at each position: it needs no memory, however many samples there are.
-
-    Args:
-        length: samples.
-        seed: any integer that fits 128 bits, signed.
-    """
+    """A permutation that is computed at each position: it needs no memory, however many samples there are."""
 
     once = True
     name = "keyed"
@@ -102,15 +97,11 @@ class Keyed(Cached["Permutation"]):
 
 
 class Permutation:
-    """A keyed bijection of 0..length-1.
+    """A keyed bijection of 0..length-1, for a length of 1 to 2**62.
 
     A Feistel network over the next power of two, repeated until the value is below ``length`` (cycle walking: Black and
     Rogaway, "Ciphers with arbitrary finite domains", 2002). The values depend only on the key, so they are the same on
     every machine and for every version of NumPy.
-
-    Args:
-        length: number of elements; 1 to 2**62.
-        key: any bytes.
 
     Cost: 10 to 36 ns an index with the native library, a third of that above 65,536 indices; without it 25 to 65 ns in
     large arrays, 0.05 ms for a single one.

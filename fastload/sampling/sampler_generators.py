@@ -70,12 +70,8 @@ def generators_at(sampling: Sampling, states: dict[str, Any], *, leave_equal: bo
     """Set the generators that determine a loader's order to saved states.
 
     At the end the global ones get their previous states back, since they are the user's. The loader's and samplers' own
-    ones keep the states that they have then, as they did when the states were saved.
-
-    Args:
-        sampling: what the order comes from.
-        states: the saved ones.
-        leave_equal: if the global ones are in these states already, they keep theirs too.
+    ones keep the states that they have then, as they did when the states were saved. ``leave_equal``: global ones that
+    are in these states already keep theirs too.
     """
     shared = _global(sampling)
     before = _states_of(shared)

@@ -82,15 +82,9 @@ def check_range(
     above: float = -math.inf,
     around: float | None = None,
 ) -> tuple[float, float]:
-    """Return (minimum, maximum).
+    """Return (minimum, maximum): at least ``low`` or more than ``above``, at most ``high``.
 
-    Args:
-        name: of the argument.
-        value: two numbers.
-        low: the minimum is at least this.
-        high: the maximum is at most this.
-        above: the minimum is more than this.
-        around: one number is allowed too, and means ``around`` minus and plus that number.
+    ``around``: one number is allowed too, and means this minus and plus that number.
     """
     if around is not None and not isinstance(value, (list, tuple)):
         reach = check_number(name, value)
@@ -165,13 +159,9 @@ def fill_numbers(name: str, fill: Fill, channels: int, dtype: torch.dtype) -> li
 
 
 def fill_values(name: str, fill: Fill, images: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a fill value as [C, 1, 1] or [1, 1, 1] on the images' device, without a synchronisation.
+    """Return a fill value, checked as ``fill_numbers`` says, as [C, 1, 1] or [1, 1, 1] on the device of [N, C, H, W].
 
-    Args:
-        name: of the argument.
-        fill: is checked as ``fill_numbers`` says.
-        images: [N, C, H, W].
-        dtype: of the result, which then has the numbers as they are; None: the images'.
+    It has the numbers as they are where ``dtype`` is given; else the images' dtype. Nothing waits for the device.
     """
     numbers = fill_numbers(name, fill, images.shape[1], images.dtype)
     # torch.tensor(list) would be copied from the host, and wait for the device.

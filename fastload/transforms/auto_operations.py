@@ -88,16 +88,10 @@ def _line(first: float, last: float, num_bins: int) -> Any:
 
 
 def matrices_of(operations: Integers, magnitudes: Floats, height: int, width: int) -> Floats:
-    """Return the matrices from a place in the result to its place in the image, about the image's centre.
+    """Return [N, 2, 3]: from a place in the result to its place in an image of this size, about its centre.
 
-    Args:
-        operations: [N]; those that are not geometric give the identity.
-        magnitudes: [N]: a slope, pixels (cut off to whole ones), or degrees counter-clockwise.
-        height: of the images, in pixels.
-        width: likewise.
-
-    Returns:
-        [N, 2, 3].
+    Magnitudes, [N], are a slope, pixels (cut off to whole ones), or degrees counter-clockwise. Operations, [N], that
+    are not geometric give the identity.
     """
 
     def where(operation: int, values: Floats) -> Floats:

@@ -58,11 +58,9 @@ def blend(images: Tensor, kinds: Tensor, factors: Tensor) -> Tensor:
 
 @in_parts
 def adjust_hue(images: Tensor, factors: Tensor) -> Tensor:
-    """Turn the hue.
+    """Turn the hue by factors, [N], in [-0.5, 0.5], of a whole turn. Floats must not be negative.
 
-    Args:
-        images: C is 3; with 1 channel they are returned as they are. Floats must not be negative.
-        factors: [N], in [-0.5, 0.5], of a whole turn.
+    Images with 1 channel are returned as they are.
     """
     check_channels(images, "adjust_hue")
     if images.shape[1] == 1:
@@ -124,15 +122,7 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
 
 @in_parts
 def rgb_to_grayscale(images: Tensor, *, num_output_channels: int = 1) -> Tensor:
-    """Return the grey levels.
-
-    Args:
-        images: C is 1 or 3.
-        num_output_channels: 1, or 3: the same level three times.
-
-    Returns:
-        [N, num_output_channels, H, W].
-    """
+    """Return the grey levels of 1 or 3 channels, in 1 or in 3 channels: the same level three times."""
     check_channels(images, "rgb_to_grayscale")
     if num_output_channels not in (1, 3):
         raise ValueError(f"num_output_channels must be 1 or 3, got {num_output_channels=}")
@@ -148,12 +138,7 @@ def invert(images: Tensor) -> Tensor:
 
 @in_parts
 def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Invert the values at or above a threshold.
-
-    Args:
-        images: any number of channels.
-        thresholds: [N], at most 255, or 1 for floats.
-    """
+    """Invert the values at or above thresholds, [N], at most 255, or 1 for floats; for any number of channels."""
     if images.dtype == torch.uint8:
         bounds = (
             thresholds.to(torch.float32).ceil().clamp(0, 255).to(torch.uint8)
@@ -166,12 +151,7 @@ def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the highest bits of each value.
-
-    Args:
-        images: any number of channels.
-        bits: [N], integers in [0, 8].
-    """
+    """Keep the highest ``bits``, [N], integers in [0, 8], of each value; for any number of channels."""
     bits = bits.to(torch.int32).view(-1, 1, 1, 1)
     if images.dtype == torch.uint8:  # one step, with nothing in between that parts would keep in the caches
         return images & (255 << (8 - bits)).bitwise_and_(255).to(torch.uint8)
@@ -187,11 +167,7 @@ def _posterized(images: Tensor, bits: Tensor) -> Tensor:
 
 @in_parts
 def autocontrast(images: Tensor) -> Tensor:
-    """Stretch each channel to the whole range of values.
-
-    Args:
-        images: C is 1 or 3. A uniform channel stays as it is.
-    """
+    """Stretch each of 1 or 3 channels to the whole range of values. A uniform channel stays as it is."""
     check_channels(images, "autocontrast")
     wide = _widened(images)
     bound = _bound(images)
@@ -226,11 +202,9 @@ def equalize(images: Tensor) -> Tensor:
 
 @in_parts
 def adjust_sharpness(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend with a smoothed image. The outermost pixels keep their values.
+    """Blend with a smoothed image by factors, [N]: 0 is smoothed, 1 the image itself. The outermost pixels keep theirs.
 
-    Args:
-        images: C is 1 or 3. Images of less than 3 pixels in height or width are returned as they are.
-        factors: [N], at least 0; 0 is smoothed, 1 the image itself.
+    Images of less than 3 pixels in height or width are returned as they are.
     """
     check_channels(images, "adjust_sharpness")
     if min(images.shape[2:]) <= 2:

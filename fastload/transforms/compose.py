@@ -141,11 +141,7 @@ class Compose(Transform):
 
 
 class Stage:
-    """Members of a Compose that are done as one; here, a single one that cannot be merged.
-
-    Args:
-        members: in order.
-    """
+    """Members of a Compose, in order, that are done as one; here, a single one that cannot be merged."""
 
     where = ""
     """Where the values are changed in the same pass, for ``print``."""
@@ -158,12 +154,7 @@ class Stage:
         """How many come before them."""
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        """Return the transformed images.
-
-        Args:
-            images: [N, C, H, W].
-            params: of each member, on the device of the images.
-        """
+        """Return images, [N, C, H, W], transformed with the parameters of each member, which are on their device."""
         [member] = self.members
         transformed: Tensor = member.transform(images, params[0])
         return transformed

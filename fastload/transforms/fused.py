@@ -268,11 +268,7 @@ def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, i
 
     In a tile of 32 * 128 each of 128 threads has 8 adjacent values in 4 rows. Several strips share what is computed for
     columns: in the code for sm_90, uint8 to bfloat16, 19 instructions for a value with one strip, 11 with eight.
-
-    Args:
-        size: of the result.
-        pixel: the number of adjacent values of a pixel.
-        planes: the number of such images.
+    ``pixel``: the number of adjacent values of a pixel; ``planes``: the number of such images.
     """
     height, length = size[0], size[1] * pixel
     cols = min(_COLS, max(16, _power_of_two(length)))

@@ -51,13 +51,7 @@ class MovingTransform(Transform):
     """The value of pixels without a source; None: there are none."""
 
     def steps(self, params: Params, shape: BatchShape, device: torch.device) -> tuple[list[AxisStep], list[AxisStep]]:
-        """Return the steps along the rows and along the columns.
-
-        Args:
-            params: on the device.
-            shape: of the images.
-            device: of the images.
-        """
+        """Return the steps along the rows and along the columns, for parameters on the device of images."""
         raise NotImplementedError
 
     def transform(self, images: Tensor, params: Params) -> Tensor:

@@ -206,15 +206,8 @@ def weights(
 ) -> Tensor:
     """Return [N, size, side]: how much of each source pixel is in each of the result's, along one axis.
 
-    Args:
-        start: [N]: where the box begins.
-        length: [N]: how long it is.
-        size: of the result.
-        side: of the images.
-        interpolation: "bilinear" or "bicubic".
-        antialias: see ``resample``.
-        dtype: float32 or float64.
-        flip: [N], bool: which results run backwards.
+    Boxes begin at ``start``, [N], are ``length`` long, [N], in images of ``side`` pixels. For the rest see
+    :func:`resample`; in float32 or float64.
     """
     places = torch.arange(size, dtype=dtype, device=start.device).expand(len(start), -1)
     if flip is not None:

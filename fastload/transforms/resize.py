@@ -70,13 +70,7 @@ class _Resizing(MovingTransform, SampleTransform):
         return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic)
 
     def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
-        """Return the resized images, by torch's operations; not for a nearest interpolation.
-
-        Args:
-            images: [N, C, H, W].
-            params: as drawn.
-            flip: [N], bool: which results are flipped left to right; None: none.
-        """
+        """Return the resized images, by torch's operations; not for a nearest interpolation. ``flip``: [N]."""
         shape = shape_of(images, "NCHW")
         boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
         resize = resize_boxes if on_host(images) else resample

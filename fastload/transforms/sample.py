@@ -67,12 +67,9 @@ class SampleTransform:
 
     @classmethod
     def from_torchvision(cls, given: Any, state: State, version: Version) -> SampleTransform:
-        """Return the transform that does what one of torchvision's does.
+        """Return the transform that does what torchvision's of this name does, whose attributes alone are read.
 
-        Args:
-            given: an object of the class of this name in torchvision. Only its attributes may be read.
-            state: what the image is before it.
-            version: of its class.
+        ``state``: what the image is before it; ``version``: of its class.
 
         Raises:
             NotRecognised, ConfigError: why it cannot be replaced.
@@ -81,19 +78,16 @@ class SampleTransform:
         return cls(**{name: getattr(given, name) for name in inspect.signature(cls).parameters if hasattr(given, name)})
 
     def transform_sample(self, image: Any, params: Any) -> Any:
-        """Return torchvision's result for one image.
+        """Return torchvision's result for one PIL image, tensor or ``tv_tensors.Image``.
 
-        Args:
-            image: a PIL image, a tensor or a ``tv_tensors.Image``.
-            params: the sample's element of ``params_of_each``; None if nothing is random.
+        ``params``: the sample's element of ``params_of_each``; None if nothing is random.
         """
         raise NotImplementedError
 
     def batched(self, before: State) -> list[Transform] | None:
         """Return the batched transforms with the same result, none or more; None if there are none.
 
-        Args:
-            before: what the image is before. A PIL image stands for the tensor of its pixels.
+        ``before``: what the image is before. A PIL image stands for the tensor of its pixels.
         """
         if self.role == "color" and before.kind == "PIL":
             return None  # Pillow rounds in other places
@@ -123,13 +117,7 @@ class SampleTransform:
         return isinstance(self, Transform) and type(self).draw is not Transform.draw
 
     def draw_samples(self, draws: Draws, name: str, sizes: Sizes) -> Drawn:
-        """Return the parameters of N samples; here: those of ``Transform.draw`` where no size matters.
-
-        Args:
-            draws: of these samples.
-            name: of the random stream.
-            sizes: of the images before this transform.
-        """
+        """Return parameters of N samples, of the stream ``name``; here those of ``draw`` where no size matters."""
         assert isinstance(self, Transform)
         return _arrays(self.draw(draws.stream(name), BatchShape(len(draws), sizes.channels, 1, 1)))
 

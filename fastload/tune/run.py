@@ -25,18 +25,15 @@ _LEAST_SLICE_S = 0.15
 
 
 def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str = "") -> TuneReport:
-    """Find the fastest setting of a loader that gives the same batches.
+    """Find the fastest setting of a loader that gives the same batches; the loader stays as it is.
 
-    Args:
-        loader: stays as it is.
-        seconds: to take, about; starting workers and reading samples may take longer.
-        subject: the loader, for the report.
-        command: see :class:`TuneReport`.
+    ``subject`` and ``command``: see :class:`TuneReport`.
+
+    Blocking: for about ``seconds``, with a bar on standard error where that is a terminal; starting workers and reading
+    samples may take longer.
 
     Raises:
         Exception: what the loader raises with its present setting.
-
-    Blocking: for about ``seconds``, with a bar on standard error where that is a terminal.
     """
     begun = time.perf_counter()
     present = setting_of(loader)

@@ -7,12 +7,11 @@ dataset, samplers and functions, so that it loads the same batches as every othe
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
@@ -30,7 +29,7 @@ from ..verification.record import first_difference, undisturbed
 from ..work import slots_in_flight
 from .search import Slice
 from .settings import Setting
-from .usage import memory, processor_seconds, scheduled_seconds
+from .usage import memory, processor_seconds
 
 _SEED = 0
 # Batches that are compared in each slice, if they take no more than this fraction of it; and in the long comparison.
@@ -89,11 +88,8 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
 class Runner:
     """Runs copies of a loader.
 
-    Args:
-        loader: is not changed.
-        slice_s: seconds of a slice, without its start.
-        check_s: seconds of the long comparison, for each of the two settings.
-        read_s: the longest time to read the dataset once, for ``resident``.
+    A slice takes ``slice_s`` without its start, the long comparison ``check_s`` for each of the two settings, reading
+    the dataset once, for ``resident``, ``read_s`` at most.
     """
 
     def __init__(self, loader: DataLoader[Any], slice_s: float, check_s: float, read_s: float) -> None:
@@ -137,17 +133,14 @@ class Runner:
             hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(hashes)
             rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
-            timed = self._timed(twin, iterator)
+            batches, seconds, cpu_s = self._timed(twin, iterator)
             held = memory()
-        number = timed.batches * rows
-        self._rate = max(self._rate, number / timed.seconds)
-        cpu_s, blocked_s, queued_s = (None if one is None else one / number for one in timed[2:])
+        number = batches * rows
+        self._rate = max(self._rate, number / seconds)
         return Slice(
-            rate=number / timed.seconds,
+            rate=number / seconds,
             first_s=first_s,
-            cpu_s=cpu_s,
-            blocked_s=blocked_s,
-            queued_s=queued_s,
+            cpu_s=None if cpu_s is None else cpu_s / number,
             memory=None if held is None or before is None else max(0, held - before),
             differs=differs,
         )
@@ -155,12 +148,8 @@ class Runner:
     def processor_time(self, setting: Setting, number: int) -> tuple[float, int, str]:
         """Load samples without workers, after a few others, with one torch thread as in a worker.
 
-        Returns:
-            Their processor time, in seconds per sample; their number, smaller in a small dataset; and where they
-            differ from those of the first call.
-
-        Raises:
-            Exception: as :meth:`measure`.
+        Returns their processor time, in seconds per sample; their number, smaller in a small dataset; and where they
+        differ from those of the first call. Raises as :meth:`measure`.
         """
         rows, order = self._rows or 1, {}
         if self._auto_collation and not isinstance(self._arguments["dataset"], IterableDataset):
@@ -262,8 +251,8 @@ class Runner:
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 
-    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> _Timed:
-        """Load batches for the time of a slice.
+    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> tuple[int, float, float | None]:
+        """Load batches for the time of a slice; return their number, and the elapsed and the processor time.
 
         In long epochs, batches that are ready at the beginning are not counted; short epochs are counted whole, with
         their start.
@@ -275,39 +264,17 @@ class Runner:
             short = False
         if not short:
             _drain(iterator, ahead)
-            threads = _sample_threads(twin, iterator)
-            before, scheduled, begun = processor_seconds(), scheduled_seconds(threads), time.perf_counter()
+            before, begun = processor_seconds(), time.perf_counter()
             number, seconds = _count(iterator, begun, self._slice_s)
             if number >= 2:
-                cpu_s, after = _less(processor_seconds(), before), scheduled_seconds(threads)
-                if not threads or scheduled is None or after is None:
-                    return _Timed(number, seconds, cpu_s)
-                ran, queued = after[0] - scheduled[0], after[1] - scheduled[1]
-                return _Timed(number, seconds, cpu_s, max(0.0, len(threads) * seconds - ran - queued), queued)
+                return number, seconds, _less(processor_seconds(), before)
         before, begun, total = processor_seconds(), time.perf_counter(), 0
         while total == 0 or time.perf_counter() - begun < self._slice_s:
             number, seconds = _count(iter(twin), begun, _LONGEST * self._slice_s)
             if not number:
                 raise ConfigError("the loader returns no batch in its second epoch")
             total += number
-        return _Timed(total, seconds, _less(processor_seconds(), before))
-
-
-class _Timed(NamedTuple):
-    """The result of a slice, as :class:`~.search.Slice`, but for all batches together."""
-
-    batches: int
-    seconds: float
-    cpu_s: float | None
-    blocked_s: float | None = None
-    queued_s: float | None = None
-
-
-def _sample_threads(loader: DataLoader[Any], iterator: Any) -> list[int]:
-    """Return the native ids of the threads of this process that load the samples."""
-    if not loader.num_workers:
-        return [threading.get_native_id()]  # a Thread object does not know it after a fork
-    return [worker.native_id for worker in iterator._workers] if loader.worker_method == "thread" else []
+        return total, seconds, _less(processor_seconds(), before)
 
 
 @contextmanager

@@ -73,11 +73,6 @@ class Slice:
     """Seconds from ``iter()`` to the first batch."""
     cpu_s: float | None = None
     """Processor time per sample, of this process and the workers; None where the system does not say."""
-    blocked_s: float | None = None
-    """Time per sample in which the thread that loads it was blocked, or waited for Python's interpreter. None with
-    worker processes, for short epochs, and where the system does not say."""
-    queued_s: float | None = None
-    """Time per sample in which that thread was ready to run and waited for a processor; None as above."""
     memory: int | None = None
     """Bytes that this process and the workers use, beyond what this process used before; None as above."""
     differs: str = ""

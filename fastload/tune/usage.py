@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 _KINDS = ("Pss_Anon:", "Pss_Shmem:")
@@ -27,22 +27,6 @@ def processor_seconds() -> float | None:
     except OSError:  # it ended meanwhile, or there is no /proc
         return None
     return total
-
-
-def scheduled_seconds(threads: Sequence[int]) -> tuple[float, float] | None:
-    """Return how long threads ran, and how long they waited for a processor while ready to run, in total.
-
-    Args:
-        threads: native ids of threads of this process.
-
-    Returns:
-        Both in seconds; None where the system does not say, or a thread has ended.
-    """
-    try:
-        said = [Path(f"/proc/self/task/{thread}/schedstat").read_text().split() for thread in threads]
-    except OSError:
-        return None
-    return sum(int(one[0]) for one in said) / 1e9, sum(int(one[1]) for one in said) / 1e9
 
 
 def memory() -> int | None:

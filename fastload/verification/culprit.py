@@ -1,7 +1,5 @@
 """Which stage makes two settings differ: measured, by running both again without the last stages.
 
-In: a difference that was seen. Out: the first stage without which both settings agree, and what its code shows.
-
 All samples of the batches are compared in each trial, not only the one that differed: a race between threads, or a
 generator that workers share, affects another sample each time.
 """
@@ -85,11 +83,9 @@ def find_culprit(
 
 
 def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage | None, Stage] | None:
-    """Find the first stage of a chain that makes the difference, by halving.
+    """Find the first stage of a chain that makes the difference, by halving; None: they differ without any stage.
 
-    Returns:
-        None: they differ without any stage. Else the stage; and before it, where chains in between could not be run,
-        the first stage that it may be as well.
+    Before it, where chains in between could not be run, comes the first stage that it may be as well.
     """
     without_any = differs(stages) if stages else True
     if without_any:

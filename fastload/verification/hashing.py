@@ -67,12 +67,7 @@ def digest_of(value: object) -> bytes:
 
 
 def hash_batch(batch: object, *, by_sample: bool) -> BatchHashes:
-    """Return the hashes of a batch.
-
-    Args:
-        batch: of a loader.
-        by_sample: torch's ``default_collate`` made it, so its samples can be told apart.
-    """
+    """Return the hashes of a batch; ``by_sample``: ``default_collate`` made it, so its samples can be told apart."""
     num_rows = _num_rows(batch) if by_sample else None
     whole, columns = [], []
     for path, value in _leaves(batch, "", (), num_rows):

@@ -105,12 +105,9 @@ _SPAWNED = Setting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=
 
 
 def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> list[PlannedCheck]:
-    """Return the checks for a map-style dataset.
+    """Return the checks for a map-style dataset, for these kinds of workers and inline.
 
-    Args:
-        methods: kinds of workers to check; inline is always one.
-        num_batches: batches that are loaded of an epoch; the state is taken after one of them.
-        seed: chooses which one.
+    The seed chooses the one of ``num_batches``, all that are loaded of an epoch, after which the state is taken.
     """
     process = _process_of(methods)
     made = [("again", Setting(num_epochs=2))]

@@ -33,13 +33,8 @@ def record(
 ) -> Record:
     """Run a loader for so many batches of each epoch, on each rank.
 
-    Args:
-        subject, setting, num_batches: what is loaded, how, and how much.
-        edit: changes the copy of the dataset that is loaded.
-        by_samples: hash samples before ``collate_fn``, which is not called.
-
-    Raises:
-        Exception: what the user's code or the loader raised.
+    ``edit`` changes the copy of the dataset that is loaded. ``by_samples``: hash samples before ``collate_fn``, which
+    is not called. Raises what the user's code or the loader raises.
 
     Blocking: until all is loaded; a wait for workers ends at the loader's time limit.
     """
@@ -110,12 +105,9 @@ def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> 
 
 
 def first_difference(expected: Record, actual: Record, *, regrouped: bool = False) -> Difference | None:
-    """Return where a record differs from its reference; None if it does not.
+    """Return where a record differs from its reference, which may have more epochs; None if it does not.
 
-    Args:
-        expected: the reference; it may have more epochs.
-        actual: the other.
-        regrouped: the two may cut the samples into batches differently, and one may have more samples.
+    ``regrouped``: the two may cut the samples into batches differently, and one may have more samples.
     """
     for epoch, (before, after) in enumerate(zip(expected, actual, strict=False)):
         place = _in_regrouped(epoch, before, after) if regrouped else _in_epoch(epoch, before, after)

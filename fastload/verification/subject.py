@@ -138,12 +138,10 @@ class Subject:
         rank: int = 0,
         workers: int | None = None,
     ) -> Any:
-        """Build a loader.
+        """Build a loader as a setting says, for one of its ranks, with its number of workers by default.
 
-        Args:
-            setting, rank, workers: how it is to run; the number of workers is the setting's by default.
-            edit: changes its copy of the dataset.
-            by_samples: return the hashed leaves of samples in place of batches.
+        ``edit`` changes its copy of the dataset; ``by_samples``: return the hashed leaves of samples in place of
+        batches.
         """
         arguments = self.copied_arguments()
         if edit is not None:

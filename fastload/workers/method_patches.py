@@ -88,13 +88,9 @@ class _BoundMethod(functools.partial[Any]):
 
 
 def bound_methods(owner: object, modules: Sequence[types.ModuleType]) -> list[Any]:
-    """Return all bound methods of an object.
+    """Return all bound methods of an object, in 0.1 s for 450,000 objects.
 
-    Args:
-        owner: the object.
-        modules: where to look too: the garbage collector does not see what ``gc.freeze()`` hides.
-
-    Cost: 0.1 s for 450,000 objects.
+    The garbage collector does not see what ``gc.freeze()`` hides, so that ``modules`` are looked through too.
     """
     holders = gc.get_referrers(owner) + [value for module in modules for value in vars(module).values()]
     kinds = types.MethodType, types.BuiltinMethodType
@@ -103,14 +99,9 @@ def bound_methods(owner: object, modules: Sequence[types.ModuleType]) -> list[An
 
 
 def patch_method(method: Any, subclass: type) -> Patch | None:
-    """Return a patch that lets a bound method call a subclass's method of the same name.
+    """Return a patch that lets a bound method call a subclass's method of the same name, a function of Python.
 
-    Args:
-        method: written in Python or in C, of an object of the class from which ``subclass`` is derived.
-        subclass: its methods are functions of Python.
-
-    Returns:
-        None: this is not a method of that class, or the subclass does not override it.
+    None: this is not a method of the class from which the subclass is derived, or the subclass does not override it.
 
     Raises:
         ConfigError: the layout of methods is not known for this Python.

@@ -59,10 +59,7 @@ class ErrorPolicy:
     def substitutes(self, index: Any, epoch: int, sample_id: int) -> Iterator[Any]:
         """Yield the indices to be tried in the place of one that failed: at most ``ATTEMPTS``, each another.
 
-        Args:
-            index: the one that failed.
-            epoch: of its key, as the next.
-            sample_id: see :func:`fastload.keys.seeding.sample_id`.
+        They are chosen by the key of the epoch and of the id, see :func:`fastload.keys.seeding.sample_id`.
         """
         candidates = self.candidates
         if candidates is None or not len(candidates):

@@ -99,8 +99,7 @@ class ThreadGenerators:
     def active(self, *, scripted: bool = False) -> Iterator[None]:
         """Let this thread draw from these generators. :func:`install` must have been called.
 
-        Args:
-            scripted: the dataset calls TorchScript, whose draws are only seen as single operators.
+        ``scripted``: the dataset calls TorchScript, whose draws are only seen as single operators.
         """
         mode = TorchRouting(self.torch)
         self._process_bits = _process_bits(_rand)

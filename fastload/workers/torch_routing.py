@@ -53,10 +53,7 @@ active = ActiveGenerator()
 
 
 class TorchRouting(TorchFunctionMode):
-    """A mode in which torch draws from ``generator`` where it would draw from its default CPU generator.
-
-    Args:
-        generator: a CPU generator, for one thread.
+    """A mode in which torch draws from ``generator``, of the CPU, where it would draw from its default one.
 
     Ownership: entered and left by one thread; it affects no other. Cost: 1 µs for a call of torch, 3 µs for one that
     draws, and about 30 µs for one that draws but takes no generator (dropout).

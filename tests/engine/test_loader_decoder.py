@@ -137,10 +137,8 @@ def test_images_that_lie_in_memory_need_no_decoder():
         ({"decoder": None}, "got decoder=None"),
         (
             {"decoder": "nvjpeg", "fuse": True},
-            r"on a CUDA device, got device=None; give device='cuda', or decoder='auto'",
+            r"no longer supported: .*; use fastload.images.decode_batch\(.*, or fastload.images.dali.DALILoader",
         ),
-        ({"decoder": "nvjpeg", "fuse": True, "device": "cpu"}, "on a CUDA device, got device='cpu'"),
-        ({"decoder": "nvjpeg"}, r"is what fuse=True decodes .*got fuse='auto'"),
     ],
     ids=str,
 )

@@ -7,6 +7,7 @@ import itertools
 import json
 import pickle
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -478,8 +479,8 @@ def test_an_iterable_dataset_with_a_state_goes_on_where_it_was(dataset, num_work
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("terminal", [False, True])
-def test_an_iterable_dataset_without_a_state_is_read_again_with_a_warning(num_workers, terminal, capfd, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1" if terminal else "")
+def test_an_iterable_dataset_without_a_state_is_read_again_with_a_warning(num_workers, terminal, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
 
     def make() -> DataLoader[Any]:
         return DataLoader(Stream(), 4, num_workers=num_workers)
@@ -490,7 +491,7 @@ def test_an_iterable_dataset_without_a_state_is_read_again_with_a_warning(num_wo
     with pytest.warns(UserWarning, match="no state_dict and load_state_dict, so its first 5 batches are loaded again"):
         rest = [batch.tolist() for batch in resumed]
     assert rest == whole[5:]
-    shown = capfd.readouterr().err
+    shown = capsys.readouterr().err
     assert "reading again" in shown if terminal else shown == ""
 
 

@@ -9,10 +9,7 @@ import PIL.Image
 import pytest
 import torch
 from image_files import files
-from torchvision import datasets
-from torchvision import transforms as v1
 
-from fastload import DataLoader
 from fastload.images import decode_batch, nvjpeg
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
@@ -109,33 +106,6 @@ def test_images_are_right_though_they_are_read_late_and_on_another_stream():
         for images in found:
             for image, other in zip(images, expected, strict=True):
                 assert torch.equal(image.cpu(), other)
-
-
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker_method": "thread"}], ids=str)
-def test_a_loader_has_its_files_decoded_on_the_device(options, tmp_path):
-    (tmp_path / "a").mkdir()
-    for place in range(40):
-        (tmp_path / "a" / f"{place:02}.jpg").write_bytes(smooth(60 + 3 * place, 150 - 2 * place, subsampling=0))
-    transform = v1.Compose([v1.RandomResizedCrop(48), v1.RandomHorizontalFlip(), v1.PILToTensor()])
-    dataset = datasets.ImageFolder(tmp_path, transform)
-    given = {"shuffle": True, "seed": 3, "fuse": True}
-    loader = DataLoader(dataset, 8, decoder="nvjpeg", device="cuda", **given, **options)
-    plain = DataLoader(dataset, 8, **given)
-    for _ in range(2):
-        found = []
-        for images, labels in loader:
-            torch.cuda._sleep(CYCLES)
-            found.append((images.clone(), labels.clone()))
-            del images, labels
-        torch.cuda.synchronize()
-        for (images, labels), (others, targets) in zip(found, plain, strict=True):
-            assert images.shape == others.shape
-            apart = (images.cpu().int() - others.int()).abs()
-            assert apart.float().mean() < 2
-            assert apart.max() <= 16
-            assert torch.equal(labels.cpu(), targets)
-    assert loader.statistics().decoded == {"nvjpeg": 80}
-    loader.close()
 
 
 def test_a_truncated_file_is_pillows_error():

@@ -72,7 +72,7 @@ def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monke
     [
         ("natve", r"decoder must be 'auto' or one of 'native', 'torchvision', 'pillow', got decoder='natve'"),
         (None, "got decoder=None"),
-        ("nvjpeg", "decodes whole batches on the device.*decode_batch"),
+        ("nvjpeg", "decodes whole batches on a CUDA device.*decode_batch"),
         ("native", "decoder='native' is not available: it was not built; install a C compiler.*or use decoder='auto'"),
         ("torchvision", "decoder='torchvision' is not available: no libjpeg"),
     ],

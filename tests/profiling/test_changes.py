@@ -28,7 +28,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"on_device": ["Normalize", "Mine"]},
     {"fuse": True},
     {"seeding": "torch"},
-    {"worker_method": "thread"},
 ]
 
 

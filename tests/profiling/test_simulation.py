@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.profiling.overheads import Overheads, Start
+from fastload.profiling.overheads import Overheads, Part
 from fastload.profiling.simulation import LoaderModel, Order, SimulatedRun, simulate
 from fastload.profiling.trials import Trials
-from fastload.profiling.workload import BatchWork, Part, Workload
+from fastload.profiling.workload import BatchWork, Workload
 
 MS = 1e6
 FREE = Overheads(
@@ -21,8 +21,8 @@ FREE = Overheads(
     sending_meanwhile_ns=0.0,
     receiving_ns=0.0,
     inline_ns=0.0,
-    forking=Start(),
-    booting=Start(),
+    forking=Part(),
+    booting=Part(),
     ending_ns=0.0,
 )
 COSTLY = Overheads(
@@ -32,8 +32,8 @@ COSTLY = Overheads(
     sending_meanwhile_ns=0.3 * MS,
     receiving_ns=0.4 * MS,
     inline_ns=0.05 * MS,
-    forking=Start(0.0, 10 * MS),
-    booting=Start(0.0, 20 * MS),
+    forking=Part(0.0, 10 * MS),
+    booting=Part(0.0, 20 * MS),
     ending_ns=5 * MS,
 )
 
@@ -164,12 +164,12 @@ def test_workers_that_stay_are_started_once():
 
 def test_workers_that_start_at_once_share_the_cores():
     """16 workers compute 30 ms each before their first task, and the main thread 10 ms for each of them."""
-    costly = dataclasses.replace(FREE, forking=Start(10 * MS), booting=Start(30 * MS))
+    costly = dataclasses.replace(FREE, forking=Part(10 * MS), booting=Part(30 * MS))
     run = workload([batch((0.0, 1.0))] * 16, overheads=costly)
     assert simulate(run, LoaderModel(workers=16, cores=100)).elapsed_ns == pytest.approx(191 * MS, rel=0.01)
     crowded = simulate(run, LoaderModel(workers=16, cores=2)).elapsed_ns
     assert 16 * 40 / 2 * MS <= crowded <= 360 * MS
-    queued = dataclasses.replace(FREE, forking=Start(10 * MS, 5 * MS, 20 * MS))
+    queued = dataclasses.replace(FREE, forking=Part(10 * MS, 5 * MS, 20 * MS))
     run = workload([batch((0.0, 1.0))], overheads=queued)
     assert simulate(run, LoaderModel(workers=1, cores=2)).elapsed_ns == pytest.approx(16 * MS)
     assert simulate(run, LoaderModel(workers=1, cores=2, foreign=0.5)).elapsed_ns == pytest.approx(26 * MS)

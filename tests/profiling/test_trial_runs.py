@@ -27,9 +27,6 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine trials may take longer than a user is made to wait for them; and few rounds will do."""
     monkeypatch.setattr(trials_module, "_MOST_SECONDS", 100.0)
     monkeypatch.setattr(trials_module, "_CPU_SECONDS", 0.2)
-    monkeypatch.setattr(trials_module, "_THREADS_SECONDS", 0.2)
-    monkeypatch.setattr(trials_module, "_SLICE_SECONDS", 0.05)
-    monkeypatch.setattr(trials_module, "_CHECK_SECONDS", 0.1)
 
 
 class Numbers(Dataset[Any]):
@@ -67,11 +64,6 @@ def tried(*loaders: Any) -> list[dict[str, Any]]:
     return notes
 
 
-def threads_of(note: dict[str, Any]) -> dict[int, str]:
-    """Return the numbers of threads for which there is a reason why nothing is known."""
-    return {choice.threads: reason for choice, reason in trials_of(note).reasons.items() if choice.threads}
-
-
 def test_in_a_script_that_was_interrupted_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(sys, "last_value", KeyboardInterrupt(), raising=False)  # what ended it, as Python says
     assert tried(DataLoader(Numbers())) == [{"kind": "trials", "loader": 0, "reason": "the script was interrupted"}]
@@ -94,63 +86,6 @@ def test_an_interrupt_ends_the_trials_and_is_not_told_as_an_error():
     assert notes == []
     for one in asked:
         os.close(one)
-
-
-def test_the_loaders_number_of_threads_is_tried():
-    (note,) = tried(DataLoader(Numbers(), 16, num_workers=3))
-    found = trials_of(note)
-    assert not threads_of(note)
-    times = found.rounds[Choice("fastload", "auto", "sample", threads=3)]
-    assert len(times) >= 3
-    assert all(one.cpu > 0 and one.process_cpu > 0 for one in times)
-
-
-class InOneThread(Numbers):
-    """Says which thread it is asked in."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor(threading.current_thread() is threading.main_thread())
-
-
-class Locked(Numbers):
-    """Refuses to be asked by two threads at a time, as some libraries do."""
-
-    busy = threading.Lock()
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if not self.busy.acquire(blocking=False):
-            raise RuntimeError("two threads at a time")
-        try:
-            time.sleep(0.001)
-            return torch.tensor(index)
-        finally:
-            self.busy.release()
-
-
-class DiesInThreads(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if threading.current_thread() is not threading.main_thread():
-            os._exit(3)
-        return torch.tensor(index)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "seeding", "reason"),
-    [
-        (InOneThread(), "sample", "threads make other samples: the values differ: epoch 0, batch 0, sample 0 in it"),
-        (Locked(), "sample", "RuntimeError: two threads at a time"),
-        (DiesInThreads(), "sample", "the process that ran the trials has died"),
-        (Numbers(), "torch", 'with seeding="torch" samples depend on the workers'),
-    ],
-    ids=["others", "raises", "dies", "streams"],
-)
-def test_a_dataset_that_threads_break_is_a_reason_and_the_rest_is_known(dataset, seeding, reason):
-    (note,) = tried(fastload.DataLoader(dataset, 16, num_workers=2, seeding=seeding))
-    found = trials_of(note)
-    assert Choice("fastload", "auto", seeding) in found.cpu_ns
-    assert not found.rounds
-    said = threads_of(note).get(2, found.reason)
-    assert reason in said
 
 
 def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.schema import Interval
 from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
-from fastload.profiling.trials import Choice, Round, Trials
+from fastload.profiling.trials import Choice, Trials
 from fastload.profiling.whatif import WhatIf, what_if
 from fastload.profiling.workload import measure_workload
 
@@ -460,49 +460,6 @@ def test_without_trials_fuse_is_refused_with_the_reason_and_samples_cost_what_th
         predict(rank, {"engine": "fastload", "fuse": True}, WARMUP)
 
 
-def threaded(waiting: float, number: int = 2, loop_computes: bool = False) -> Rank:
-    """Return the recording of :func:`tried`, with trials of threads that wait so many times what they compute."""
-    rank = recorded([40.0] * 80, workers=2, loop_ms=4.0, computing=1.0)
-    if loop_computes:
-        for step in rank.steps:
-            step.loop_cpu_ns = step.loop_ns
-    one = Round(inline_blocked=0, process_cpu=MS, cpu=MS, blocked=int(waiting * MS), queued=0)
-    rank.trials = {0: Trials({TORCH: (MS,), AUTO: (MS,)}, {AUTO._replace(threads=number): (one,) * 4})}
-    return rank
-
-
-THREADS = {"engine": "fastload", "worker_method": "thread"}
-
-
-def test_threads_that_wait_for_each_other_take_as_long_as_one_and_others_as_long_as_processes():
-    assert predict(threaded(0.0), THREADS, WARMUP).value == pytest.approx(20.0, rel=0.06)
-    assert predict(threaded(0.5), THREADS, WARMUP).value == pytest.approx(30.0, rel=0.06)
-    assert predict(threaded(1.0), THREADS, WARMUP).value == pytest.approx(40.0, rel=0.06)
-
-
-def test_a_loop_that_computes_may_wait_for_threads_too():
-    found = predict(threaded(1.0, loop_computes=True), THREADS, WARMUP)
-    assert found.high >= found.value
-    rank = threaded(1.0, loop_computes=True)
-    fix = WhatIf(rank, WARMUP).fix(THREADS)
-    assert "share the GIL" in fix.then
-    assert "share the GIL" not in WhatIf(threaded(0.0), WARMUP).fix(THREADS).then
-
-
-def test_threads_are_a_fix_where_they_are_sure_to_bring_something():
-    """Without workers: eight threads at once, as no processes can be."""
-    rank = recorded([40.0] * 80, workers=2, loop_ms=4.0, computing=1.0)
-    fast = Round(inline_blocked=0, process_cpu=MS, cpu=MS // 2, blocked=0, queued=0)
-    rank.trials = {0: Trials({TORCH: (MS,), AUTO: (MS,)}, {AUTO._replace(threads=2): (fast,) * 4})}
-    (fix,) = [fix for fix in WhatIf(rank, WARMUP).fixes() if "worker_method" in fix.settings]
-    assert fix.title == "fastload's loader, worker_method='thread'"
-    assert fix.step_ms.value == pytest.approx(10.0, rel=0.06)
-    assert "+DataLoader(..., worker_method='thread')" in fix.change.splitlines()
-    unsure = fast._replace(queued=4 * MS, cpu=MS)
-    rank.trials = {0: Trials({TORCH: (MS,), AUTO: (MS,)}, {AUTO._replace(threads=2): (fast, unsure, unsure)})}
-    assert not [fix for fix in WhatIf(rank, WARMUP).fixes() if "worker_method" in fix.settings]
-
-
 @pytest.mark.parametrize("seeding", ["sample", "torch"])
 def test_of_a_recording_with_threads_all_fixes_are_found(seeding):
     rank = recorded([40.0] * 80, workers=2, loop_ms=4.0, computing=0.05)
@@ -511,12 +468,6 @@ def test_of_a_recording_with_threads_all_fixes_are_found(seeding):
     rank.trials = {0: Trials({TORCH: (MS,), AUTO: (MS,), STREAMS: (MS // 2,), FUSED: (MS // 2,)})}
     titles = [fix.title for fix in what_if(trace_of(rank), rank)[0]]
     assert any(title.startswith("num_workers") for title in titles)
-
-
-def test_threads_that_were_not_tried_are_refused():
-    with pytest.raises(ConfigError, match="worker_method=thread, num_workers=2: 4 threads were tried, not 2"):
-        predict(threaded(0.0, number=4), THREADS, WARMUP)
-    assert predict(threaded(0.0, number=4), {**THREADS, "num_workers": 4}, WARMUP).value > 0
 
 
 def test_a_recording_without_workers_tasks_predicts_nothing():

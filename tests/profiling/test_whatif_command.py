@@ -97,8 +97,7 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
     assert done.returncode == 2
     assert done.stderr == (
         "fastload whatif: --rerun cannot set cache, only num_workers, prefetch_factor, in_order, persistent_workers, "
-        "fuse, seeding, worker_method, engine; make the change in the script, record it again, and use fastload "
-        "compare\n"
+        "fuse, seeding, engine; make the change in the script, record it again, and use fastload compare\n"
     )
 
 
@@ -110,14 +109,6 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
         (["--out", "new"], "--out is the folder of the second recording; add --rerun"),
         (["--num-workers", "0", "--prefetch-factor", "4"], "prefetch_factor=4 needs workers, and there are none; set"),
         (["--num-workers", "0", "--persistent-workers"], "persistent_workers=True needs workers, and there are none"),
-        (
-            ["--num-workers", "0", "--worker-method", "thread"],
-            "worker_method=thread needs workers, and there are none",
-        ),
-        (
-            ["--worker-method", "thread"],
-            "worker_method is an argument of fastload's loader; set engine=fastload",
-        ),
         (["--num-workers", "-1"], "num_workers must be an integer of at least 0, got -1"),
         (["--uint8"], "uint8 and pin_memory change copies that the loop waits for; none were recorded"),
         (

@@ -59,24 +59,6 @@ def test_other_workers_give_the_same_batches_and_seeding_by_torch_others():
     assert runner.check(present.having(chunk_size="batch")) == ""
 
 
-class Sleeping(Noisy):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.005)
-        return torch.tensor(index)
-
-
-def test_how_long_a_thread_is_blocked_is_told_of_threads_of_this_process_alone():
-    loader = fastload.DataLoader(Sleeping(2_000), batch_size=4)
-    runner, inline = runner_of(loader, slice_s=0.5), setting_of(loader)
-    for setting in (inline, inline.having(num_workers=2, worker_method="thread")):
-        found = runner.measure(setting)
-        # A sleep takes 5 ms, but on a busy machine a third of a slice's samples may have been made ahead of it.
-        assert found.blocked_s >= 0.0033
-        assert found.queued_s >= 0.0
-    processes = runner.measure(inline.having(num_workers=2))
-    assert (processes.blocked_s, processes.queued_s) == (None, None)
-
-
 def test_a_dataset_that_threads_break_is_seen():
     loader = fastload.DataLoader(BrokenByThreads(), batch_size=8)
     runner, present = runner_of(loader), setting_of(loader)

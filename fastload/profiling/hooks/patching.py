@@ -89,15 +89,10 @@ class Patches:
     def replace(
         self, owner: Any, name: str, make: _Make, signal: str, *, takes: Iterable[str] = (), uses: Iterable[str] = ()
     ) -> None:
-        """Replace a function by a hook.
+        """Replace a function of a module or class by the hook that ``make`` returns for it; ``owner`` may be None.
 
-        Args:
-            owner: its module or class; None if that does not exist.
-            name: the function's name.
-            make: function -> hook; the hook does the same and records it.
-            signal: what is not recorded without the hook, for the report.
-            takes: parameters that the hook relies on.
-            uses: names that the hook relies on and that the function's code must use.
+        ``signal``: what is not recorded without the hook, for the report. The hook relies on parameters, ``takes``, and
+        on names that the function's code must use, ``uses``.
         """
         where = f"{getattr(owner, '__name__', 'such class')}.{name}"
         found = inspect.getattr_static(owner, name, None) if owner is not None else None

@@ -12,7 +12,7 @@ from .patching import hook
 VARIABLE = "FASTLOAD_CHANGE"
 """The environment variable with the change, as JSON: ``settings`` for the loaders that ``match``."""
 
-SETTABLE = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "fuse", "seeding", "worker_method")
+SETTABLE = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "fuse", "seeding")
 """Arguments of a DataLoader that can be set; torch's ignores those that only fastload's has."""
 
 _NEED_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")

@@ -25,15 +25,11 @@ _SECONDS_TO_END = 20.0
 
 
 class StepLimit:
-    """Counts the batches of a process.
+    """Counts the batches of a process, and ends the script after ``limit`` steps; None: it runs to its own end.
 
     Ranks of DDP get equally many batches, so all of them end after the same step, and none waits for one that is gone.
-
-    Args:
-        limit: steps after which the script ends; None: it runs to its own end.
-        cached: with a limit: number of batches to keep, which are returned in turns for ``again`` further steps, to
-            measure how fast the loop is when data cost nothing; 0: none.
-        again: number of these steps.
+    ``cached`` batches are kept, and returned in turns for ``again`` further steps, to measure how fast the loop is when
+    data cost nothing; 0: none.
     """
 
     def __init__(self, limit: int | None, *, cached: int = 0, again: int = 0) -> None:

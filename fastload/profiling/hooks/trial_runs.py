@@ -1,14 +1,12 @@
 """Measures what samples cost with other settings: in a forked child, when the script ends. Results: ``..trials``.
 
 Nothing of the script changes: random generators, files and memory are the child's own. Processor time counts, because
-other programs hardly affect it; for worker threads also how long they are blocked, because they wait for each other.
-If anything fails, the failure is recorded as the reason why there is no result.
+other programs hardly affect it. If anything fails, that is recorded as the reason why there is no result.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import select
@@ -26,21 +24,14 @@ if TYPE_CHECKING:
 
     from ..trials import Choice
 
-    _WithThreads = Callable[[], dict[str, Any]]
-
 _CPU_SECONDS, _SECONDS = 3.0, 8.0
-"""For all trials without workers of one loader: of processor time, and of elapsed time."""
+"""For all trials of one loader: of processor time, and of elapsed time."""
 _MOST_SECONDS = 20.0
 """After which the child is killed."""
 _BATCH_CPU_SECONDS, _BATCH_SECONDS = 0.05, 0.2
 """What a batch of the trials takes at most: of processor time, and of elapsed time."""
 _MOST_ROUNDS, _FEWEST_ROUNDS = 12, 3
 _MOST_LOADERS = 2
-_THREADS_SECONDS, _SLICE_SECONDS, _CHECK_SECONDS = 2.5, 0.2, 0.4
-"""For all trials with threads; for one of them; and for comparing the samples of threads, of each side."""
-_MOST_THREADS = 16
-_THREADS_BATCHES, _THREADS_SAMPLES = 1_000, 200_000
-"""The longest epoch that threads load; a trial ends long before."""
 
 
 class TrialRuns:
@@ -96,20 +87,17 @@ class TrialRuns:
             self._unhook()
             from ...tune.search import in_a_line
 
-            with_threads: _WithThreads | None = None
             try:
-                found, with_threads = _without_workers(loader)
+                found = _measured(loader)
             except Exception as error:
                 found = {"reason": in_a_line(error)[:200]}
             os.write(writing, json.dumps(found).encode() + b"\n")  # less than a pipe holds
-            tried = {} if with_threads is None else with_threads()  # may hang, or end the process
-            os.write(writing, json.dumps(tried).encode() + b"\n")
         finally:
             os._exit(0)
 
 
 def _read_answer(reading: int) -> dict[str, Any]:
-    """Return what the child has written: two lines, or fewer if it died or took too long."""
+    """Return what the child has written; the reason if it died or took too long."""
     text, reason = b"", f"it took longer than {_MOST_SECONDS:.0f} s"
     until = time.monotonic() + _MOST_SECONDS
     while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -118,16 +106,12 @@ def _read_answer(reading: int) -> dict[str, Any]:
             reason = "the process that ran the trials has died"
             break
         text += part
-    found: dict[str, Any] = {}
-    *lines, _ = text.split(b"\n")
-    for line in lines:
-        said = json.loads(line)
-        found.update({**said, "reasons": found.get("reasons", []) + said.get("reasons", [])})
-    return found if len(lines) > 1 else {"reason": reason, **found}
+    found: dict[str, Any] = json.loads(text) if text.endswith(b"\n") else {"reason": reason}
+    return found
 
 
-def _without_workers(loader: DataLoader[Any]) -> tuple[dict[str, Any], _WithThreads | None]:
-    """Return for each choice the processor time of some batches, in ns, of the same samples; and the next trials."""
+def _measured(loader: DataLoader[Any]) -> dict[str, Any]:
+    """Return for each choice the processor time of some batches, in ns, of the same samples."""
     import random  # not before the script, which may have a module of that name
 
     import torch
@@ -165,14 +149,10 @@ def _without_workers(loader: DataLoader[Any]) -> tuple[dict[str, Any], _WithThre
         used = sum(map(sum, spent.values())) / 1e9 / _CPU_SECONDS, (time.perf_counter() - begun) / _SECONDS
         if number >= _FEWEST_ROUNDS and max(used) > 1:
             break
-    found = {
+    return {
         "cpu_ns": [(choice, times[1:]) for choice, times in spent.items()],  # the first batch is slower
         "reasons": list(reasons.items()),
     }
-    choice = mine if mine.engine == "fastload" else TRIED[0]
-    if choice not in running:
-        return found, None
-    return found, functools.partial(_with_threads, loader, choice._replace(threads=0), size)
 
 
 def _batch_size(loader: DataLoader[Any], draw: Any) -> int:
@@ -207,70 +187,3 @@ def _batches(loader: DataLoader[Any], choice: Choice, indices: list[int], size: 
         if reason is not None:
             raise ValueError(reason)
     return iter(made)
-
-
-def _with_threads(loader: DataLoader[Any], choice: Choice, size: int) -> dict[str, Any]:
-    """Return what a sample takes in worker threads, in ns, round by round; or reasons.
-
-    As ``fastload tune`` does: on copies of the dataset, and only if the samples are those of a loader without workers.
-    """
-    from ...base.cgroups import processors
-    from ...tune.search import in_a_line
-
-    numbers = {min(processors(), _MOST_THREADS), loader.num_workers}
-    choices = [choice._replace(threads=number) for number in sorted(numbers) if 0 < number <= _MOST_THREADS]
-    try:
-        if choice.seeding == "torch":
-            raise ConfigError('with seeding="torch" samples depend on the workers: use fastload tune')
-        return {"rounds": list(_thread_rounds(loader, choices, size).items())}
-    except Exception as error:
-        return {"reasons": [(one, in_a_line(error)[:200]) for one in choices]}
-
-
-def _thread_rounds(loader: DataLoader[Any], choices: list[Choice], size: int) -> dict[Choice, list[list[int]]]:
-    import multiprocessing
-    import random
-
-    from ...loader import DataLoader
-    from ...tune.runner import Runner, setting_of
-
-    multiprocessing.set_start_method("fork", force=True)  # others take longer to start than a trial
-    dataset: Any = loader.dataset
-    length, number = len(dataset), min(_THREADS_BATCHES * size, _THREADS_SAMPLES)
-    settings: Any = {"fuse": choices[0].fuse, "seeding": choices[0].seeding}
-    made: Any = DataLoader(
-        loader.dataset,
-        batch_size=size,
-        sampler=random.Random(1).choices(range(length), k=number),
-        collate_fn=loader.collate_fn,
-        worker_init_fn=loader.worker_init_fn,
-        **settings,
-    )
-    runner, inline = Runner(made, _SLICE_SECONDS, _CHECK_SECONDS, 0.0), setting_of(made)
-    unthreaded = runner.measure(inline)  # the samples with which those of the others are compared
-    threads = {choice: inline.having(num_workers=choice.threads, worker_method="thread") for choice in choices}
-    if differs := runner.check(threads[choices[-1]]):
-        raise ConfigError(f"threads make other samples: {differs}")
-    rounds: dict[Choice, list[list[int]]] = {choice: [] for choice in choices}
-    begun = time.perf_counter()
-    for place in range(_MOST_ROUNDS):
-        for choice, setting in threads.items():
-            same = setting.having(worker_method="multiprocessing")
-            slices = {each: runner.measure(each) for each in ((setting, same) if place % 2 else (same, setting))}
-            in_threads, in_processes = slices[setting], slices[same]
-            if in_threads.differs:
-                raise ConfigError(f"threads make other samples: {in_threads.differs}")
-            times = (
-                unthreaded.blocked_s,
-                in_processes.cpu_s,
-                in_threads.cpu_s,
-                in_threads.blocked_s,
-                in_threads.queued_s,
-            )
-            known = [round(1e9 * each) for each in times if each is not None]
-            if len(known) < len(times):
-                raise ConfigError("this system does not say how long a thread waits for a core (schedstat)")
-            rounds[choice].append(known)
-        if place + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begun > _THREADS_SECONDS:
-            break
-    return rounds

@@ -114,13 +114,7 @@ class RayWorker:
         """Do nothing: that it returns shows that this worker is there."""
 
     def try_samples(self, epoch: int, position: int, samples: list[tuple[int, Any]]) -> list[bool]:
-        """Return which samples of a task can be loaded here.
-
-        Args:
-            epoch: of the task, as the next.
-            position: see :class:`~fastload.work.WorkItem`.
-            samples: each with its place in the task, and its index.
-        """
+        """Return which samples of a task, each with its place in it and its index, can be loaded here."""
         loader = self._fetcher.samples
 
         def can_load(row: int, index: Any) -> bool:
@@ -135,11 +129,7 @@ class RayWorker:
         return [can_load(row, index) for row, index in samples]
 
     def run(self, message: bytes) -> Any:
-        """Do a task.
-
-        Returns:
-            The result's message; or, where it is not written to the loader's memory, also the rows or packed samples.
-        """
+        """Do a task; return its message, and the rows or packed samples that are not in the loader's memory."""
         self._arrays.array = None
         item = self._sink.decode(message)
         result = self._fetcher.run(item, self._sink)

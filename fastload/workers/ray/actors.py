@@ -57,12 +57,7 @@ class Call(NamedTuple):
 class Actors:
     """See the module. Each worker has one at most. Any thread may call anything.
 
-    Args:
-        cluster: where they are.
-        memory: where slots lie, if they may write to it.
-        packed_job: the job, pickled.
-        options: the loader's ``ray_options``.
-        calls: where calls go that have ended.
+    ``memory``: where slots lie, if they may write to it; ``calls``: where calls go that have ended.
     """
 
     def __init__(
@@ -117,10 +112,7 @@ class Actors:
     def try_here(self, worker: Worker, task: Task, samples: list[tuple[int, Any]]) -> None:
         """Let an actor on this machine try samples of a task, which failed at ``worker``; it is made for the first.
 
-        Args:
-            worker: it has its number.
-            task: with these samples.
-            samples: each with its place in the task, and its index.
+        It has the worker's number; samples are given with their place in the task, and their index.
         """
         with self._lock:
             if self._is_closed:

@@ -80,11 +80,8 @@ class Worker:
 class Assignment:
     """See the module.
 
-    Args:
-        worker_ids: of all workers.
-        assigned: whether each task names its worker.
-        home: the share of the object store of the loader's machine. Workers that share memory take nothing there.
-        beside_local: whether there are local workers, which take tasks from the same queue.
+    ``assigned``: whether each task names its worker. ``home``: the share of the object store of the loader's machine,
+    where workers that share memory take nothing. ``beside_local``: local workers take tasks from the same queue.
     """
 
     def __init__(self, worker_ids: Iterable[int], *, assigned: bool, home: Share, beside_local: bool = False) -> None:

@@ -23,13 +23,7 @@ RETURNED = Result(-1, -1, SKIPPED, 0, None, 0)
 
 
 class Dispatcher:
-    """See the module. Any thread may call anything. An assignment says who gets what; this has the lock around it.
-
-    Args:
-        assignment: used by nobody else.
-        actors: do the tasks.
-        seat: has the layouts of batches.
-    """
+    """See the module. Any thread may call anything: this has the lock around an assignment that nobody else uses."""
 
     def __init__(self, assignment: Assignment, actors: Actors, seat: Seat) -> None:
         self.returned: deque[WorkItem] = deque()

@@ -33,11 +33,7 @@ class Death(NamedTuple):
 
 
 class Losses:
-    """Counts losses. Of a :class:`Death`, those of machines that went meanwhile are forgotten.
-
-    Args:
-        assigned: whether batches are bound to their workers.
-    """
+    """Counts losses, not of machines that went meanwhile; ``assigned``: batches are bound to their workers."""
 
     def __init__(self, *, assigned: bool) -> None:
         self.num_lost = 0
@@ -83,10 +79,7 @@ class Losses:
             ) from death.error
 
     def lost(self, worker: Worker, death: Death) -> str | None:
-        """Note that a worker was lost; its first task is the one it was at.
-
-        Returns:
-            What to tell the user, at the first loss.
+        """Note that a worker was lost, at its first task; return what to tell the user, at the first loss.
 
         Raises:
             WorkerDied: its batches are bound to it, or its task has ended others before.
@@ -143,14 +136,10 @@ class Room(NamedTuple):
 
 
 class Placement:
-    """Whether enough workers run.
+    """Whether enough workers run; ``assigned``: batches are bound to them.
 
-    Args:
-        num_workers: how many there should be.
-        timeout: seconds that Ray has to place and start them, at the beginning and after a loss.
-        assigned: whether batches are bound to their workers.
-        beside_local: whether there are local workers too, so that none of these is needed.
-        now: the time, in seconds.
+    Ray has ``timeout`` seconds to place and start them, at the beginning and after a loss. ``beside_local``: there are
+    local workers too, so that none of these is needed.
     """
 
     def __init__(
@@ -178,13 +167,9 @@ class Placement:
         return None if is_told else "warn"
 
     def in_words(self, num_up: int, actor: Mapping[str, Any], room: Room, last_failed_start: str) -> str:
-        """Return how many run, and what the others wait for.
+        """Return that ``num_up`` run, and what the others wait for: what each asks of Ray, which says what it has.
 
-        Args:
-            num_up: so many.
-            actor: what each asks of Ray.
-            room: what Ray says of the cluster.
-            last_failed_start: why a worker ended before it had started; empty: none did.
+        ``last_failed_start``: why a worker ended before it had started; empty: none did.
         """
         asked = ", ".join(f"{name}={value}" for name, value in actor.items())
         missing = self._num_workers - num_up

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class Home:
-    """See the module. For one thread.
-
-    Args:
-        actors: make the actor, and call it.
-        machine: the loader's: Ray's number.
-        timeout: seconds that the actor has to start.
-    """
+    """See the module. For one thread. The actor, on the loader's ``machine``, has ``timeout`` seconds to start."""
 
     def __init__(self, actors: Actors, machine: str, timeout: float) -> None:
         self._actors, self._machine, self._timeout = actors, machine, timeout

@@ -34,12 +34,10 @@ class Pace:
         self._noted = now
 
     def tasks(self, open_s: float, now: float) -> int:
-        """Return how many tasks it may have at once, from 0 to ``MOST_TASKS``.
+        """Return how many tasks it may have at once, from 0 to ``MOST_TASKS``, ``now`` on the clock of :meth:`note`.
 
-        Args:
-            open_s: seconds that local workers alone need for the open batches; infinite: there are none, or that is not
-                known yet.
-            now: seconds of the clock that :meth:`note` is given.
+        ``open_s``: seconds that local workers alone need for the open batches; infinite: there are none, or it is not
+        known.
         """
         if open_s == float("inf"):
             return MOST_TASKS

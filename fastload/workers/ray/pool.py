@@ -36,11 +36,9 @@ _TASK_COST_PER_WORKER = 1 / 3
 
 
 def task_cost(num_workers: int, *, stored: bool) -> float:
-    """Return what a task costs beside one of a process.
+    """Return what a task costs beside one of a process, with so many of Ray's workers of all loaders of this machine.
 
-    Args:
-        num_workers: Ray's, of all loaders of this machine.
-        stored: whether results go through the object store.
+    ``stored``: whether results go through the object store.
     """
     return max(_STORED_TASK_COST if stored else _TASK_COST, _TASK_COST_PER_WORKER * num_workers)
 
@@ -60,13 +58,7 @@ def with_remote_workers(local: Any, job: Job, spec: Spec) -> RayPool:
 
 
 class RayPool(Pool):
-    """See the module.
-
-    Args:
-        local: has a seat.
-        job: what all workers do.
-        spec: the loader's.
-    """
+    """See the module; ``local`` has a seat."""
 
     def __init__(self, local: Any, job: Job, spec: Spec) -> None:
         self._local = local

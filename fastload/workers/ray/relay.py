@@ -46,16 +46,9 @@ JOIN_S = 10.0
 
 
 class Relay:
-    """See the module. Made, asked and stopped by the thread that uses the pool.
+    """See the module. Made, asked and stopped by the thread that uses the pool; closes the cluster.
 
-    Args:
-        cluster: where actors are; closed with the relay.
-        seat: where tasks come from.
-        packed_job: the job, pickled.
-        options: the loader's ``ray_options``.
-        worker_ids: of the actors.
-        assigned: whether each task names its worker.
-        tolerant: whether samples that fail are left out or replaced.
+    ``assigned``: whether each task names its worker; ``tolerant``: whether samples that fail are left out or replaced.
     """
 
     def __init__(
@@ -128,9 +121,8 @@ class Relay:
     def stop(self) -> list[str]:
         """End actors and threads; the seat's ``end`` was called. Nobody writes to slots afterwards.
 
-        Returns:
-            The names of threads that have not ended, since they wait for Ray. What they use must stay: the seat; and
-            the connection, which this leaves open. It is closed when the relay is dropped.
+        Returns the names of threads that have not ended, since they wait for Ray. What they use must stay: the seat;
+        and the connection, which this leaves open. It is closed when the relay is dropped.
         """
         self._is_stopped = True
         self.dispatcher.close()

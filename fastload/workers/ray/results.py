@@ -1,7 +1,4 @@
-"""Brings what actors return into the slots of batches.
-
-In: what an actor's ``run`` has returned. Out: the result's message; its rows lie in their slot then.
-"""
+"""Brings what actors return into the slots of batches."""
 
 from __future__ import annotations
 
@@ -18,11 +15,7 @@ from .seats import Seat
 
 
 class Results:
-    """See the module. For one thread.
-
-    Args:
-        seat: has the slots.
-    """
+    """See the module. For one thread. The slots are those of a seat."""
 
     def __init__(self, seat: Seat) -> None:
         self.num_bytes = self.network_ns = 0
@@ -32,9 +25,8 @@ class Results:
     def take(self, worker: Worker, task: Task, value: Any) -> tuple[bytes, Buffer | None, int]:
         """Copy rows to their slot.
 
-        Returns:
-            The result's message; what it does not contain: packed samples, or a packed batch; and what came
-            through the object store, in bytes.
+        Returns the result's message; what it does not contain: packed samples, or a packed batch; and what came through
+        the object store, in bytes.
         """
         message, array = value if isinstance(value, tuple) else (value, None)
         packed = None

@@ -57,12 +57,7 @@ class Seat(Protocol):
 
 
 class PacketSeat(Seat):
-    """A seat at a pool of processes, or one that has no other workers.
-
-    Args:
-        pool: its slots lie in a memory file.
-        num_workers: all that the job has.
-    """
+    """A seat at a pool of processes, whose slots lie in a memory file, or one that has no other workers."""
 
     def __init__(self, pool: ProcessPool, num_workers: int) -> None:
         shared: Any = pool.slots.memory

@@ -24,11 +24,7 @@ _PART = 0.4
 
 
 class Share:
-    """What one loader's results take in a store.
-
-    Args:
-        store: shared with others.
-    """
+    """What one loader's results take in a store, which others share."""
 
     def __init__(self, store: Store) -> None:
         self.num_bytes = 0
@@ -43,11 +39,7 @@ class Share:
 
 
 class Store:
-    """See the module. Any thread may call anything.
-
-    Args:
-        limit: bytes for the results of all shares; infinite: not known.
-    """
+    """See the module. Any thread may call anything. ``limit``: bytes for all shares; infinite: not known."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -69,12 +61,7 @@ class Store:
 
 
 class Shares:
-    """One loader's, of the stores of all machines where it has workers.
-
-    Args:
-        home: the loader's machine: Ray's number of it.
-        size: of its whole store, in bytes; 0: not known.
-    """
+    """One loader's, of the stores of all machines where it has workers, with the size of the home's, in bytes, or 0."""
 
     _stores: ClassVar[dict[str, Store]] = {}
     """Of this process, by machine."""
@@ -101,14 +88,7 @@ class Shares:
         return self._shares[machine]
 
     def too_large(self, worker: object, machine: str, num_samples: int, num_bytes: int) -> str | None:
-        """Return what to tell the user of a result that does not fit into a store, once; None: nothing.
-
-        Args:
-            worker: who made it, in words.
-            machine: where.
-            num_samples: what it has.
-            num_bytes: what it takes.
-        """
+        """Return what to tell the user of a result that does not fit into a store, once; None: nothing."""
         size = min(self.sizes.get(one) or float("inf") for one in (self._home, machine))
         if self._is_told or num_bytes <= size:
             return None
