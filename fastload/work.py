@@ -24,8 +24,7 @@ Tail = Literal["drop", "short", "pad"]
 # A chunk should take about this long at least: long against what a task costs, 40 µs in the worker and 50 to 100 µs
 # in the user's process, which wakes up for each result.
 TARGET_CHUNK_NS = 6_000_000
-# And this long where a batch is large enough: fewer tasks, but still so many that all workers finish the oldest batch
-# together. With images of 2.7 ms on two cores, chunks of 7 instead of 2 gave 3 % more throughput.
+# And this long where a batch is large enough: with images of 2.7 ms, chunks of 7 instead of 2 gave 3 % more throughput.
 ROOMY_CHUNK_NS = 20_000_000
 CHUNKS_PER_WORKER = 4
 

@@ -39,6 +39,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The process that forks workers under "forkserver" imports what takes seconds, so that none of them has to. Tests that
 # want workers which inherit nothing use it; "spawn", where each imports torch, is left to those that are about it.
 multiprocessing.set_forkserver_preload(["torchvision", "fastload.loader"])
+# Python's default up to 3.13, and what tests take it to be: functions that are local to a test pass to workers.
+if "fork" in multiprocessing.get_all_start_methods():
+    multiprocessing.set_start_method("fork", force=True)
 
 # No deadlines: the machine may be busy with something else. A test that hangs is ended by its time limit.
 settings.register_profile(
@@ -156,11 +159,23 @@ class _State:
         ]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have torch and torchrun keep in pytest's temporary folder what they leave behind.
+
+    Importing torchvision suffices for a folder of torch's compiler. Processes of xdist inherit this one's variables.
+    """
+    folder: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # a fixture comes too late
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torchinductor"))
+    os.environ.setdefault("PET_LOG_DIR", str(folder / "torchrun"))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import Lightning, Accelerate, timm and transformers in every process, if their tests do not run."""
+    """Do not import Ray, Lightning, Accelerate, timm and transformers in every process, if their tests do not run."""
     is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
     quick = is_whole and config.getoption("markexpr") == "not slow"
-    return True if quick and collection_path == Path(__file__).parent / "libraries" else None
+    all_slow = ("libraries", "workers/test_ray.py", "workers/test_ray_faults.py")
+    return True if quick and collection_path in [Path(__file__).parent / name for name in all_slow] else None
 
 
 @pytest.hookimpl(optionalhook=True)

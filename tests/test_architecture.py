@@ -305,16 +305,6 @@ def test_the_command_line_does_not_import_torch(code):
     assert done.stdout.endswith("heavy: set()\n"), done.stdout + done.stderr
 
 
-@pytest.mark.interpreter
-def test_the_engine_imports_no_library_that_it_does_not_need():
-    done = python(
-        "import fastload, sys, fastload.transforms; fastload.DataLoader([1]); "
-        "print(sorted({'torch._dynamo', 'sympy', 'triton', 'torchvision', 'PIL', 'accelerate', 'lightning', "
-        "'pytorch_lightning', 'transformers', 'timm', 'rich', 'IPython'} & set(sys.modules)))"
-    )
-    assert done.stdout == "[]\n", done.stdout + done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["num_workers=1", "num_workers=1, worker_method='thread'"])
 def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
@@ -374,15 +364,29 @@ assert len(list(loader)) == 13
 del loader
 sys.setprofile(None)
 write()
+
+loaded = {name.removeprefix("fastload.") for name in sys.modules}
+print(sorted(UNUSED & loaded))
+import fastload.transforms
+print(sorted(LIBRARIES & set(sys.modules)))
 """
+_UNUSED = {"base.at_exit", "buffers.page_lock", "device", "engine.state", "explain", "transforms", "run.adapters"}
+_UNUSED |= {"workers.on_error", "workers.routing", "workers.threads"}
+_LIBRARIES = {"torch._dynamo", "sympy", "triton", "torchvision", "PIL", "accelerate", "lightning", "pytorch_lightning"}
+_LIBRARIES |= {"transformers", "timm", "rich", "IPython"}
 
 
 @pytest.mark.interpreter
-def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
+def test_a_plain_loader_runs_few_files_and_lines_and_imports_nothing_that_it_does_not_need(tmp_path):
+    names = f"UNUSED, LIBRARIES = {_UNUSED}, {_LIBRARIES}\n"
     done = subprocess.run(
-        [sys.executable, "-c", _TRACED, str(tmp_path), str(PACKAGE)], capture_output=True, text=True, timeout=220
+        [sys.executable, "-c", names + _TRACED, str(tmp_path), str(PACKAGE)],
+        capture_output=True,
+        text=True,
+        timeout=220,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n[]\n", "features, and libraries"
     traces = list(tmp_path.iterdir())
     assert len(traces) == 3, "the script's process and two workers"
     files = sorted({name for trace in traces for name in trace.read_text().split()})
@@ -390,17 +394,3 @@ def test_a_plain_loader_runs_few_files_and_lines(tmp_path):
     lines = {name: len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files}
     told = "\n".join(f"{number:5} {name}" for name, number in lines.items())
     assert (len(files) <= MOST_FILES, sum(lines.values()) <= MOST_LINES) == (True, True), told
-
-
-@pytest.mark.interpreter
-@pytest.mark.slow
-def test_a_plain_loader_imports_no_feature_that_it_does_not_use():
-    unused = ["base.at_exit", "buffers.page_lock", "device", "engine.state", "explain", "transforms", "run.adapters"]
-    unused += ["workers.on_error", "workers.routing", "workers.threads"]
-    done = python(
-        "import fastload, sys, torch\n"
-        "loader = fastload.DataLoader(torch.arange(9), num_workers=1, seed=1, multiprocessing_context='fork')\n"
-        "list(loader), list(fastload.DataLoader(torch.arange(9)))\n"
-        f"print([name for name in {unused} if 'fastload.' + name in sys.modules])"
-    )
-    assert done.stdout == "[]\n", done.stdout + done.stderr

@@ -1,7 +1,4 @@
-"""Carries an exception from a worker to the training loop, as torch does.
-
-In: an exception, and where it was raised. Out: torch's ``ExceptionWrapper``, and the exception that it raises.
-"""
+"""Carries an exception from a worker to the training loop, as torch does."""
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
 """Any result as one run of bytes: a pickle, and after it the buffers of its arrays and tensors.
 
-In: whatever a worker's ``collate_fn`` or dataset gave. Out: a list of byte pieces that can be written one after the
-other into a slot, or sent through a pipe; and from these bytes the object again, its tensors and arrays lying in
-the very memory that was passed in (no copy, and no file descriptor for each tensor).
+In: whatever the user's code gave. Out: pieces of bytes for a slot or a pipe; and from these bytes the object again,
+its tensors and arrays in the very memory that was passed in: no copy, and no file descriptor for each tensor.
 
 A tensor takes its bytes along, not its storage: a view of a large one costs what the view has, wherever its elements
 lie. A view whose elements lie far apart (a row of a column-major table, a window of many channels) arrives without the
 gaps, its strides in the same order; and views of which each takes less than half of a storage share no memory there.
-
-What torch has special ways for (tensors on an accelerator, sparse and quantised ones, parameters) goes those ways;
-only the bytes of CPU storages are moved here.
+What torch has special ways for (on an accelerator, sparse, quantised, parameters) goes those ways.
 """
 
 from __future__ import annotations
@@ -27,6 +24,9 @@ import torch
 import torch.multiprocessing.reductions  # registers torch's reducers with ForkingPickler
 
 from .layout import ALIGNMENT, Buffer
+
+# As torch's workers, up to Python 3.13: what arrives of read-only arrays can be written to.
+_BY_VALUE = pickle.DEFAULT_PROTOCOL < 5
 
 _reducers: dict[Any, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # stub lacks it
 _copyreg_table: dict[Any, Any] = copyreg.dispatch_table
@@ -69,8 +69,8 @@ class Packer(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """Reduce plain CPU tensors and their storages to their bytes; leave the rest to the tables."""
         kind = type(obj)
-        if kind is np.ndarray and not obj.flags.writeable and not obj.dtype.hasobject:
-            return obj.copy().__reduce_ex__(5)  # pickled by value, as in torch, it could be written to there
+        if _BY_VALUE and kind is np.ndarray and not obj.flags.writeable and not obj.dtype.hasobject:
+            return obj.copy().__reduce_ex__(5)
         if kind is torch.Tensor and not obj.requires_grad and (obj.is_conj() or obj.is_neg()):
             # Else the bit that says so would be lost. Strides stay, as they do for other tensors.
             resolved = obj.resolve_conj().resolve_neg()

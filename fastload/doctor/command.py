@@ -1,7 +1,6 @@
 """``fastload doctor``: runs the probes in a child process, and prints what they found.
 
-In: the table of probes. Out: a page or JSON, and an exit status. This process imports neither torch nor anything else
-that may be broken or takes time.
+This process imports neither torch nor anything else that may be broken or takes time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a loader decided and did, as plain data.
-
-In: a loader's counters. Out: ``Statistics``.
-"""
+"""What a loader decided and did, as plain data."""
 
 from __future__ import annotations
 

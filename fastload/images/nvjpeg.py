@@ -34,10 +34,7 @@ _END = b"\xff\xd9"
 
 
 def decode_batch(
-    files: Sequence[Data],
-    device: torch.device | str = "cuda",
-    *,
-    counts: dict[str, int] | None = None,
+    files: Sequence[Data], device: torch.device | str = "cuda", *, counts: dict[str, int] | None = None
 ) -> list[Tensor]:
     """Decode files on a CUDA device with nvJPEG; Pillow decodes those that nvJPEG cannot.
 

@@ -322,8 +322,7 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
         if isinstance(source, str):
             scope.count(f"at once ({source})")
         else:
-            if scope.num_bytes > MOST_BYTES:
-                _release(scope)
+            release(scope)
             scope.num_bytes += source.num_bytes
             # All that says that it was loaded changes in one step: a signal's handler may raise an error at any moment.
             file, closes_file = self.fp, self._exclusive_fp and self._close_exclusive_fp_after_loading
@@ -420,8 +419,10 @@ def make_real_if_small(image: Any) -> None:
         make_real(image)
 
 
-def _release(scope: Scope) -> None:
-    """Release the files of images that take less memory themselves: a sample may open, shrink and keep many."""
+def release(scope: Scope) -> None:
+    """Release, if it is much, what images are made from that take less memory: a sample may shrink and keep many."""
+    if scope.num_bytes <= MOST_BYTES:
+        return
     scope.num_bytes = 0
     for reference in scope.images:
         image = reference()

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from ..native import jpeg
-from .image import ORIGINALS, made_late, make_late
+from .image import ORIGINALS, made_late, make_late, release
 from .scope import thread
 from .source import Source
 from .view import View
@@ -67,5 +67,6 @@ def image_of_record(
         return None
     if not is_checked:
         jpeg.check_record(data)
+    release(thread.scope)
     source = Source(data, size.width, size.height, size.components == 1, where)
     return made_late(source, View.whole(size.width, size.height), "RGB", info)

@@ -83,22 +83,19 @@ def file_of(data: Data) -> Data:
     Raises:
         PackError: the record is damaged, or the native library cannot be used.
     """
-    if not jpeg.is_record(data):
-        return data
-    check_can_read()
-    return jpeg.jpeg_of_record(data)
+    return _of_record(data, jpeg.jpeg_of_record)
 
 
 def header_bytes(data: Data) -> Data:
-    """Return the header of a record's file, for Pillow to read; anything else as it is.
+    """Return the header of a record's file, for Pillow to read; anything else as it is. Raises as :func:`file_of`."""
+    return _of_record(data, jpeg.header_of_record)
 
-    Raises:
-        PackError: the record is damaged, or the native library cannot be used.
-    """
+
+def _of_record(data: Data, made: Callable[[Data], bytes]) -> Data:
     if not jpeg.is_record(data):
         return data
     check_can_read()
-    return jpeg.header_of_record(data)
+    return made(data)
 
 
 def check_can_read() -> None:

@@ -1,7 +1,4 @@
-"""Samplers for one of many ranks: torch's ``DistributedSampler`` with more orders, and shares of global batches.
-
-In: a dataset's length, a seed, a rank. Out: the indices of this rank, as ``samplers`` yields them.
-"""
+"""Samplers for one of many ranks: torch's ``DistributedSampler`` with more orders, and shares of global batches."""
 
 from __future__ import annotations
 

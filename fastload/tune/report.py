@@ -1,8 +1,6 @@
 """The result of a search, as a table and as JSON.
 
-In: an outcome. Out: text. rich is imported only for a table.
-
-Pure.
+Pure; rich is imported only for a table.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
@@ -133,14 +133,14 @@ class Runner:
             hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(hashes)
             rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
-            timed = self._timed(twin, iterator)
+            batches, seconds, cpu_s = self._timed(twin, iterator)
             held = memory()
-        number = timed.batches * rows
-        self._rate = max(self._rate, number / timed.seconds)
+        number = batches * rows
+        self._rate = max(self._rate, number / seconds)
         return Slice(
-            rate=number / timed.seconds,
+            rate=number / seconds,
             first_s=first_s,
-            cpu_s=None if timed.cpu_s is None else timed.cpu_s / number,
+            cpu_s=None if cpu_s is None else cpu_s / number,
             memory=None if held is None or before is None else max(0, held - before),
             differs=differs,
         )
@@ -251,8 +251,8 @@ class Runner:
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 
-    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> _Timed:
-        """Load batches for the time of a slice.
+    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> tuple[int, float, float | None]:
+        """Load batches for the time of a slice; return their number, and the elapsed and the processor time.
 
         In long epochs, batches that are ready at the beginning are not counted; short epochs are counted whole, with
         their start.
@@ -267,22 +267,14 @@ class Runner:
             before, begun = processor_seconds(), time.perf_counter()
             number, seconds = _count(iterator, begun, self._slice_s)
             if number >= 2:
-                return _Timed(number, seconds, _less(processor_seconds(), before))
+                return number, seconds, _less(processor_seconds(), before)
         before, begun, total = processor_seconds(), time.perf_counter(), 0
         while total == 0 or time.perf_counter() - begun < self._slice_s:
             number, seconds = _count(iter(twin), begun, _LONGEST * self._slice_s)
             if not number:
                 raise ConfigError("the loader returns no batch in its second epoch")
             total += number
-        return _Timed(total, seconds, _less(processor_seconds(), before))
-
-
-class _Timed(NamedTuple):
-    """The result of a slice, as :class:`~.search.Slice`, but for all batches together."""
-
-    batches: int
-    seconds: float
-    cpu_s: float | None
+        return total, seconds, _less(processor_seconds(), before)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Which stage makes two settings differ: measured, by running both again without the last stages.
 
-In: a difference that was seen. Out: the first stage without which both settings agree, and what its code shows.
-
 All samples of the batches are compared in each trial, not only the one that differed: a race between threads, or a
 generator that workers share, affects another sample each time.
 """

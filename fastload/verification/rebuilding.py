@@ -1,7 +1,5 @@
 """Builds a loader again with other arguments, over copies of its parts, so that no run affects another or the user.
 
-In: a loader. Out: its arguments, copies of them, and loaders made from those, for ``fastload verify`` and ``tune``.
-
 Parts are copied through pickle, in memory. Large tensors and arrays, long lists of plain values, functions, locks and
 open files are shared, so a dataset of any size can be copied, and one that holds a lambda.
 """

@@ -1,8 +1,6 @@
 """What a verification found, as data, as JSON and as a table.
 
-In: checks. Out: text. rich is imported only for a table.
-
-Pure.
+Pure; rich is imported only for a table.
 """
 
 from __future__ import annotations

@@ -435,7 +435,7 @@ class OwnKind(torch.Tensor):
         (np.zeros(2, dtype=">f4"), "does not take"),
         (np.zeros(4)[::-1], "does not take"),
         (np.datetime64("2024-01-01"), "datetime64"),
-        (np.timedelta64(1), "timedelta64"),
+        (np.timedelta64(1, "s"), "timedelta64"),
         (MyDict(a=1), "MyDict"),
         (OrderedDict(a=1), "OrderedDict"),
         (defaultdict(int, a=1), "defaultdict"),

@@ -17,6 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastload.buffers import packing
 from fastload.buffers.layout import ALIGNMENT
 from fastload.buffers.packing import join, pack, unpack
 
@@ -131,6 +132,16 @@ values = st.recursive(
 @given(obj=values)
 def test_any_object_comes_back(obj):
     assert same(through(obj), obj)
+
+
+@pytest.mark.parametrize("protocol", [4, 5])  # Python's default up to 3.13, and later
+def test_whether_a_read_only_array_can_be_written_afterwards_depends_on_the_default_protocol(protocol, monkeypatch):
+    monkeypatch.setattr(packing, "_BY_VALUE", protocol < 5)
+    array = np.arange(3)
+    array.flags.writeable = False
+    found, expected = through(array), pickle.loads(pickle.dumps(array, protocol))
+    assert same(found, expected)
+    assert found.flags.writeable == expected.flags.writeable
 
 
 @given(obj=values)

@@ -184,8 +184,9 @@ def _shuffled(load: Load) -> Any:
     return epochs(load(Squares(), batch_size=3, shuffle=True, generator=generator()), 2)
 
 
-@pytest.mark.parametrize("workers", [INLINE, TWO], ids=str)
-@pytest.mark.parametrize("wrong", WRONG_CLASSES)
+@pytest.mark.parametrize(
+    ("wrong", "workers"), [*((wrong, INLINE) for wrong in WRONG_CLASSES), (_WrongMemory, TWO), (_WrongOrder, TWO)]
+)
 def test_a_loader_that_is_subtly_wrong_is_noticed(wrong, workers):
     with pytest.raises(AssertionError, match=r"differs from torch's DataLoader"):
         assert_same_as_torch(_shuffled, workers, loader_class=wrong)

@@ -27,7 +27,11 @@ def docstrings_of(path: Path) -> list[str]:
     return [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
-DOCSTRINGS = {path: docstrings_of(path) for path in sorted((ROOT / "fastload").glob("**/*.py"))}
+DOCSTRINGS = {
+    path: docstrings_of(path)
+    for path in sorted((ROOT / "fastload").glob("**/*.py"))
+    if re.search(r">>> |```python", path.read_text(encoding="utf-8"))  # to parse all takes a second
+}
 WITH_PROMPTS = [path for path, texts in DOCSTRINGS.items() if any(">>> " in text for text in texts)]
 BLOCKS = [
     # What checks a loader in all ways starts interpreters too.

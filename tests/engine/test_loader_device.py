@@ -123,7 +123,7 @@ def test_a_state_says_what_was_given_not_what_is_on_the_device(way):
     loader = make()
     whole = [epoch(loader), epoch(loader)]
     loader.close()
-    for step in (0, 1, 4, 8):
+    for step in (0, 4, 8):
         stopped, resumed = make(), make()
         iterator = iter(stopped)
         for _ in range(step):
@@ -380,7 +380,7 @@ class Uneven(IterableDataset[Any]):
         self.at = state["at"]
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("num_workers", [0, 3])
 def test_a_stream_that_goes_on_has_the_parameters_it_would_have_had(num_workers):
     def make() -> DataLoader[Any]:
         return DataLoader(Uneven(), 2, num_workers=num_workers, seed=4, batch_transform=Shifted(), device="cpu")

@@ -115,13 +115,15 @@ def three_epochs(order: str, way: str, **resident: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("place", "way", "order"),
     [
-        (place, way, order)
-        for place in PLACES
-        for way in WAYS
-        for order in ORDERS
-        # Where the data lie is no concern of the workers that read them: each way of loading with one place and order;
-        # and workers that are kept differ from others by their seeds only.
-        if way == "inline" or order == "seeded" or (place == "host" and (way != "kept" or order == "torch's seeding"))
+        # Who reads the data is no concern of where they lie, nor of the order, but for its seeds.
+        *((place, "inline", order) for place in ("host", "device") for order in ORDERS),
+        *(
+            ("host", way, order)
+            for way in WAYS
+            for order in ("seeded", "torch's", "torch's seeding")
+            if way != "inline"
+        ),
+        ("auto", "inline", "seeded"),
     ],
 )
 def test_batches_are_those_without_it(place, way, order):

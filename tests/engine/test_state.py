@@ -95,8 +95,9 @@ def test_without_workers_every_step_of_two_epochs_can_be_resumed(name):
             assert batches(resumed) == whole[epoch + 1]
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (1, 0)])
-@pytest.mark.parametrize("name", POSITION)
+@pytest.mark.parametrize(
+    ("name", "before", "after"), [(name, *[(0, 2), (1, 0)][place % 2]) for place, name in enumerate(POSITION)]
+)
 def test_with_other_workers_the_rest_is_what_it_would_have_been(name, before, after):
     whole = [batches(loader) for loader in [loader_of(name)] for _ in range(3)]
     for epoch, step in ((0, 2), (1, 3)):

@@ -74,7 +74,7 @@ def test_images_of_any_size_equal_torchvisions_samples(name, size, epoch):
                 dataset[0], dataset[1]
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", sorted(PIPELINES)[::3])
 def test_one_sample_with_its_parameters_is_that_of_a_chunk(name, root):
     transform = v1.Compose(PIPELINES[name])
     for dataset in (folder(root, transform), cifar(transform, size=(33, 35))):

@@ -22,6 +22,8 @@ from fastload.pack.run import pack
 NEAREST = v1.InterpolationMode.NEAREST
 USUAL = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
 needs_library = pytest.mark.skipif(not native.available(), reason="the native library is not built")
+# What is done to the pixels does not depend on where they lay; of files, all: test_fusion_equality.py, _native.py.
+FEW = sorted(PIPELINES)[::12]
 KINDS = ["files", "pixels", pytest.param("coefficients", marks=needs_library)]
 
 
@@ -49,7 +51,7 @@ def check(one, other, indices, epoch=2):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(PIPELINES)[::4])
+@pytest.mark.parametrize("name", FEW)
 def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
     transform = v1.Compose(PIPELINES[name])
     check(fused(PackedImages(getattr(made, kind), transform)), fused(folder(made.source, transform)), range(25))
@@ -57,7 +59,7 @@ def test_a_pack_gives_image_folders_fused_samples(made, name, kind):
 
 @needs_library
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(PIPELINES)[::3])  # of folders' files, all: test_fusion_native.py
+@pytest.mark.parametrize("name", FEW)
 def test_the_library_makes_the_same_of_a_pack(made, name, kind):
     transform = v1.Compose(PIPELINES[name])
     images = PackedImages(getattr(made, kind), transform)
@@ -107,8 +109,7 @@ def batches(dataset, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fuse", [True, "auto", False])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("fuse", "workers"), [(True, 0), (True, 2), ("auto", 2), (False, 0)])
 def test_the_loaders_batches_are_those_of_image_folder(made, kind, fuse, workers):
     transform = v1.Compose(USUAL)
     found = batches(PackedImages(getattr(made, kind), transform), fuse=fuse, num_workers=workers)

@@ -176,7 +176,7 @@ def distance(one, other):
     return np.abs(shares[0] - shares[1]).max()
 
 
-COUNT = 4000
+COUNT = 2000
 # Exceeded once in a million draws.
 LIMIT = 2.7 * np.sqrt(2 / COUNT)
 

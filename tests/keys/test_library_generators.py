@@ -181,7 +181,7 @@ def test_a_dataset_without_transforms_is_not_copied():
     assert copies_for_thread(dataset, len) == (dataset, len)
 
 
-GLOBAL = pipeline()
+GLOBAL: Any = None
 
 
 class ByGlobal(Augmented):
@@ -192,7 +192,8 @@ class ByGlobal(Augmented):
         return torch.from_numpy(GLOBAL(image=image(index))["image"])
 
 
-def test_a_transform_in_a_global_variable_is_seeded_and_threads_warn_of_it():
+def test_a_transform_in_a_global_variable_is_seeded_and_threads_warn_of_it(monkeypatch):
+    monkeypatch.setitem(globals(), "GLOBAL", pipeline())
     expected = batches(ByGlobal())
     assert batches(ByGlobal(), **WORKERS["processes"]) == expected
     with pytest.warns(RuntimeWarning, match=r"share Albumentations transforms \(Compose\).*attributes of the dataset"):

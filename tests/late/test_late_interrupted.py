@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from comparing import as_sample, assert_equal, description, jpeg, opened, picture
@@ -17,6 +18,8 @@ from torchvision import transforms as v1
 
 from fastload import DataLoader
 from fastload.late import containers, draws, image, scope
+from fastload.native.jpeg import record_of_jpeg
+from fastload.pack.records import image_of
 
 FILE = jpeg(120, 90)
 
@@ -197,3 +200,22 @@ def test_files_that_a_sample_opens_and_shrinks_are_released_meanwhile(monkeypatc
     as_sample(sample)
     assert held[0] == 1
     assert max(held) * len(data) <= 100_000 + 2 * len(data)
+
+
+def test_pixels_that_a_sample_shrinks_from_records_are_released_meanwhile(monkeypatch):
+    monkeypatch.setattr(image, "MOST_BYTES", 1_000_000)
+    record = memoryview(record_of_jpeg(jpeg(400, 300)))
+    held: list[int] = []
+
+    def sample() -> None:
+        small = []
+        for _ in range(12):
+            found = image_of(record, lambda: "here")
+            for _ in range(2):  # the second time all of it is decoded, and kept
+                np.asarray(found.resize((300, 200)))
+            small.append(found.resize((20, 20)))
+            held.append(sum(image.is_late(one) for one in small))
+
+    as_sample(sample)
+    assert held[:3] == [1, 2, 3]
+    assert max(held) * 400 * 300 * 3 <= 1_000_000 + 2 * 400 * 300 * 3

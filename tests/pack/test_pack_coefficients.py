@@ -145,10 +145,9 @@ def test_the_command_packs_and_unpacks_and_says_what_has_no_coefficients(source,
         assert (tmp_path / "files" / name).read_bytes() == (source / name).read_bytes()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_any_number_of_workers_writes_the_same_and_an_unfinished_pack_is_continued(source, tmp_path, workers):
+def test_two_workers_write_the_same_and_an_unfinished_pack_is_continued(source, tmp_path):
     packed(source, tmp_path / "one", OPTIONS)
-    packed(source, tmp_path / "more", OPTIONS, workers=workers)
+    packed(source, tmp_path / "more", OPTIONS, workers=2)
     assert contents(tmp_path / "more") == contents(tmp_path / "one")
     (tmp_path / "more" / "part-00001-of-00003.arrow").unlink()
     again = pack(source, tmp_path / "more", OPTIONS, workers=1, images_per_part=5)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -60,6 +62,30 @@ def tried(*loaders: Any) -> list[dict[str, Any]]:
     trials.run()  # once only
     assert [one["kind"] for one in notes] == ["trials"] * len(loaders)
     return notes
+
+
+def test_in_a_script_that_was_interrupted_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(sys, "last_value", KeyboardInterrupt(), raising=False)  # what ended it, as Python says
+    assert tried(DataLoader(Numbers())) == [{"kind": "trials", "loader": 0, "reason": "the script was interrupted"}]
+
+
+def test_an_interrupt_ends_the_trials_and_is_not_told_as_an_error():
+    notes: list[Any] = []
+    asked = os.pipe()
+    dataset = Numbers(lambda: (os.write(asked[1], b"x"), time.sleep(100)))
+    trials = TrialRuns(lambda: [(0, DataLoader(dataset))], lambda *note, **_: notes.append(note), lambda: None)
+
+    def interrupt() -> None:
+        os.read(asked[0], 1)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    trials.run()
+    thread.join()
+    assert notes == []
+    for one in asked:
+        os.close(one)
 
 
 def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():

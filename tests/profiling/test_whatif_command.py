@@ -144,7 +144,8 @@ def test_a_prediction_has_its_lines_and_what_bounds_the_run_next(recording, word
     assert done.returncode == 0, done.stderr
     head, _, predicted, then, *change = done.stdout.splitlines()
     assert head.startswith("the simulation of the recorded run gives ")
-    assert re.search(r" ms \[[\d.]+-[\d.]+\], [\d.]+x$", predicted)
+    # On a busy machine the interval may reach 1.
+    assert re.search(r" ms \[[\d.]+-[\d.]+\], [\d.]+x(, may gain nothing)?$", predicted)
     assert change
     assert all(line[0] in "+-#" for line in change)
     assert then.startswith("then limited by ")

@@ -104,9 +104,9 @@ class Command:
 
     def nothing_is_left(self) -> None:
         """Block until none of its processes lives; check that none of its files is left."""
-        # torch keeps the folder of its compiler, whose name is the user's, for all processes to come. And a
-        # process that is killed leaves multiprocessing's, where a loader is torch's own, as in one check of verify.
-        theirs = ("torchinductor_", "pymp-") if self.verb in ("profile", "script", "verify") else ("torchinductor_",)
+        # A process that is killed leaves multiprocessing's folder, where a loader is torch's own, as in one check of
+        # verify.
+        theirs = ("pymp-",) if self.verb in ("profile", "script", "verify") else ()
         wait_gone(self.processes())
         assert [name for name in os.listdir(self.temporary) if not name.startswith(theirs)] == []
 

@@ -19,7 +19,6 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 import fastload
 from fastload.base import compat
 
-EACH_STORE = pytest.mark.parametrize(("store", "num_workers"), [("file", 2), ("tcp", 0), ("tcp", 1)])
 LENGTH = 24
 
 
@@ -50,6 +49,10 @@ def interleaved(dataset: Any, *, num_workers: int = 0, **options: Any) -> fastlo
 
 
 BOTH = pytest.mark.parametrize("make", [global_batches, interleaved])
+EACH_STORE = pytest.mark.parametrize(
+    ("make", "store", "num_workers"),
+    [(global_batches, "file", 2), (interleaved, "tcp", 0), (global_batches, "tcp", 1)],
+)
 
 
 def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float, int]:
@@ -64,7 +67,6 @@ def refusal(loader: fastload.DataLoader[Any]) -> tuple[str, float, int]:
     raise AssertionError("the epoch has begun")
 
 
-@BOTH
 @EACH_STORE
 def test_ranks_that_agree_are_given_their_epochs(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
     def body(rank: int) -> list[list[int]]:
@@ -92,7 +94,6 @@ def test_ranks_that_agree_go_on_with_workers_that_stay_and_epochs_that_overlap(t
     assert run_ranks(body, tmp_path) == run_ranks(anew, tmp_path)
 
 
-@BOTH
 @EACH_STORE
 def test_another_seed_on_a_rank_is_told_on_both(make: Any, store: Any, num_workers: int, tmp_path: Path) -> None:
     answers = run_ranks(
@@ -166,9 +167,11 @@ def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None
 
 
 @EACH_STORE
-def test_a_rank_that_never_begins_is_named_after_the_time_limit(store: Any, num_workers: int, tmp_path: Path) -> None:
+def test_a_rank_that_never_begins_is_named_after_the_time_limit(
+    make: Any, store: Any, num_workers: int, tmp_path: Path
+) -> None:
     def body(rank: int) -> Any:
-        return refusal(global_batches(Noisy(), num_workers=num_workers)) if rank == 0 else None
+        return refusal(make(Noisy(), num_workers=num_workers)) if rank == 0 else None
 
     (message, took, _), nothing = run_ranks(body, tmp_path, store=store, limit_s=1.0)
     assert nothing is None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from color_references import DTYPES, random_images
+from color_references import random_images
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map
 
@@ -54,15 +54,13 @@ def check(found: Any, expected: Any) -> None:
         assert one.dtype == other.dtype
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])  # all floats are alike to what follows
 @pytest.mark.parametrize("name", MAKE)
 def test_tensors_without_values_will_do(name, dtype):
     transform, arguments, params = prepared(name, dtype)
     expected = transform(*arguments, params=params)
     # As on any device that is not the CPU.
     check(transform(*(argument.to("meta") for argument in arguments), params=params), expected)
-    if dtype not in (torch.uint8, torch.float32):  # fake tensors are dear, and to them all floats are alike
-        return
     with FakeTensorMode() as mode:  # as on the CPU
         fake = [mode.from_tensor(argument) for argument in arguments]
         check(transform(*fake, params=tree_map(mode.from_tensor, params)), expected)

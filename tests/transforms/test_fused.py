@@ -129,7 +129,6 @@ MOVING = {
 }
 
 
-@settings(max_examples=120)
 @given(
     images=batches(sides=(4, 13)),
     moving=st.lists(st.sampled_from(sorted(MOVING)), max_size=3),

@@ -46,10 +46,10 @@ def test_a_loader_with_torchvisions_transforms_is_equal_everywhere():
     assert all(check.num_batches for check in report.checks)
 
 
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any):
+@pytest.mark.parametrize(("on_error", "methods"), [("skip", "thread"), ("replace", "fork")])
+def test_what_is_left_out_or_replaced_is_so_in_every_run(on_error: Any, methods: str):
     dataset = verified.SomeLost(verified.PythonNoise())
-    report = verify(fastload.DataLoader(dataset, 4, shuffle=True, seed=1, on_error=on_error))
+    report = verify(fastload.DataLoader(dataset, 4, shuffle=True, seed=1, on_error=on_error), methods)
     assert report.ok, report.to_text()
     for name in ("again", "workers", "next epoch", "resume", "torch's order"):
         assert set(verdicts(report, name)) == {"equal"}, report.to_text()
@@ -323,9 +323,11 @@ def test_a_dataset_that_fails_everywhere_is_an_error_of_the_reference():
     assert "KeyError: 'nine'" in report.to_text()
 
 
-@pytest.mark.parametrize(("how", "words"), [("death", "exited with code 3"), ("error", "KeyError: 'nine'")])
-def test_what_fails_in_workers_is_an_error_of_their_checks(how: str, words: str):
-    report = verify(DataLoader(verified.FailingIn(how), 4))
+@pytest.mark.parametrize(
+    ("how", "methods", "words"), [("death", "fork", "exited with code 3"), ("error", "thread", "KeyError: 'nine'")]
+)
+def test_what_fails_in_workers_is_an_error_of_their_checks(how: str, methods: str, words: str):
+    report = verify(DataLoader(verified.FailingIn(how), 4), methods)
     assert not report.ok
     assert verdicts(report, "again") == ["equal"]
     assert set(verdicts(report, "workers")) == {"error"}

@@ -261,7 +261,7 @@ class Images(Faulty):
 # --- Passing over, and going on --------------------------------------------------------------------------------------
 
 
-# "inline" goes on with processes, the others without.
+# "inline" goes on with threads, the others without workers.
 @pytest.mark.parametrize("way", ["inline", "moved", "moved inline", "kept, small chunks"])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_state_of_any_step_goes_on_behind_batches_that_were_not_given_out(way, shuffle):
@@ -274,7 +274,7 @@ def test_a_state_of_any_step_goes_on_behind_batches_that_were_not_given_out(way,
         for batch in loader:
             given_out += [row[0] for row in samples(batch)]
             state = pickle.loads(pickle.dumps(loader.state_dict()))
-            resumed = loader_of("processes" if way == "inline" else "inline", **options)
+            resumed = loader_of("threads" if way == "inline" else "inline", **options)
             resumed.load_state_dict(state)
             assert given_out + [row[0] for one in batches(resumed) for row in one] == whole
             resumed.close()

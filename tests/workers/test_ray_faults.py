@@ -363,13 +363,12 @@ class Deadly(Images):
 
 
 @pytest.mark.filterwarnings("ignore:Ray worker")
-def test_a_sample_that_ends_each_worker_is_an_error_with_the_indices_of_its_task(cluster):
-    # One task: the reply to one before it may be lost with the worker, which then was at both.
-    loader = DataLoader(Deadly(), 2, num_workers=1, chunk_size=2, worker_method="ray")
-    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 2") as raised:
+def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster):
+    # One task at a time: the reply to one before it may be lost with the worker, which then was at both.
+    loader = DataLoader(Deadly(), 1, num_workers=1, prefetch_factor=1, worker_method="ray")
+    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 5") as raised:
         list(loader)
-    # Its batch is a task as a whole, or cut already: its first tasks may go out before the samples' layout is known.
-    assert raised.value.samples in ((4, 5), (5,))
+    assert raised.value.samples == (5,)
     loader.close()
 
 
@@ -451,10 +450,10 @@ class Interrupted(Images):
 
 @pytest.mark.filterwarnings("ignore:Ray worker")
 def test_an_interrupt_in_a_sample_ends_its_worker_as_locally(cluster):
-    loader = DataLoader(Interrupted(8), 2, num_workers=1, chunk_size=1, worker_method="ray")
-    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 2") as raised:
+    loader = DataLoader(Interrupted(8), 1, num_workers=1, prefetch_factor=1, worker_method="ray")
+    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 5") as raised:
         list(loader)
-    assert raised.value.samples == (4, 5)
+    assert raised.value.samples == (5,)
     loader.close()
 
 

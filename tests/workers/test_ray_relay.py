@@ -261,11 +261,13 @@ def test_samples_that_cannot_be_tried_here_are_an_error(running):
     assert "could not be tried on the loader's machine: killed" in str(failure_of(running))
 
 
-@pytest.mark.parametrize("running", [{"tolerant": True, "placement_timeout": 0.5}], indirect=True)
+@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
 def test_samples_are_not_waited_for_where_the_actor_here_does_not_start(running):
     actor = running.actor()
     running.task(actor, 5)
-    running.relay._placement._timeout = 100  # the other may take longer
+    home = running.relay._home
+    assert home is not None
+    home._timeout = 0.5  # of this actor alone
     item_at = actor.run.futures[0]
     running.seat.tasks.put((item(6), None))
     item_at.set_result(Result(5, 0, SAMPLES, 0, None, 5, failures=[Failure(0, 5, None, "E", "", None)]).pickled())

@@ -1,8 +1,7 @@
 """Measures what samples cost with other settings: in a forked child, when the script ends. Results: ``..trials``.
 
 Nothing of the script changes: random generators, files and memory are the child's own. Processor time counts, because
-other programs hardly affect it.
-If anything fails, the failure is recorded as the reason why there is no result.
+other programs hardly affect it. If anything fails, that is recorded as the reason why there is no result.
 """
 
 from __future__ import annotations
@@ -51,9 +50,12 @@ class TrialRuns:
         if os.getpid() != self._process:
             return
         self._process = -1
-        with contextlib.suppress(Exception):  # the end of the script must not depend on it
+        # At the end of the script, which must not depend on it; Ctrl-C ends it at once.
+        with contextlib.suppress(Exception, KeyboardInterrupt):
             for number, loader in self._loaders()[:_MOST_LOADERS]:
-                self._note("trials", loader=number, **self._in_child(loader))
+                interrupted = isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
+                found = {"reason": "the script was interrupted"} if interrupted else self._in_child(loader)
+                self._note("trials", loader=number, **found)
 
     def _in_child(self, loader: DataLoader[Any]) -> dict[str, Any]:
         if not hasattr(os, "fork"):

@@ -1,7 +1,4 @@
-"""Brings what actors return into the slots of batches.
-
-In: what an actor's ``run`` has returned. Out: the result's message; its rows lie in their slot then.
-"""
+"""Brings what actors return into the slots of batches."""
 
 from __future__ import annotations
 
