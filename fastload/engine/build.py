@@ -92,17 +92,27 @@ def build(
         return Pipeline(source, source, pin)
     job, tail = job_of(spec, kept, epoch, ranks)
     source = _worker_source(spec, kept, job) if spec.num_workers else _inline_source(spec, kept, job)
-    if spec.has_device_stage:
-        from ..device.prefetch import DeviceAhead, mover_of
+    try:
+        if spec.has_device_stage:
+            return _to_device(source, spec, kept, keys_of(spec, epoch)(epoch.shard), tail, pin)
+        if pin is not None and source.workers:
+            from ..device.pinning import pinned_ahead
 
-        arguments, keys = _device_arguments(spec), keys_of(spec, epoch)(epoch.shard)
-        mover = mover_of(arguments, kept, tail=tail)
-        return Pipeline(source, DeviceAhead(source, mover, arguments.prefetch, keys.draws), pin)
-    if pin is not None and source.workers:
-        from ..device.pinning import pinned_ahead
-
-        return Pipeline(source, pinned_ahead(source, pin_device))
+            return Pipeline(source, pinned_ahead(source, pin_device))
+    except BaseException:
+        source.close(0)
+        raise
     return Pipeline(source, source, pin)
+
+
+def _to_device(
+    source: Source, spec: Spec, kept: Kept, keys: BatchKeys, tail: Transform | None, pin: Callable[[Any], Any] | None
+) -> Pipeline:
+    from ..device.prefetch import DeviceAhead, mover_of
+
+    arguments = _device_arguments(spec)
+    mover = mover_of(arguments, kept, tail=tail)
+    return Pipeline(source, DeviceAhead(source, mover, arguments.prefetch, keys.draws), pin)
 
 
 def serves(pipeline: Pipeline, spec: Spec, kept: Kept) -> bool:
