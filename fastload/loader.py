@@ -14,15 +14,22 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from . import observe
+from .arguments import (
+    DeviceArguments,
+    ErrorArguments,
+    FusingArguments,
+    ResidentArguments,
+    WorkerArguments,
+    WorkerMethod,
+)
 from .base import compat
 from .engine.iteration import Iteration
 from .engine.kept import Kept
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .sampling.epochs import Epochs, samplers_of
-from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch, check_seed
-from .spec import spec_of, with_arguments_of
-from .workers.pool import WORKER_MODULES
+from .sampling.epochs import Epochs, Sampling, samplers_of
+from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch
+from .spec import part, sampling_of, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .engine.statistics import Statistics
@@ -39,7 +46,6 @@ ADAPTED_LIBRARIES = (
     "pytorch_lightning.loops.fit_loop",
 )
 
-WorkerMethod = Literal["multiprocessing", "thread", "ray"]
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
@@ -225,35 +231,18 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _check_own_arguments(self) -> None:
         try:
-            _check(self.worker_method, self.seed, self.seeding, self.chunk_size, self.multiprocessing_context)
-            self._check_device_stage()
-            if self.worker_method == "ray" or self.remote_workers != 0 or self.ray_options is not None:
-                from .workers.ray.options import check_ray_arguments
-
-                check_ray_arguments(with_arguments_of(self))
-            if self.on_error != "raise" or type(self.max_errors) is not int or self.max_errors < 0:
-                from .workers.on_error import check_on_error
-
-                check_on_error(with_arguments_of(self))
-            if self.fuse != "auto" or self.decoder != "auto":  # last: it goes by the others
-                from .engine.fusing import check_can_fuse
-
-                check_can_fuse(with_arguments_of(self))
+            spec = with_arguments_of(self)
+            workers, device = part(spec, WorkerArguments), part(spec, DeviceArguments)
+            workers.check()
+            device.check()
+            part(spec, ResidentArguments).check()
+            device.check_device()
+            workers.check_ray()
+            part(spec, ErrorArguments).check(part(spec, Sampling))
+            part(spec, FusingArguments).check()  # last: it goes by the others
         except ConfigError as error:
             argument_defaults().explain(error)
             raise
-
-    def _check_device_stage(self) -> None:
-        if self.device is None and self.batch_transform is None and self.resident is None and self._stays_on_host():
-            return
-        from .device.prefetch import check_device_arguments
-
-        check_device_arguments(with_arguments_of(self))
-
-    def _stays_on_host(self) -> bool:
-        """Whether no argument of the device stage was given."""
-        given = (self.prefetch_to_device, self.keep_on_host, self.channels_last, self.fixed_buffers)
-        return list(map(type, given)) == [int, tuple, bool, bool] and given == (2, (), False, False)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
         from .engine.first_batch import batch_on_host
@@ -277,7 +266,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         epoch = check_epoch(epoch)
         self._epochs.next = epoch
         told: list[Any] = []
-        for owner in samplers_of(with_arguments_of(self)):
+        for owner in samplers_of(part(with_arguments_of(self), Sampling)):
             setter = getattr(owner, "set_epoch", None)
             if callable(setter) and all(owner is not other for other in told):
                 told.append(owner)
@@ -301,7 +290,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
         from .engine.statistics import statistics_of
 
-        return statistics_of(with_arguments_of(self), self._kept)
+        return statistics_of(part(with_arguments_of(self), WorkerArguments), self._kept)
 
     def failed_samples(self) -> list[FailedSample]:
         """Return the last ``max_errors`` samples that could not be loaded, and were left out or replaced.
@@ -313,15 +302,16 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def explain(self) -> str:
         """Return a text that says how this loader works with its dataset and arguments, and why."""
-        from .engine.facts import explain
+        from .engine.facts import all_facts, as_text
 
-        return explain(spec_of(self), self.statistics(), self._kept)
+        return as_text(all_facts(spec_of(self), self.statistics(), self._kept))
 
     def _repr_html_(self) -> str:
         """Return what ``explain()`` says, for a notebook."""
-        from .engine.facts import as_html
+        from .base.console import as_html, labelled
+        from .engine.facts import all_facts
 
-        return as_html(spec_of(self), self.statistics(), self._kept)
+        return as_html(labelled(all_facts(spec_of(self), self.statistics(), self._kept)))
 
     def close(self) -> None:
         """Stop all workers of this loader now, and free resident data and page-locked memory.
@@ -340,8 +330,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         and workers. With other samplers it contains the states of their generators (5 to 30 kB), with an
         IterableDataset the states of its replicas. The global generators are not part of it.
         """
-        spec, loaded, last = spec_of(self), self._epochs.resume, self._epochs.last
-        following = self._epochs.upcoming(spec)
+        sampling, loaded, last = sampling_of(self), self._epochs.resume, self._epochs.last
+        following = self._epochs.upcoming(sampling)
         if loaded is not None:
             # A loaded state holds until another epoch is set, and what was begun before it is over.
             last, loaded = None, loaded if loaded.epoch == following else None
@@ -353,7 +343,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             )
         from .engine.state import place_of, state_of
 
-        return state_of(spec, loaded or place_of(spec, last, following))
+        return state_of(sampling, loaded or place_of(sampling, last, following))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the next iteration where a state was taken.
@@ -370,7 +360,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """
         from .engine.state import resume_from
 
-        resume = resume_from(spec_of(self), state)
+        resume = resume_from(sampling_of(self), state)
         kept: Any = self._iterator
         if state["kind"] != "position" and kept is not None:
             # Persistent workers have another base seed, or replicas at another place.
@@ -412,33 +402,6 @@ def _by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: An
     if isinstance(seed, int) and shuffle and has_default_sampler:
         return None, KeyedSampler(dataset, seed)
     return shuffle, sampler
-
-
-def _check(
-    worker_method: object, seed: object, seeding: object, chunk_size: object, multiprocessing_context: object
-) -> None:
-    """Check the arguments that are ours; torch checks its own."""
-    if worker_method not in WORKER_MODULES:
-        raise ConfigError(f"worker_method must be {' or '.join(map(repr, WORKER_MODULES))}, got {worker_method=}")
-    if worker_method != "multiprocessing" and multiprocessing_context is not None:
-        raise ConfigError(
-            f"multiprocessing_context has no meaning with worker_method={worker_method!r}; leave one of the two out, "
-            f"got {multiprocessing_context=}"
-        )
-    if seeding not in ("sample", "torch"):
-        raise ConfigError(f"seeding must be 'sample' or 'torch', got {seeding=}")
-    if seed is not None:
-        check_seed("seed", seed)
-        if seeding == "torch":
-            raise ConfigError(
-                f"seeding='torch' uses torch's random streams, so it cannot be combined with {seed=}; "
-                "leave seed out, or use seeding='sample'"
-            )
-    if chunk_size is not None and chunk_size != "batch":
-        if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-            raise ConfigError(f"chunk_size must be None, 'batch' or a positive integer, got {chunk_size=}")
-        if seeding == "torch":
-            raise ConfigError(f"seeding='torch' keeps whole batches on one worker; leave {chunk_size=} out")
 
 
 @functools.cache

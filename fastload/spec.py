@@ -1,7 +1,7 @@
 """How a loader's arguments and dataset are served, and why: made once for each iteration, and never changed.
 
-In: the attributes of a :class:`fastload.DataLoader`. Out: a frozen :class:`Spec`. Stages take it, or less, and not the
-loader; for another way of serving the same dataset they take ``dataclasses.replace(spec, ...)``.
+In: the attributes of a :class:`fastload.DataLoader`. Out: a frozen :class:`Spec`. The builder of the
+stages takes it; each feature takes the part that it reads (:func:`part`), and nothing takes the loader.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch.utils.data import BatchSampler, IterableDataset
 
@@ -18,10 +18,25 @@ from .keys import seeding
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
 
 
+class _Record(Protocol):
+    """A dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Part = TypeVar("Part", bound=_Record)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec(Sampling):
+class Spec:
     """What an iteration is made from: the loader's arguments under their own names, and what follows from them."""
 
+    dataset: Any
+    sampler: Any = None
+    batch_sampler: Any = None
+    generator: Any = None
+    seed: int | None = None
+    seeding: str = "sample"
     index_sampler: Any = None
     """The one of ``sampler`` and ``batch_sampler`` that is iterated."""
     batch_size: int | None = 1
@@ -105,6 +120,11 @@ def spec_of(loader: compat.TorchDataLoader[Any]) -> Spec:
     return served_as(with_arguments_of(loader))
 
 
+def sampling_of(loader: compat.TorchDataLoader[Any]) -> Sampling:
+    """Return what the order of a :class:`fastload.DataLoader` comes from."""
+    return part(spec_of(loader), Sampling)
+
+
 def with_arguments_of(loader: compat.TorchDataLoader[Any]) -> Spec:
     """Return the arguments of a :class:`fastload.DataLoader`, without what follows from them."""
     return Spec(**{name: getattr(loader, f"_{name}" if name in _PRIVATE else name) for name in _GIVEN})
@@ -114,7 +134,8 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     """Return a spec with other arguments, and with what follows from them."""
     spec = replace(spec, **changes) if changes else spec
     iterable = isinstance(spec.dataset, IterableDataset)
-    known, seed = known_batches(spec), seed_of(spec)
+    sampling = part(spec, Sampling)
+    known, seed = known_batches(sampling), seed_of(sampling)
     by_default = compat.collates_by_default(spec.collate_fn)
     ids_are_indices = known is not None and known.rows.order.once and seed is not None
     whole: str | None = None
@@ -139,11 +160,11 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         spec,
         iterable=iterable,
         known=known,
-        order_reason=_order(spec, known, seed),
+        order_reason=_order(sampling, known, seed, spec.overlap_epochs),
         sample_seed=seed,
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
-        uncut_reason=whole or _uncut(spec),
+        uncut_reason=whole or _uncut(spec.dataset, spec.seeding, spec.chunk_size),
         assigned=iterable or spec.seeding == "torch",
         seeded=seeded,
         seeding_reason=reason,
@@ -151,36 +172,41 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     )
 
 
-def _uncut(spec: Spec) -> str | None:
+def part(spec: Spec, kind: type[Part]) -> Part:
+    """Return what one feature reads of a spec: a record that has some of its fields, under the same names."""
+    return kind(**{name: getattr(spec, name) for name in kind.__dataclass_fields__})
+
+
+def _uncut(dataset: Any, seeding: str, chunk_size: Any) -> str | None:
     """Say why batches whose rows go into slots are not cut into chunks."""
-    if compat.batch_getter(spec.dataset) is not None:
+    if compat.batch_getter(dataset) is not None:
         return "the dataset loads batches itself (__getitems__)"
-    if spec.seeding == "torch":
+    if seeding == "torch":
         return "seeding='torch' binds a batch to its worker"
-    return "chunk_size='batch'" if spec.chunk_size == "batch" else None
+    return "chunk_size='batch'" if chunk_size == "batch" else None
 
 
-def _order(spec: Spec, known: KnownBatches | None, seed: int | None) -> str:
+def _order(sampling: Sampling, known: KnownBatches | None, seed: int | None, overlap_epochs: bool) -> str:
     """Say where the order comes from."""
-    if isinstance(spec.dataset, IterableDataset):
+    if isinstance(sampling.dataset, IterableDataset):
         return "the IterableDataset's"
     if known is None:
-        outer = spec.batch_sampler
-        own = spec.sampler if outer is None or type(outer) is BatchSampler else outer
+        outer = sampling.batch_sampler
+        own = sampling.sampler if outer is None or type(outer) is BatchSampler else outer
         return f"that of {type(own).__name__}"
     shard, words = known.rows.shard, known.rows.order.name
     if shard.num_ranks > 1:
         words += f", the share of rank {shard.rank} of {shard.num_ranks}"
     if seed is None:
         return words
-    ahead = spec.overlap_epochs and spec.persistent_workers
+    ahead = overlap_epochs and sampling.persistent_workers
     words += "; epochs advance by themselves"
     return words + (", the next one begins while this one ends" if ahead else "")
 
 
-def decodes_late(spec: Spec, fused: Any) -> bool:
+def decodes_late(fuse: bool | str, fused: Any) -> bool:
     """Return whether images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
-    late = spec.fuse is not False and fused is None
+    late = fuse is not False and fused is None
     if late and "PIL.Image" in sys.modules:
         from .late import opener
 

@@ -21,14 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
 from .. import observe
-from ..base import compat
 from ..base.memory import free_on, in_words
 from ..base.nesting import Key, leaves_of, map_leaves
 from ..errors import ConfigError
-from ..spec import Spec
 from .streams import keep_in_children
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -381,26 +378,6 @@ def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
     ends = list(itertools.accumulate(sizes, initial=0))
     for start, stop in itertools.pairwise(ends):
         yield map_leaves(batch, lambda leaf, rows=slice(start, stop): leaf[rows], is_leaf=_is_leaf)  # type: ignore[misc]
-
-
-def check_can_reside(spec: Spec) -> None:
-    """Check that a loader's data can be read once and gathered.
-
-    Raises:
-        ConfigError: they cannot.
-    """
-    name = f"resident={spec.resident!r}"
-    if isinstance(spec.dataset, IterableDataset):
-        raise ConfigError(f"{name} needs a dataset with indices, got {type(spec.dataset).__name__}, an IterableDataset")
-    if not spec.auto_collation:
-        raise ConfigError(
-            f"{name} makes batches of samples, but with batch_size=None the dataset makes them; give a batch_size"
-        )
-    if not compat.collates_by_default(spec.collate_fn):
-        raise ConfigError(
-            f"{name} makes batches as torch's default collation does, got collate_fn={spec.collate_fn!r}; leave "
-            "collate_fn out, and do what it does in batch_transform"
-        )
 
 
 class ResidentData(NamedTuple):

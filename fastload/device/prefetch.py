@@ -21,18 +21,15 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from ..arguments import DeviceArguments, check_count, check_flags, check_paths, check_transform
 from ..base.nesting import Key
 from ..errors import ConfigError, LoadTimeout, NotReady
-from ..sampling.samplers import as_integer
-from ..spec import Spec
 from ..transforms.batches import in_turn, on_batches
 from ..work import Batch, Stage
-from .columns import check_can_reside
 from .moving import Backlog, Mover
 from .streams import device_of, device_or_cpu, keep_in_children, streams_of
 
@@ -251,19 +248,6 @@ class _Plain(Stage):
             return Batch(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceArguments:
-    """The arguments of a loader's device stage."""
-
-    device: Any
-    prefetch: int
-    keep_on_host: Collection[Key]
-    channels_last: bool
-    fixed_buffers: bool
-    transform: Callable[[Any], Any] | None
-    """``batch_transform``."""
-
-
 class KeepsMover(Protocol):
     """Keeps a mover for the next iteration."""
 
@@ -282,8 +266,8 @@ def mover_of(
         columns: resident data that batches are gathered from.
         tail: what is done before the batch transform, for a fused dataset.
     """
-    num_buffers = arguments.prefetch + 2 if arguments.fixed_buffers else 0
-    transforms = (tail, arguments.transform)
+    num_buffers = arguments.prefetch_to_device + 2 if arguments.fixed_buffers else 0
+    transforms = (tail, arguments.batch_transform)
     lie = arguments.device, arguments.keep_on_host, arguments.channels_last
     made_from = (*lie, num_buffers, *transforms, columns)
     known = kept.mover  # the same streams, and the same fixed places, for all iterations
@@ -308,34 +292,6 @@ def mover_of(
         )
         kept.mover = known = made_from, mover
     return known[1]
-
-
-def check_device_arguments(spec: Spec) -> None:
-    """Check a loader's arguments of the device stage.
-
-    Raises:
-        ConfigError: one is out of its range, or cannot be combined with another.
-    """
-    check_count("prefetch_to_device", spec.prefetch_to_device)
-    _check_transform("batch_transform", spec.batch_transform)
-    _check_flags(channels_last=spec.channels_last, fixed_buffers=spec.fixed_buffers)
-    check_paths("keep_on_host", spec.keep_on_host)
-    if spec.resident not in (None, "device", "host", "auto"):
-        raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got resident={spec.resident!r}")
-    if spec.resident is not None:
-        check_can_reside(spec)
-    if spec.device is not None:
-        device_of(spec.device)
-        return
-    if spec.resident == "device":
-        raise ConfigError(
-            "resident='device' needs a device, got device=None; add device='cuda', or use resident='host'"
-        )
-    for name in ("keep_on_host", "channels_last", "fixed_buffers"):
-        if getattr(spec, name):
-            raise ConfigError(
-                f"{name}={getattr(spec, name)!r} needs a device, got device=None; add device=... or leave it out"
-            )
 
 
 def prefetch(
@@ -385,8 +341,8 @@ def prefetch(
     depth = check_count("depth", depth)
     if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
         raise ConfigError(f"prefetch takes an iterable of batches, got {iterable!r}")
-    _check_transform("transform", transform)
-    _check_flags(channels_last=channels_last, fixed_buffers=fixed_buffers)
+    check_transform("transform", transform)
+    check_flags(channels_last=channels_last, fixed_buffers=fixed_buffers)
     applied = None if transform is None else lambda batch, _: transform(batch)
     mover = Mover(
         where,
@@ -397,44 +353,3 @@ def prefetch(
         num_buffers=depth + 2 if fixed_buffers else 0,
     )
     return Prefetched(iterable, mover, depth)
-
-
-def _check_transform(name: str, transform: Any) -> None:
-    if isinstance(transform, type):
-        raise ConfigError(
-            f"{name} must be an instance, got the class {transform.__name__}: call it with its arguments first"
-        )
-    if transform is not None and not callable(transform):
-        raise ConfigError(f"{name} must be callable with a batch, got {transform!r}")
-
-
-def _check_flags(**flags: Any) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name} must be True or False, got {value!r}")
-
-
-def check_count(name: str, count: Any) -> int:
-    """Return a number of things.
-
-    Raises:
-        ConfigError: it is no integer of at least 1.
-    """
-    number = as_integer(count)
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ConfigError(f"{name} must be an integer of at least 1, got {name}={count!r}")
-    return number
-
-
-def check_paths(name: str, paths: object) -> tuple[Key, ...]:
-    """Check paths into a batch.
-
-    Raises:
-        ConfigError: these are not keys and places.
-    """
-    if isinstance(paths, str) or not isinstance(paths, Collection):
-        raise ConfigError(f"{name} must be a collection of keys or places, as ('lengths',), got {name}={paths!r}")
-    for path in paths:
-        if isinstance(path, bool) or not isinstance(path, (str, int)):
-            raise ConfigError(f"{name} must hold keys or places, as 'lengths' or 1, got {path!r}")
-    return tuple(paths)

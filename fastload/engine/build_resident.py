@@ -6,49 +6,39 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from torch.utils.data import BatchSampler, SequentialSampler
 
+from ..arguments import DeviceArguments, ResidentArguments
 from ..base import compat
 from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns
-from ..device.prefetch import DeviceArguments
 from ..sampling.epochs import Epoch
-from ..spec import Spec, served_as
+from ..spec import Spec, part, served_as
 from ..work import GRACE, EpochWork, Shard, Source
 from .kept import Kept
-from .placement import Residence, columns_of
+from .placement import columns_of
 from .resident_source import ResidentSource
 
-
-class HasSource(Protocol):
-    """Stages that were built."""
-
-    source: Source
-
-
-Build: TypeAlias = Callable[[Spec, Kept, Epoch], HasSource]
+Build: TypeAlias = Callable[[Spec, Kept, Epoch], Source]
 
 
 def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them."""
-    assert spec.resident is not None
-    wanted = Residence(spec.dataset, spec.resident, spec.device, spec.keep_on_host, spec.channels_last)
-    return columns_of(wanted, kept, functools.partial(_read, spec, kept, build))
+    return columns_of(part(spec, ResidentArguments), kept, functools.partial(_read, spec, kept, build))
 
 
 def resident_source(
-    spec: Spec,
-    kept: Kept,
     columns: Columns,
     arguments: DeviceArguments,
+    kept: Kept,
     keys_of: Callable[[Shard], BatchKeys],
     epoch: Epoch,
+    samplers: Sequence[Any],
 ) -> Source:
     """Return the source of resident data."""
     # A sampler of the user's may look at what the loop has done with the batch before.
-    samplers = (spec.sampler, spec.batch_sampler)
     ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
     return ResidentSource(columns, arguments, kept, keys_of, may_look_ahead=ahead)
 
@@ -90,7 +80,7 @@ def _read(
     )
     shard = Shard(length=0) if read.known is None else read.known.rows.shard
     own = Kept()
-    source = build(read, own, Epoch(number=0, known=None, shard=shard)).source
+    source = build(read, own, Epoch(number=0, known=None, shard=shard))
     try:
         source.begin(EpochWork(index_batches=iter(batches), epoch=0, shard=shard))
         yield _results(source)

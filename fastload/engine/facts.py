@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..base import console, gil
+from ..arguments import FusingArguments
+from ..base import gil
 from ..base.memory import in_words
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
 from ..keys import seeding
-from ..spec import Spec
-from .fusing import decoder_of, images_in_words, plan_of, why_not_split
+from ..spec import Spec, part
+from .fusing import decoder_in_words, images_in_words, plan_of, why_not_split
 from .kept import Kept
 from .statistics import Statistics
 
@@ -22,29 +23,25 @@ from .statistics import Statistics
 _LISTED = 5
 
 
-def explain(spec: Spec, statistics: Statistics, kept: Kept) -> str:
-    """Return a line for each thing that was decided for a spec."""
-    return "\n".join(f"{name:<12}{words}" for name, words in all_facts(spec, statistics, kept))
-
-
-def as_html(spec: Spec, statistics: Statistics, kept: Kept) -> str:
-    """Return the same for a notebook."""
-    return console.as_html(console.labelled(all_facts(spec, statistics, kept)))
+def as_text(facts: list[tuple[str, str]]) -> str:
+    """Return a line for each."""
+    return "\n".join(f"{name:<12}{words}" for name, words in facts)
 
 
 def all_facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str]]:
     """Return what was decided for a spec: names and words; a name is empty where the words go on."""
     lines = facts(spec, statistics, kept)
-    plan = plan_of(spec)
+    fusing = part(spec, FusingArguments)
+    plan = plan_of(fusing)
     if plan is not None:
         table = str(plan).splitlines()
         place = int(spec.resident is not None)
-        why = why_not_split(spec)
+        why = why_not_split(fusing)
         if plan.fused and spec.device is not None and why is not None:
             table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
         if plan.fused and any(part.source.size is None for part in plan.parts):
-            fusion.append(("decoder", decoder_of(spec)))
+            fusion.append(("decoder", decoder_in_words(spec.decoder)))
         lines[place:place] = fusion
     return lines
 
@@ -53,24 +50,24 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     """Return what was decided, all but the fusion: names and words."""
     lines: list[tuple[str, str]] = []
     if spec.resident is not None:
-        lines.append(("resident", _resident(spec, statistics, kept.resident)))
+        lines.append(("resident", _resident(spec.resident, statistics, kept.resident)))
     lines += _workers(spec, statistics)
     lines.append(("order", spec.order_reason))
     lines.append(("seeding", spec.seeding_reason))
     slow = seeding.slow_because() if spec.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
-    images = images_in_words(spec)
+    images = images_in_words(part(spec, FusingArguments))
     if images is not None:
         lines.append(("images", images))
     if spec.device is not None:
         ahead = f"{spec.device}, {spec.prefetch_to_device} batches ahead"
-        lines.append(("device", ahead + _way_to_device(spec, statistics, kept.page_lock)))
+        lines.append(("device", ahead + _way_to_device(spec.device, statistics, kept.page_lock)))
     if spec.batch_transform is not None:
         name = getattr(spec.batch_transform, "__name__", spec.batch_transform)
         lines.append(("transform", f"of whole batches: {name}"))
     if spec.on_error != "raise":
-        lines += _failures(spec, statistics, kept.counts.failures)
+        lines += _failures(spec.on_error, spec.max_errors, statistics, kept.counts.failures)
     if statistics.batches:
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
@@ -125,18 +122,18 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     yield "in flight", f"{most}, {'in order' if spec.in_order else 'as they are completed'}"
 
 
-def _failures(spec: Spec, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:
-    done = "left out of their batches" if spec.on_error == "skip" else "replaced by others, which their keys choose"
-    yield "on error", f"samples that cannot be loaded are {done}; at most {spec.max_errors} in an epoch"
+def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:
+    done = "left out of their batches" if on_error == "skip" else "replaced by others, which their keys choose"
+    yield "on error", f"samples that cannot be loaded are {done}; at most {max_errors} in an epoch"
     if statistics.failed_samples:
         last = list(failures.recent)[-_LISTED:]
         yield "failed", f"{statistics.failed_samples} samples so far; the last {len(last)}:"
         yield from (("", str(failed)) for failed in last)
 
 
-def _resident(spec: Spec, statistics: Statistics, data: Any) -> str:
+def _resident(asked: str, statistics: Statistics, data: Any) -> str:
     if data is None:
-        return f"{spec.resident}: the dataset is read once, when the first iteration begins"
+        return f"{asked}: the dataset is read once, when the first iteration begins"
     why = "".join(f"; {reason}" for reason in data.refused)
     if data.columns is None:
         return f"no: the dataset is loaded anew in each epoch{why}"
@@ -144,8 +141,8 @@ def _resident(spec: Spec, statistics: Statistics, data: Any) -> str:
     return f"{len(data.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
 
 
-def _way_to_device(spec: Spec, statistics: Statistics, page_lock: Any) -> str:
-    if page_lock_for(device_or_cpu(spec.device)) is None or not statistics.batches or statistics.resident is not None:
+def _way_to_device(device: Any, statistics: Statistics, page_lock: Any) -> str:
+    if page_lock_for(device_or_cpu(device)) is None or not statistics.batches or statistics.resident is not None:
         return ""
     if page_lock is None or page_lock.outcome is None:
         return ", through a staging copy: they do not lie in slots"

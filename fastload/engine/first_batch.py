@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..base import compat
 from ..errors import ConfigError
 from ..keys.preserving import preserved_global_generators
-from ..sampling.epochs import Epochs, epoch_owner
+from ..sampling.epochs import Epochs, Sampling, epoch_owner
 from ..sampling.sampler_generators import generators_kept
-from ..spec import served_as, spec_of
-from .build import keys_of
+from ..spec import part, served_as, spec_of
+from .build import Builder
 from .iteration import Iteration
 from .kept import Kept
 
@@ -44,10 +44,11 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
         resident=None,
         this_rank_only=True,
     )
-    owner = epoch_owner(spec)
+    sampling = part(spec, Sampling)
+    owner = epoch_owner(sampling)
     epoch = getattr(owner, "epoch", None)
     try:
-        with preserved_global_generators(), generators_kept(spec):
+        with preserved_global_generators(), generators_kept(sampling):
             counted = epochs.copied()
             batch = Iteration(loader, spec, counted, Kept()).source.next()
             data = batch.result()
@@ -59,5 +60,5 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
         if owner is not None:
             owner.epoch = epoch
     assert counted.last is not None
-    keys = keys_of(spec, counted.last)(counted.last.shard)
+    keys = Builder(spec, Kept()).keys_of(counted.last)(counted.last.shard)
     return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))

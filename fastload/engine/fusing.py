@@ -1,6 +1,6 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
-In: a spec. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
+In: a arguments. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
 batches of them. The library of C functions is used where it is there, Pillow and torch elsewhere, or the decoder that
 the user names: the samples are the same.
 """
@@ -15,59 +15,34 @@ import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 from .. import native
+from ..arguments import FusingArguments
 from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
-from ..errors import ConfigError
-from ..spec import Spec
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
     from .kept import Kept
 
 
-def check_can_fuse(spec: Spec) -> None:
-    """Check that a loader's arguments leave room for fusing.
-
-    Raises:
-        ConfigError: they do not.
-    """
-    if not isinstance(spec.fuse, bool) and spec.fuse != "auto":
-        raise ConfigError(f"fuse must be 'auto', True or False, got fuse={spec.fuse!r}")
-    if spec.fuse is True and spec.seeding == "torch":
-        raise ConfigError(
-            "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave one out"
-        )
-    if isinstance(spec.decoder, str) and spec.decoder == "auto":
-        return
+def decoder_in_words(decoder: str) -> str:
+    """Return what decodes files for a loader that fuses, in words."""
     from ..images import chosen
 
-    chosen(spec.decoder)
-    if spec.fuse is not True:
-        raise ConfigError(
-            f"decoder={spec.decoder!r} is what fuse=True decodes files with, got fuse={spec.fuse!r}; use "
-            f"fuse=True, or give the dataset loader=fastload.images.Loader({spec.decoder!r})"
-        )
-
-
-def decoder_of(spec: Spec) -> str:
-    """Return what decodes files for a spec that fuses, in words."""
-    from ..images import chosen
-
-    name, library = chosen(spec.decoder)
+    name, library = chosen(decoder)
     return f"{name}: {library}"
 
 
-def plan_of(spec: Spec) -> Plan | None:
+def plan_of(arguments: FusingArguments) -> Plan | None:
     """Return the plan of a dataset: of the workers, where the device does a part; None: ``fuse`` is not True."""
-    return _planned(spec)[0] if spec.fuse is True else None
+    return _planned(arguments)[0] if arguments.fuse is True else None
 
 
-def possible_plan(spec: Spec) -> Plan | str:
+def possible_plan(arguments: FusingArguments) -> Plan | str:
     """Return the plan that ``fuse=True`` would carry out, asked for or not; or why there is none."""
-    if spec.seeding == "torch":
+    if arguments.seeding == "torch":
         return "seeding='torch' draws from torch's streams"
-    return _why_not_by_index(spec) or _planned(spec)[0]
+    return _why_not_by_index(arguments) or _planned(arguments)[0]
 
 
 def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
@@ -79,11 +54,11 @@ def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     return replace(recognise(dataset), rows=makers["rows"].name, blocks=blocks)
 
 
-def fused_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None]:
+def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None]:
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
 
     Args:
-        spec: how the loader is served.
+        arguments: see there.
         kept: of the loader.
         seed: of the samples' keys.
 
@@ -94,7 +69,7 @@ def fused_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, Fu
     Warns:
         UserWarning: nothing of the dataset can be fused; once for each reason.
     """
-    plan, tail = _planned(spec)
+    plan, tail = _planned(arguments)
     if not plan.fused:
         if kept.no_fusion_told != plan.reason:
             kept.no_fusion_told = plan.reason
@@ -109,23 +84,23 @@ def fused_of(spec: Spec, kept: Kept, seed: int) -> tuple[FusedDataset | None, Fu
         if kept.tail is None or kept.tail[0] != plan.tails:
             kept.tail = plan.tails, tail
         tail = kept.tail[1]
-    return FusedDataset(spec.dataset, plan, seed, **_makers(spec.decoder)), tail
+    return FusedDataset(arguments.dataset, plan, seed, **_makers(arguments.decoder)), tail
 
 
-def images_in_words(spec: Spec) -> str | None:
+def images_in_words(arguments: FusingArguments) -> str | None:
     """Return how the images are decoded that the dataset opens itself, in words; None where Pillow is not used."""
     if "PIL.Image" not in sys.modules:
         return None
-    if spec.fuse is False:
+    if arguments.fuse is False:
         return "decoded at once, as fuse=False asks"
-    if spec.fuse is True and _planned(spec)[0].fused:
+    if arguments.fuse is True and _planned(arguments)[0].fused:
         return None
     from ..late.opener import why_not
 
     reason = why_not()
     if reason is not None:
         return f"decoded at once: {reason}"
-    packed = "packed coefficients and " if _has_coefficients(spec.dataset) else ""
+    packed = "packed coefficients and " if _has_coefficients(arguments.dataset) else ""
     return f"{packed}JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
 
 
@@ -139,32 +114,32 @@ def _has_coefficients(dataset: Any) -> bool:
     return packs is not None and isinstance(dataset, packs.PackedImages) and dataset.coefficients
 
 
-def _planned(spec: Spec) -> tuple[Plan, FusedTail | None]:
+def _planned(arguments: FusingArguments) -> tuple[Plan, FusedTail | None]:
     """Return the plan of the workers, and what the device does after them."""
     from ..fusion import Plan
 
-    reason = _why_not_by_index(spec)
+    reason = _why_not_by_index(arguments)
     if reason is not None:
-        return Plan(dataset=type(spec.dataset).__name__, parts=(), reason=reason), None
-    plan = named_plan(spec.dataset, spec.decoder)
-    has_device = spec.device is not None and does_steps(device_of(spec.device))
-    return plan.split(device=has_device and why_not_split(spec) is None)
+        return Plan(dataset=type(arguments.dataset).__name__, parts=(), reason=reason), None
+    plan = named_plan(arguments.dataset, arguments.decoder)
+    has_device = arguments.device is not None and does_steps(device_of(arguments.device))
+    return plan.split(device=has_device and why_not_split(arguments) is None)
 
 
-def _why_not_by_index(spec: Spec) -> str | None:
+def _why_not_by_index(arguments: FusingArguments) -> str | None:
     """Return why samples are not asked for one by one; None if they are."""
-    if isinstance(spec.dataset, IterableDataset):
+    if isinstance(arguments.dataset, IterableDataset):
         return "an IterableDataset has no indices"
-    return None if spec.auto_collation else "batch_size=None leaves batching to the dataset"
+    return None if arguments.auto_collation else "batch_size=None leaves batching to the dataset"
 
 
-def why_not_split(spec: Spec) -> str | None:
+def why_not_split(arguments: FusingArguments) -> str | None:
     """Return why a device would not get the images as the workers make them; None if it would."""
-    if spec.resident is not None:
-        return f"resident={spec.resident!r} keeps what the whole transform makes"
-    if not compat.collates_by_default(spec.collate_fn):
+    if arguments.resident is not None:
+        return f"resident={arguments.resident!r} keeps what the whole transform makes"
+    if not compat.collates_by_default(arguments.collate_fn):
         return "collate_fn gets what the whole transform makes"
-    if "0" in map(str, spec.keep_on_host):  # where torch's collation puts them
+    if "0" in map(str, arguments.keep_on_host):  # where torch's collation puts them
         return "keep_on_host keeps the images"
     return None
 

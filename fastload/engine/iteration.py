@@ -6,11 +6,11 @@ only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,13 +18,23 @@ import torch
 from .. import observe
 from ..base import compat
 from ..errors import LoadTimeout
-from ..sampling.epochs import Epoch, Epochs, epoch_owner, our_sampler, shard_of, without_skipping
+from ..sampling.epochs import Epoch, Epochs, Sampling, epoch_owner, our_sampler, shard_of, without_skipping
 from ..sampling.samplers import EpochSampler
-from ..spec import Spec, spec_of
+from ..spec import Spec, part, spec_of
 from ..work import GRACE, EpochWork, Source
 from ..workers.pool import HeldInterrupts
-from .build import Pipeline, build, resident_columns, serves
+from .build import Builder, Pipeline
 from .kept import Kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arguments:
+    """What an iteration itself reads of a spec, beside the order."""
+
+    overlap_epochs: bool
+    this_rank_only: bool
+    on_error: str
+    max_errors: int
 
 
 class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private base
@@ -44,23 +54,24 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
-        self._spec, self._epochs, self._kept = spec, epochs, kept
+        self._epochs, self._kept = epochs, kept
+        sampling = self._serve(spec)
         # Before torch draws: if they are refused, the generators are as they were.
-        self.is_resident = resident_columns(spec, kept) is not None
+        self.is_resident = self._builder.resident_columns() is not None
         """Whether it has no workers whatever ``num_workers`` says, since its data are resident."""
-        epoch = self._epochs.begin(spec)
+        epoch = self._epochs.begin(sampling)
         try:
             # Without workers torch asks the sampler for one iterator, before it draws the base seed.
-            before = None if spec.num_workers else _order_states(spec, epoch)
+            before = None if sampling.num_workers else _order_states(sampling, epoch)
             if epoch.resume is None:
                 super().__init__(loader)
             else:
                 from .resuming import base_seed_drawn
 
-                with base_seed_drawn(spec, epoch):
+                with base_seed_drawn(sampling, epoch):
                     super().__init__(loader)
-            if not spec.num_workers:
-                if spec.timeout != 0:  # in torch's words, though its constructor checks it
+            if not sampling.num_workers:
+                if self._timeout != 0:  # in torch's words, though its constructor checks it
                     raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
                 if compat.is_data_pipe(self._dataset):
                     torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
@@ -71,15 +82,20 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             raise
         self._kept.iterators.add(self)
 
+    def _serve(self, spec: Spec) -> Sampling:
+        self._builder = Builder(spec, self._kept)
+        self._arguments, self._sampling = part(spec, _Arguments), part(spec, Sampling)
+        return self._sampling
+
     def _reset(self, loader: compat.TorchDataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
-        self._spec = spec_of(loader)
+        sampling = self._serve(spec_of(loader))
         pipeline = self._pipeline
-        if pipeline is not None and not serves(pipeline, self._spec, self._kept):
+        if pipeline is not None and not self._builder.can_continue(pipeline):
             if pipeline.source.pid in (None, os.getpid()):  # after a fork they are the parent's
                 self._shutdown_workers()
             self._pipeline = None
-        epoch = self._epochs.begin(self._spec)
+        epoch = self._epochs.begin(sampling)
         try:
             self._begin(loader, epoch, None)
         except BaseException:
@@ -89,42 +105,39 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def _begin(self, loader: compat.TorchDataLoader[Any], epoch: Epoch, before: dict[str, Any] | None) -> None:
         since = time.perf_counter_ns()
-        spec = self._spec
+        sampling = self._sampling
         # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-        self._base_seed = _note_randomness(spec, epoch, self._base_seed, self._iterations, before)
+        self._base_seed = _note_randomness(sampling, epoch, self._base_seed, self._iterations, before)
         self._iterations = epoch.key_epoch + 1
         self._epoch = epoch
-        epoch.shard = shard_of(spec.sampler, epoch, self._rank, self._world_size)
+        epoch.shard = shard_of(sampling.sampler, epoch, self._rank, self._world_size)
         epoch.shared_seed = self._shared_seed
         if self._pipeline is None:
             self._pipeline = self._built(epoch)
         pipeline = self._pipeline
-        if spec.num_workers:
+        if sampling.num_workers:
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
         self.is_resident = is_resident = pipeline.source.is_resident
-        indices, first_row = _index_batches(spec, epoch, self._sampler_iter, arrays=is_resident)
-        if is_resident and spec.num_workers:  # a worker would have been given its first batch by now
+        indices, first_row = _index_batches(sampling, epoch, self._sampler_iter, arrays=is_resident)
+        if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         work = self._work(epoch, indices, first_row)
         pipeline.begin(work, self._upcoming(epoch))
         epoch.empty_batches = work.empty_batches
         self._raise_sampler_error(pipeline.source)
-        if spec.iterable:
+        if sampling.iterable:
             from .resuming import Replicas, read_again
 
-            epoch.replicas = Replicas(max(1, spec.num_workers), epoch.resume)
+            epoch.replicas = Replicas(max(1, sampling.num_workers), epoch.resume)
             read_again(epoch, lambda: pipeline.source.next().result())
-        if not spec.this_rank_only:
-            _compare_ranks(spec, epoch)  # while the workers load
+        if not self._arguments.this_rank_only:
+            _compare_ranks(sampling, epoch)  # while the workers load
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
 
     def _built(self, epoch: Epoch) -> Pipeline:
-        spec, pin = self._spec, None
-        if self._pin_memory and spec.pin_memory and spec.device is None:
-            pin = functools.partial(compat.pin_memory, device=self._pin_memory_device)
-        ranks = self._rank, self._world_size
-        pipeline = build(spec, self._kept, epoch, ranks=ranks, pin=pin, pin_device=self._pin_memory_device)
+        pin_device = self._pin_memory_device if self._pin_memory else None
+        pipeline = self._builder.build(epoch, (self._rank, self._world_size), pin_device)
         # Under the names of torch's iterators.
         if pipeline.source.workers:
             self._workers = pipeline.source.workers
@@ -134,15 +147,15 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         return pipeline
 
     def _work(self, epoch: Epoch, indices: Iterator[Any], first_row: int) -> EpochWork:
-        spec = self._spec
+        arguments = self._arguments
         replicas = epoch.resume.workers if epoch.resume is not None else None
         failures = None
-        if spec.on_error != "raise":
+        if arguments.on_error != "raise":
             from ..workers.on_error import FailureLog
 
             counts = self._kept.counts
             counts.failures = counts.failures or FailureLog()
-            failures = counts.failures.begin(epoch.number, spec.max_errors)
+            failures = counts.failures.begin(epoch.number, arguments.max_errors)
         return EpochWork(
             index_batches=indices,
             epoch=epoch.key_epoch,
@@ -157,9 +170,9 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def _upcoming(self, epoch: Epoch) -> EpochWork | None:
         """Return the next epoch, where it is certain and its workers will be there."""
-        spec = self._spec
-        known = spec.known
-        if not (spec.overlap_epochs and spec.persistent_workers) or known is None or spec.sample_seed is None:
+        sampling, known = self._sampling, self._sampling.known
+        overlaps = self._arguments.overlap_epochs and sampling.persistent_workers
+        if not overlaps or known is None or sampling.sample_seed is None:
             return None
         number = epoch.number + 1
         return EpochWork(
@@ -169,7 +182,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     def _raise_sampler_error(self, source: Source) -> None:
         """Raise an error of torch's samplers now, as torch does: a later ``next()`` cannot mend it."""
         error = source.first_error()
-        samplers = (self._spec.sampler, self._spec.index_sampler)
+        samplers = (self._sampling.sampler, self._sampling.index_sampler)
         if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
             raise error
 
@@ -246,55 +259,57 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
                 self._shutdown_workers()
 
 
-def _order_states(spec: Spec, epoch: Epoch) -> dict[str, Any]:
+def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
     """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
-    if epoch.resume is None and epoch.known is not None and spec.sample_seed is not None:
+    if epoch.resume is None and epoch.known is not None and sampling.sample_seed is not None:
         return {}
     from ..sampling.sampler_generators import generator_states
 
-    return generator_states(spec)
+    return generator_states(sampling)
 
 
-def _note_randomness(spec: Spec, epoch: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None) -> int:
+def _note_randomness(
+    sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None
+) -> int:
     """Note what an epoch's randomness comes from, in a resumed one the state; return the base seed.
 
     ``base_seed`` is what torch drew; ``key_epoch`` enters the samples' keys if the loader has no seed; ``before`` has
     the generators' states from before torch drew. None: with workers the sampler is asked for another iterator.
     """
-    epoch.generators = _order_states(spec, epoch) if before is None else before
+    epoch.generators = _order_states(sampling, epoch) if before is None else before
     epoch.draws_base_seed = before is not None
     if epoch.resume is not None:
         from .resuming import resume_randomness
 
-        base_seed, key_epoch = resume_randomness(spec, epoch, base_seed, key_epoch)
+        base_seed, key_epoch = resume_randomness(sampling, epoch, base_seed, key_epoch)
     epoch.base_seed = base_seed
-    epoch.key_epoch = epoch.number if spec.sample_seed is not None else key_epoch
+    epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
     return base_seed
 
 
 def _index_batches(
-    spec: Spec, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+    sampling: Sampling, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
 ) -> tuple[Iterator[Any], int]:
     """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
 
     ``from_sampler`` is the iterator that torch's part asked the sampler for. ``arrays``: known orders give arrays.
     """
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(spec), EpochSampler)
+    ours = isinstance(epoch_owner(sampling), EpochSampler)
     if epoch.resume is None and epoch.known is not None and ours:
         return epoch.known.batches(epoch.number, arrays=arrays), 0
-    may_draw_ahead = epoch.known is None and spec.sample_seed is not None and not spec.iterable
-    if epoch.resume is None and not may_draw_ahead and without_skipping(spec.index_sampler)[1] == 0:
+    may_draw_ahead = epoch.known is None and sampling.sample_seed is not None and not sampling.iterable
+    if epoch.resume is None and not may_draw_ahead and without_skipping(sampling.index_sampler)[1] == 0:
         return from_sampler, 0
     from .resuming import rest_of_index_batches
 
-    return rest_of_index_batches(spec, epoch, from_sampler, arrays=arrays)
+    return rest_of_index_batches(sampling, epoch, from_sampler, arrays=arrays)
 
 
-def _compare_ranks(spec: Spec, epoch: Epoch) -> None:
-    sampler = our_sampler(spec)
+def _compare_ranks(sampling: Sampling, epoch: Epoch) -> None:
+    sampler = our_sampler(sampling)
     if sampler is not None:
         from ..sampling.agreement import compare_ranks
         from .state import place_of, state_of
 
-        compare_ranks(sampler, state_of(spec, place_of(spec, epoch, epoch.number)))
+        compare_ranks(sampler, state_of(sampling, place_of(sampling, epoch, epoch.number)))

@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
+from ..arguments import ResidentArguments
 from ..base import compat
 from ..base.memory import in_words
-from ..base.nesting import Key
 from ..base.terminal_bar import TerminalBar
 from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
@@ -38,28 +38,19 @@ Read: TypeAlias = Callable[..., AbstractContextManager[Iterator[Any]]]
 the batches, collated."""
 
 
-class Residence(NamedTuple):
-    """What is to be resident, and where: a loader's arguments."""
-
-    dataset: Any
-    resident: str
-    device: Any
-    keep_on_host: Collection[Key]
-    channels_last: bool
-
-
-def columns_of(wanted: Residence, kept: Kept, read: Read) -> Columns | None:
+def columns_of(wanted: ResidentArguments, kept: Kept, read: Read) -> Columns | None:
     """Return the resident data, read now if they have not been; None if no place has room for them."""
     known, length = kept.resident, len(wanted.dataset)
-    if known is not None and known.length == length and known.is_made_from(wanted):
+    made_from = wanted.dataset, wanted.resident, wanted.device, wanted.keep_on_host, wanted.channels_last
+    if known is not None and known.length == length and known.is_made_from(made_from):
         return known.columns
     kept.mover = kept.resident = None  # their memory may be what is missing
     columns, refused = read_once(wanted, device_or_cpu(wanted.device), read)
-    kept.resident = ResidentData(wanted, length, columns, tuple(refused))
+    kept.resident = ResidentData(made_from, length, columns, tuple(refused))
     return columns
 
 
-def _places(wanted: Residence, device: torch.device) -> list[Place]:
+def _places(wanted: ResidentArguments, device: torch.device) -> list[Place]:
     """Return where a loader's data may lie, the best first."""
     lie: dict[str, Any] = {"keep_on_host": wanted.keep_on_host, "channels_last": wanted.channels_last}
     here, host = Place(device, **lie), torch.device("cpu")
@@ -67,10 +58,10 @@ def _places(wanted: Residence, device: torch.device) -> list[Place]:
         return [here]
     # From there batches are copied as from anywhere on the host, and laid out then.
     beside = Place(host, pinned=device.type == "cuda")
-    return {"device": [here], "host": [beside], "auto": [here, beside]}[wanted.resident]
+    return {"device": [here], "host": [beside], "auto": [here, beside]}[wanted.resident or "auto"]
 
 
-def read_once(wanted: Residence, device: torch.device, read: Read) -> tuple[Columns | None, list[str]]:
+def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tuple[Columns | None, list[str]]:
     """Read a loader's dataset into the place that its argument ``resident`` names.
 
     Args:
@@ -156,7 +147,7 @@ def _generator_states() -> list[str]:
         return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
 
 
-def _look(wanted: Residence, length: int, read: Read) -> list[Any]:
+def _look(wanted: ResidentArguments, length: int, read: Read) -> list[Any]:
     """Return some samples, as batches of one, after a look at whether they are the same when they are read again."""
     some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
     indices = [index for index in some for _ in range(2)]
@@ -173,7 +164,7 @@ def _look(wanted: Residence, length: int, read: Read) -> list[Any]:
     return found
 
 
-def _fill(wanted: Residence, columns: Columns, batch_size: int, read: Read) -> None:
+def _fill(wanted: ResidentArguments, columns: Columns, batch_size: int, read: Read) -> None:
     num_batches = -(-len(columns) // batch_size)
     start = 0
     with TerminalBar() as bar, _noting(wanted), read(wanted.dataset, None, batch_size) as batches:
@@ -187,7 +178,7 @@ def _fill(wanted: Residence, columns: Columns, batch_size: int, read: Read) -> N
 
 
 @contextmanager
-def _noting(wanted: Residence) -> Iterator[None]:
+def _noting(wanted: ResidentArguments) -> Iterator[None]:
     """Add to errors, but for those that say so, when they came."""
     try:
         yield

@@ -26,9 +26,10 @@ import numpy as np
 import torch
 
 from .. import observe
+from ..arguments import DeviceArguments
 from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, Rows, bytes_of, rows_of, split
-from ..device.prefetch import DeviceAhead, DeviceArguments, mover_of
+from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
@@ -228,11 +229,11 @@ class ResidentSource(Source):
             self._columns,
             self._keys_of(work.shard),
             away=self._mover.device != self._columns.device,
-            in_pairs=getattr(self._arguments.transform, "mixes", False),
+            in_pairs=getattr(self._arguments.batch_transform, "mixes", False),
             observed=self._observed,
         )
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
-        depth = 0 if self._mover.streams is None else self._arguments.prefetch
+        depth = 0 if self._mover.streams is None else self._arguments.prefetch_to_device
         self._stage = DeviceAhead(self._source, self._mover, depth)
         self._given: Iterator[Batch] = iter(())
         self._singly: deque[_Batch] = deque()
@@ -292,7 +293,7 @@ class ResidentSource(Source):
 
 def _bytes_at_once(arguments: DeviceArguments, device: torch.device) -> int:
     """Return how many bytes are transformed at once; 0: one batch. See NOTE [Several batches at once]."""
-    transform = arguments.transform
+    transform = arguments.batch_transform
     if not isinstance(transform, Transform) or arguments.fixed_buffers:
         return 0
     members = [member for member in transform.modules() if isinstance(member, Transform)]

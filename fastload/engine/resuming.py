@@ -18,10 +18,9 @@ from ..base import compat
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Resume, epoch_owner, without_skipping
+from ..sampling.epochs import Epoch, Resume, Sampling, epoch_owner, without_skipping
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
-from ..spec import Spec
 from ..work import Replica
 
 
@@ -72,7 +71,7 @@ def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
 
 
 @contextlib.contextmanager
-def base_seed_drawn(spec: Spec, epoch: Epoch) -> Iterator[None]:
+def base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
     """While torch begins an epoch and draws a base seed: leave the user's generators as a resume needs them.
 
     In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
@@ -80,15 +79,15 @@ def base_seed_drawn(spec: Spec, epoch: Epoch) -> Iterator[None]:
     were, this epoch begins like any other. Persistent workers draw one at their first epoch only.
     """
     resume = epoch.resume
-    kept = spec.persistent_workers and epoch.number > 0
+    kept = sampling.persistent_workers and epoch.number > 0
     if resume is not None and resume.at_start and resume.base_seed is None and resume.generators:
-        if set_own_generators(spec, resume.generators):
+        if set_own_generators(sampling, resume.generators):
             epoch.resume = None
         yield
     elif resume is None or (resume.at_start and resume.base_seed is None and not kept):
         yield
     else:
-        generator = torch.default_generator if spec.generator is None else spec.generator
+        generator = torch.default_generator if sampling.generator is None else sampling.generator
         state = generator.get_state()
         try:
             yield
@@ -96,7 +95,7 @@ def base_seed_drawn(spec: Spec, epoch: Epoch) -> Iterator[None]:
             generator.set_state(state)
 
 
-def resume_randomness(spec: Spec, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
+def resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
     """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
     resume = epoch.resume
     assert resume is not None
@@ -105,15 +104,15 @@ def resume_randomness(spec: Spec, epoch: Epoch, base_seed: int, key_epoch: int) 
         epoch.generators, epoch.draws_base_seed = resume.generators, resume.draws_base_seed
     elif resume.generators:
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
-        with generators_at(spec, resume.generators):
-            iter(spec.index_sampler)
-            base_seed = compat.draw_base_seed(spec.generator)
-            epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(spec)
+        with generators_at(sampling, resume.generators):
+            iter(sampling.index_sampler)
+            base_seed = compat.draw_base_seed(sampling.generator)
+            epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(sampling)
     return base_seed, key_epoch
 
 
 def rest_of_index_batches(
-    spec: Spec, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
+    sampling: Sampling, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
 ) -> tuple[Iterator[Any], int]:
     """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
 
@@ -121,23 +120,23 @@ def rest_of_index_batches(
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = epoch.resume
-    sampler, num_skipped = without_skipping(spec.index_sampler)
+    sampler, num_skipped = without_skipping(sampling.index_sampler)
     whole = resume is None and num_skipped == 0
-    # The next epochs' base seeds come from the spec's own generator, so it is set back in any case.
+    # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
     at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is not None:
-        at_state = generators_at(spec, epoch.generators, leave_equal=resume.at_start)
-    from_states = spec.generator is not None or "torch" in epoch.generators
+        at_state = generators_at(sampling, epoch.generators, leave_equal=resume.at_start)
+    from_states = sampling.generator is not None or "torch" in epoch.generators
     draws_base_seed = resume is not None and epoch.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(spec), EpochSampler)
+    ours = isinstance(epoch_owner(sampling), EpochSampler)
     if epoch.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
-                compat.draw_base_seed(spec.generator)
+                compat.draw_base_seed(sampling.generator)
             return epoch.known.batches(epoch.number, arrays=arrays), 0
-    at_once = spec.sample_seed is not None and _draws_during_pass(sampler)
-    if isinstance(spec.dataset, IterableDataset) or (whole and not at_once):
+    at_once = sampling.sample_seed is not None and _draws_during_pass(sampler)
+    if isinstance(sampling.dataset, IterableDataset) or (whole and not at_once):
         return from_sampler, 0
     begin = _drawn_at_once if at_once else iter
     if whole:
@@ -148,10 +147,10 @@ def rest_of_index_batches(
     with at_state:
         batches = begin(sampler)
         if draws_base_seed:
-            compat.draw_base_seed(spec.generator)
+            compat.draw_base_seed(sampling.generator)
         skipped = 0
         for index in itertools.islice(batches, num_skipped + resume.batches):
-            num_rows += len(list(index)) if spec.auto_collation else 1
+            num_rows += len(list(index)) if sampling.auto_collation else 1
             skipped += 1
         if skipped < resume.batches:
             raise StateError(

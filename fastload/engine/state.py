@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Resume, samplers_of
+from ..sampling.epochs import Epoch, Resume, Sampling, samplers_of
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
-from ..spec import Spec
 
 VERSION = 2
 _GENERATOR = "generator."
@@ -30,9 +29,9 @@ _ADDED_BY_OTHERS = {"_iterator_finished"}
 # -- save -------------------------------------------------------------------------------------------------------------
 
 
-def state_of(spec: Spec, place: Resume) -> dict[str, Any]:
+def state_of(sampling: Sampling, place: Resume) -> dict[str, Any]:
     """Return the state dict of a loader that is at this place: see :func:`place_of`."""
-    state = {"version": VERSION, "kind": _kind_of(spec), **_identity_of(spec), "epoch": place.epoch}
+    state = {"version": VERSION, "kind": _kind_of(sampling), **_identity_of(sampling), "epoch": place.epoch}
     if state["kind"] == "position":
         return state | {"position": place.base}
     state |= {
@@ -44,16 +43,16 @@ def state_of(spec: Spec, place: Resume) -> dict[str, Any]:
     if state["kind"] == "iterable":
         # In a tuple: torch.distributed.checkpoint takes dicts apart, and loads only what is there already.
         return state | {"workers": () if place.workers is None else (place.workers,)}
-    generators = place.generators or generator_states(spec)
+    generators = place.generators or generator_states(sampling)
     return state | {f"{_GENERATOR}{name}": value for name, value in generators.items()}
 
 
-def place_of(spec: Spec, last: Epoch | None, next_epoch: int) -> Resume:
+def place_of(sampling: Sampling, last: Epoch | None, next_epoch: int) -> Resume:
     """Return where a loader is: within the epoch begun last, if there is one, or before the next one."""
     if last is None:
         return Resume(epoch=next_epoch)
     if last.finished:
-        if not spec.persistent_workers:
+        if not sampling.persistent_workers:
             return Resume(epoch=next_epoch)
         # Workers that stay alive keep their base seed.
         return Resume(epoch=next_epoch, base_seed=last.base_seed, key_epoch=last.key_epoch + 1)
@@ -69,10 +68,10 @@ def place_of(spec: Spec, last: Epoch | None, next_epoch: int) -> Resume:
     )
 
 
-def _kind_of(spec: Spec) -> str:
-    if spec.iterable:
+def _kind_of(sampling: Sampling) -> str:
+    if sampling.iterable:
         return "iterable"
-    return "position" if spec.sample_seed is not None and spec.known is not None else "fast-forward"
+    return "position" if sampling.sample_seed is not None and sampling.known is not None else "fast-forward"
 
 
 _IDENTITY = {
@@ -87,18 +86,18 @@ _IDENTITY = {
 """What has to be the same where a state is loaded, in words."""
 
 
-def _identity_of(spec: Spec) -> dict[str, Any]:
-    if spec.iterable:
-        return {"batch_size": spec.batch_size or 0, "num_workers": spec.num_workers}
-    known, seed = spec.known, spec.sample_seed
-    size = known.batch_size if known is not None else getattr(spec.batch_sampler, "batch_size", None)
-    size = size or spec.batch_size or 0
+def _identity_of(sampling: Sampling) -> dict[str, Any]:
+    if sampling.iterable:
+        return {"batch_size": sampling.batch_size or 0, "num_workers": sampling.num_workers}
+    known, seed = sampling.known, sampling.sample_seed
+    size = known.batch_size if known is not None else getattr(sampling.batch_sampler, "batch_size", None)
+    size = size or sampling.batch_size or 0
     batch_size = size if isinstance(size, int) else 0
     if known is None or seed is None:
-        length = _length_of(spec.dataset) if known is None else known.rows.order.length
+        length = _length_of(sampling.dataset) if known is None else known.rows.order.length
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
     shard, order = known.rows.shard, known.rows.order
-    order_seed = next((sampler.seed for sampler in samplers_of(spec) if isinstance(sampler, EpochSampler)), None)
+    order_seed = next((sampler.seed for sampler in samplers_of(sampling) if isinstance(sampler, EpochSampler)), None)
     return {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",
@@ -119,15 +118,15 @@ def _length_of(dataset: Any) -> int:
 # -- load -------------------------------------------------------------------------------------------------------------
 
 
-def resume_from(spec: Spec, state: Any) -> Resume:
+def resume_from(sampling: Sampling, state: Any) -> Resume:
     """Return where a loader is to resume; the loader and its generators are not changed.
 
     Raises:
         StateError: this is no state dict of fastload, or one of another version or of another loader.
     """
     _check_version(state)
-    _check_names(spec, state)
-    _check_values(spec, state)
+    _check_names(sampling, state)
+    _check_values(sampling, state)
     if state["kind"] == "position":
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
@@ -155,9 +154,9 @@ def _check_version(state: Any) -> None:
         )
 
 
-def _check_names(spec: Spec, state: dict[str, Any]) -> None:
+def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
     """Check that a state has the entries that this loader would save now, and was saved by a loader like it."""
-    expected = state_of(spec, Resume(epoch=0))
+    expected = state_of(sampling, Resume(epoch=0))
     if state.get("kind") != expected["kind"]:
         raise StateError(
             f"the state is of kind {state.get('kind')!r}, and this loader's is {expected['kind']!r}: the sampler, the "
@@ -165,7 +164,7 @@ def _check_names(spec: Spec, state: dict[str, Any]) -> None:
         )
     missing, unknown = expected.keys() - state.keys(), state.keys() - expected.keys() - _ADDED_BY_OTHERS
     if any(name.startswith(_GENERATOR) for name in unknown):  # a sampler may make its generator when it is first needed
-        unknown -= {f"{_GENERATOR}{name}" for name in names_not_made_yet(spec)}
+        unknown -= {f"{_GENERATOR}{name}" for name in names_not_made_yet(sampling)}
     if missing or unknown:
         wrong = [f"{_quoted(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown")) if names]
         raise StateError(f"the state is damaged: {'; '.join(wrong)}")
@@ -174,7 +173,7 @@ def _check_names(spec: Spec, state: dict[str, Any]) -> None:
         # On another number of ranks one of the two sizes is another, and no sample is lost by it. Steps of a global
         # batch have to stay what they are.
         same_step = "global_batch_size" not in different
-        has_steps = spec.known is not None and spec.known.rows.shard.global_batch_size is not None
+        has_steps = sampling.known is not None and sampling.known.rows.shard.global_batch_size is not None
         if same_step or ("batch_size" not in different and not has_steps):
             different = [name for name in different if name not in ("batch_size", "global_batch_size")]
     if different:
@@ -187,28 +186,28 @@ def _check_names(spec: Spec, state: dict[str, Any]) -> None:
         )
 
 
-def _check_values(spec: Spec, state: dict[str, Any]) -> None:
+def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
     for name in ("epoch", "position", "batches", "key_epoch"):
         value = state.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
             raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
     if state["kind"] == "position":
-        _check_position(spec, state["position"], state["global_batch_size"])
+        _check_position(sampling, state["position"], state["global_batch_size"])
         return
     base_seed, draws = state["base_seed"], state["draws_base_seed"]
     if isinstance(base_seed, bool) or not isinstance(base_seed, int):
         raise StateError(f"base_seed must be an integer, got {base_seed!r}")
     if not isinstance(draws, bool):
         raise StateError(f"draws_base_seed must be True or False, got {draws!r}")
-    check_generator_states(spec, _generators_in(state))
-    workers, number = state.get("workers", ()), max(1, spec.num_workers)
+    check_generator_states(sampling, _generators_in(state))
+    workers, number = state.get("workers", ()), max(1, sampling.num_workers)
     if not isinstance(workers, tuple | list) or not all(_are_replicas(one, number) for one in workers):
         raise StateError(f"workers must be () or hold the state of each replica, got {workers!r:.200}")
 
 
-def _check_position(spec: Spec, position: int, saved_batch_size: int) -> None:
-    assert spec.known is not None
-    shard = spec.known.rows.shard
+def _check_position(sampling: Sampling, position: int, saved_batch_size: int) -> None:
+    assert sampling.known is not None
+    shard = sampling.known.rows.shard
     # Padding on another number of ranks may have reached further than it would here.
     if position >= shard.length + saved_batch_size:
         raise StateError(f"position must be at most {shard.length}, the samples of an epoch, got {position=}")

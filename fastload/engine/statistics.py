@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..spec import Spec
+from ..arguments import WorkerArguments
 from ..work import slots_in_flight
 from .kept import Kept
 
@@ -69,7 +69,7 @@ class Statistics:
     """Time that ``next()`` waited for workers, in seconds."""
 
 
-def statistics_of(spec: Spec, kept: Kept) -> Statistics:
+def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
     """Return the statistics of a ``fastload.DataLoader``, given its arguments and what it keeps."""
     for iterator in list(kept.iterators):
         iterator.note_workers()
@@ -78,13 +78,13 @@ def statistics_of(spec: Spec, kept: Kept) -> Statistics:
     return Statistics(
         batches=counts.batches,
         samples=counts.samples,
-        num_workers=spec.num_workers,
-        worker_method=spec.worker_method if spec.num_workers else "inline",
+        num_workers=arguments.num_workers,
+        worker_method=arguments.worker_method if arguments.num_workers else "inline",
         start_method=kept.start_method,
         transport=kept.transport,
         dataset_pickled=kept.job_pickled,
         chunk_size=counts.chunk_size,
-        slots_in_flight=slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0),
+        slots_in_flight=slots_in_flight(arguments.workers_in_all, arguments.prefetch_factor or 0),
         max_in_flight=counts.max_in_flight,
         slots=kept.num_slots,
         slot_bytes=kept.slot_bytes,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base import compat
-from ..engine.build import job_of, keys_of
+from ..engine.build import Builder
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
@@ -20,10 +20,9 @@ from ..keys.preserving import preserved_global_generators
 from ..loader import DataLoader
 from ..sampling.epochs import Epoch, KnownBatches
 from ..sampling.samplers import as_integer, check_epoch
-from ..spec import Spec, spec_of
+from ..spec import spec_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
-from ..transforms.draws import Draws
 from ..work import Batch, Shard
 from ..workers.fetch import Fetcher
 
@@ -81,9 +80,10 @@ def replay(
     index, position = _found(known, epoch, index, position, needs_position=by_batch)
     # One sample, on the CPU, of the order of all ranks.
     shard = Shard(length=0) if known is None else replace(known.rows.shard, rank=0, num_ranks=1)
-    inline = replace(spec, device=None, num_workers=0, auto_collation=True, drop_last=False)
+    changes: dict[str, Any] = {"device": None, "num_workers": 0, "auto_collation": True, "worker_init_fn": None}
+    builder = Builder(replace(spec, drop_last=False, **changes), loader._kept)
     whole = Epoch(number=epoch, known=known, shard=shard)
-    job, _ = job_of(replace(inline, worker_init_fn=None), loader._kept, whole)
+    job, _ = builder.job(whole)
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
     with preserved_global_generators(), libraries.adopted():
@@ -96,11 +96,7 @@ def replay(
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
-    keys = keys_of(spec, whole)(shard)
-    return _transformed(spec, index, sample, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
-
-
-def _transformed(spec: Spec, index: Any, sample: Any, draws: Draws) -> Any:
+    keys = Builder(spec, loader._kept).keys_of(whole)(shard)
     transform = spec.batch_transform
     if not isinstance(transform, Transform) or transform.mixes or not spec.auto_collation:
         raise ConfigError(
@@ -112,7 +108,7 @@ def _transformed(spec: Spec, index: Any, sample: Any, draws: Draws) -> Any:
         raise ConfigError(
             f"transformed=True is for samples of one image, and collate_fn makes {number} of sample {index}"
         )
-    return on_batches(transform)(batch, draws)
+    return on_batches(transform)(batch, keys.draws(Batch(epoch=epoch, position=position, indices=[index])))
 
 
 def _own(fetcher: Fetcher, samples: Any, row: int) -> Any:

@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
+from ..arguments import FusingArguments
 from ..base.console import labelled, section, show
 from ..engine.facts import facts
 from ..engine.fusing import named_plan, possible_plan
@@ -20,7 +21,7 @@ from ..errors import one_line
 from ..images.native_jpeg import NativeDecoder
 from ..loader import DataLoader
 from ..run.targets import UsageError
-from ..spec import spec_of
+from ..spec import part, spec_of
 from ..tune.runner import name_of, sized
 from .advice import advice_for
 
@@ -59,7 +60,7 @@ def table_of_loader(loader: DataLoader[Any], place: str = "") -> Any:
     """Return the table of a loader; ``place``: the line that made it, and the like, for the title."""
     spec = spec_of(loader)
     words = labelled(facts(spec, loader.statistics(), loader._kept))
-    plan = possible_plan(spec)
+    plan = possible_plan(part(spec, FusingArguments))
     if loader.fuse is True:
         heading = "fused, as fuse=True asks" if isinstance(plan, str) or plan.fused else "fuse=True changes nothing"
     else:

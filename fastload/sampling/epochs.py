@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from .distributed import DistributedSampler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """Those arguments of a loader that its order comes from. A :class:`fastload.spec.Spec` has them too."""
-
-    dataset: Any
-    sampler: Any = None
-    batch_sampler: Any = None
-    generator: Any = None
-    seed: int | None = None
-    seeding: str = "sample"
-
-
 @dataclass(frozen=True)
 class KnownBatches:
     """Index batches that are a function of (epoch, position): those of our samplers, and of the dataset's own order."""
@@ -66,6 +54,27 @@ class KnownBatches:
     def from_position(self, base: int) -> KnownBatches:
         """Return what is left of an epoch when so many positions have been given out."""
         return KnownBatches(self.rows.from_position(base), self.batch_size, self.drop_last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """What a loader's order comes from: some of its arguments, and what follows from them."""
+
+    dataset: Any
+    sampler: Any = None
+    batch_sampler: Any = None
+    index_sampler: Any = None
+    """The one of the two that is iterated."""
+    generator: Any = None
+    seed: int | None = None
+    seeding: str = "sample"
+    batch_size: int | None = 1
+    auto_collation: bool = True
+    num_workers: int = 0
+    persistent_workers: bool = False
+    iterable: bool = False
+    known: KnownBatches | None = None
+    sample_seed: int | None = None
 
 
 def known_batches(sampling: Sampling) -> KnownBatches | None:

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from ..arguments import FusingArguments
 from ..base import compat
 from ..engine.fusing import possible_plan
 from ..errors import ConfigError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..loader import DataLoader
 from ..sampling.sampler_generators import generators_kept
-from ..spec import spec_of
+from ..spec import part, sampling_of, spec_of
 from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
@@ -79,7 +80,7 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
                 build({**arguments_of(loader), name: value})
             except ConfigError:
                 found.append((name, value))
-    plan = possible_plan(spec_of(loader))
+    plan = possible_plan(part(spec_of(loader), FusingArguments))
     if isinstance(plan, str) or not plan.fused:
         found.append(("fuse", True))
     return found
@@ -205,7 +206,7 @@ class Runner:
             if twin is None:
                 twin = build({**self._copied_arguments(), **asdict(setting), **changes})
             try:
-                with generators_kept(spec_of(twin)):
+                with generators_kept(sampling_of(twin)):
                     twin.set_epoch(0)
                     seed_global_generators(Keys(_SEED, 0, ORDER).key(0))
                     yield twin

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -32,9 +31,8 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from ..errors import ConfigError, DatasetError, add_note
 from ..keys.seeding import SUBSTITUTE, Keys
 from ..sampling.distributed_orders import Weighted
-from ..sampling.epochs import known_batches, known_rows, without_skipping
+from ..sampling.epochs import Sampling, known_batches, known_rows, without_skipping
 from ..sampling.samplers import as_integer
-from ..spec import Spec
 
 # Substitutes that are tried for a sample before its own error is raised.
 ATTEMPTS = 8
@@ -225,62 +223,23 @@ def file_of(dataset: Any, index: Any) -> str | None:
     return None
 
 
-def check_on_error(spec: Spec) -> None:
-    """Check that a loader can do with failed samples what it is asked to.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    if spec.on_error not in ("raise", "skip", "replace"):
-        raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={spec.on_error!r}")
-    limit = spec.max_errors
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={spec.max_errors!r}")
-    if spec.on_error == "raise":
-        return
-    name = f"on_error={spec.on_error!r}"
-    if isinstance(spec.dataset, IterableDataset):
-        raise ConfigError(
-            f"{name} needs a dataset with indices, got {type(spec.dataset).__name__}, an IterableDataset; catch the "
-            "error in its __iter__"
-        )
-    if not spec.auto_collation:
-        raise ConfigError(f"{name} needs batches that are made of samples, got batch_size=None; give a batch_size")
-    if spec.resident is not None:
-        raise ConfigError(
-            f"{name} is decided in each epoch, and resident={spec.resident!r} reads the samples once; leave one out"
-        )
-    if spec.on_error == "skip" and spec.fixed_buffers:
-        raise ConfigError(
-            f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
-            "on_error='replace'"
-        )
-    if spec.on_error == "replace":
-        if spec.seeding == "torch":
-            raise ConfigError(
-                f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, or "
-                "use on_error='skip'"
-            )
-        _candidates(spec)
-
-
-def error_policy_of(spec: Spec, seed: int) -> ErrorPolicy:
+def error_policy_of(on_error: str, sampling: Sampling, seed: int) -> ErrorPolicy:
     """Return what workers do with samples that fail, if their errors are not raised; ``seed``: of the samples' keys.
 
     Raises:
         ConfigError: the loader's sampler was replaced by one whose indices are not known.
     """
-    return ErrorPolicy(candidates=_candidates(spec) if spec.on_error == "replace" else None, seed=seed)
+    return ErrorPolicy(candidates=candidates_of(sampling) if on_error == "replace" else None, seed=seed)
 
 
-def _candidates(spec: Spec) -> Sequence[Any] | npt.NDArray[np.int64]:
+def candidates_of(sampling: Sampling) -> Sequence[Any] | npt.NDArray[np.int64]:
     """Return the indices that a loader's sampler gives in some epoch or other, so that none leaks from another split.
 
     Raises:
         ConfigError: they are not known.
     """
-    known = known_batches(spec)
-    batches, _ = without_skipping(spec.batch_sampler)
+    known = known_batches(sampling)
+    batches, _ = without_skipping(sampling.batch_sampler)
     while (type(batches).__module__, type(batches).__name__) == ("accelerate.data_loader", "BatchSamplerShard"):
         batches = batches.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches

@@ -3,7 +3,8 @@
 In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.work.WorkItem`). Out: a
 :class:`~fastload.workers.fetch.Result` for each task.
 
-To add a kind: write a module with ``memory_kind()`` and ``start(job, spec, slots)``, and name it in ``WORKER_MODULES``.
+To add a kind: write a module with ``memory_kind()`` and ``start(job, arguments, slots)``, and name it in
+:data:`fastload.arguments.WORKER_MODULES`.
 
 NOTE [Interrupts]
 Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
@@ -18,21 +19,16 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from torch._utils import ExceptionWrapper
 
+from ..arguments import WORKER_MODULES, WorkerArguments
 from ..buffers.layout import Layout
 from ..buffers.slots import SlotPool
 from ..work import GRACE, WorkItem
 from .fetch import Result
 from .samples import Job
-
-if TYPE_CHECKING:
-    from ..spec import Spec
-
-WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads", "ray": "ray"}
-"""The values of ``worker_method``, and the module of this package that starts such workers."""
 
 
 class KeptByPool(Protocol):
@@ -115,11 +111,11 @@ def memory_kind(worker_method: str) -> Any:
     return _module(worker_method).memory_kind()
 
 
-def start_workers(job: Job, spec: Spec, slots: SlotPool) -> Pool:
-    """Start the workers that a spec asks for; they write to these slots."""
-    pool: Pool = _module(spec.worker_method).start(job, spec, slots)
-    if spec.remote_workers:
-        pool = import_module(".ray.pool", __package__).with_remote_workers(pool, job, spec)
+def start_workers(job: Job, arguments: WorkerArguments, slots: SlotPool) -> Pool:
+    """Start the workers that are asked for; they write to these slots."""
+    pool: Pool = _module(arguments.worker_method).start(job, arguments, slots)
+    if arguments.remote_workers:
+        pool = import_module(".ray.pool", __package__).with_remote_workers(pool, job, arguments)
     return pool
 
 

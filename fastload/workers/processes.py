@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch._utils import ExceptionWrapper
 
+from ..arguments import WorkerArguments
 from ..base.worker_errors import first_integers, read_error, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
 from ..buffers.packing import unpack
 from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..errors import WorkerDied
-from ..spec import Spec
 from ..work import GRACE, WorkItem
 from .deaths import died
 from .fetch import ERROR, Result
@@ -56,10 +56,10 @@ def memory_kind() -> type[Memory]:
     return PrivateMemory
 
 
-def start(job: Job, spec: Spec, slots: SlotPool) -> ProcessPool:
+def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :mod:`fastload.workers.pool`."""
-    context = spec.multiprocessing_context or multiprocessing.get_context()
-    return ProcessPool(job, context, spec.num_workers, shared=not spec.assigned, slots=slots)
+    context = arguments.multiprocessing_context or multiprocessing.get_context()
+    return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 
 
 def _transport(num_workers: int, context: BaseContext, *, shared: bool, packets: bool) -> Transport:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import WorkerArguments
 from ..base import compat
 from ..base.at_exit import close_at_exit
 from ..base.nesting import Key, map_leaves
@@ -33,7 +34,6 @@ from ..buffers.slots import Memory, SlotPool
 from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys, Seeder
-from ..spec import Spec
 from ..work import GRACE, WorkItem
 from . import routing
 from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Result
@@ -46,15 +46,15 @@ def memory_kind() -> type[PrivateMemory]:
     return PrivateMemory
 
 
-def start(job: Job, spec: Spec, slots: SlotPool) -> ThreadPool:
+def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ThreadPool:
     """Start worker threads: see :mod:`fastload.workers.pool`."""
     return ThreadPool(
         job,
-        spec.num_workers,
-        shared=not spec.assigned,
+        arguments.num_workers,
+        shared=not arguments.assigned,
         slots=slots,
-        routed=spec.routed,
-        keep_on_host=spec.keep_on_host,
+        routed=arguments.routed,
+        keep_on_host=arguments.keep_on_host,
     )
 
 

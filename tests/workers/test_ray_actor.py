@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from fastload import DataLoader
-from fastload.engine.build import job_of
+from fastload.engine.build import Builder
 from fastload.engine.kept import Kept
 from fastload.keys.seeding import GlobalSeeder
 from fastload.sampling.epochs import Epoch
@@ -30,7 +30,7 @@ class Draws:
 def test_a_sample_that_is_tried_again_draws_what_it_drew_in_its_task() -> None:
     dataset: Any = Draws()
     loader: Any = DataLoader(dataset, 64, num_workers=1, on_error="skip", seed=1)
-    job, _ = job_of(spec_of(loader), Kept(), Epoch(number=0, known=None, base_seed=7))
+    job, _ = Builder(spec_of(loader), Kept()).job(Epoch(number=0, known=None, base_seed=7))
     worker = RayWorker()
     worker._fetcher = Fetcher(job, 0, "here", GlobalSeeder())
     indices = list(range(10, 40))

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from ...device.prefetch import check_count
+from ...arguments import WorkerMethod, check_count
 from ...device.streams import Streams, device_of, streams_of
 from ...engine.statistics import Statistics
 from ...errors import ConfigError
 from ...fusion.plan import recognise
-from ...loader import DataLoader, WorkerMethod
+from ...loader import DataLoader
 from ...transforms.draws import draws_for
 from .inputs import BatchInputs, Files, import_dali, source
 from .pipelines import Pipelines, Ticket

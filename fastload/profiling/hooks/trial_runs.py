@@ -176,13 +176,14 @@ def _batches(loader: DataLoader[Any], choice: Choice, indices: list[int], size: 
         return iter(kind(loader.dataset, **common))
     if choice.fuse is True and "torchvision" not in sys.modules:  # importing it takes longer than all trials
         raise ValueError("the script does not use torchvision")
+    from ...arguments import FusingArguments
     from ...engine.fusing import possible_plan
-    from ...spec import spec_of
+    from ...spec import part, spec_of
 
     settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
     made: Any = DataLoader(loader.dataset, **common, **settings)
     if choice.fuse is True:
-        plan = possible_plan(spec_of(made))
+        plan = possible_plan(part(spec_of(made), FusingArguments))
         reason = plan if isinstance(plan, str) else None if plan.fused else plan.reason
         if reason is not None:
             raise ValueError(reason)

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arguments import WorkerArguments
 from ...buffers.slots import MemoryFile, SlotPool
 from ...errors import ConfigError
-from ...spec import Spec
 from ..pool import Pool
 from ..samples import Job
 from ..transport import use_packets
@@ -39,7 +39,7 @@ def memory_kind() -> type[MemoryFile]:
     return MemoryFile
 
 
-def start(job: Job, spec: Spec, slots: SlotPool) -> Any:
+def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> Any:
     """Start actors: see :mod:`fastload.workers.pool`."""
     import multiprocessing
 
@@ -47,5 +47,5 @@ def start(job: Job, spec: Spec, slots: SlotPool) -> Any:
     from .pool import with_remote_workers
 
     # A pool without processes: all its workers sit at its seat.
-    empty: Pool = ProcessPool(job, multiprocessing.get_context(), 0, shared=not spec.assigned, slots=slots)
-    return with_remote_workers(empty, job, spec)
+    empty: Pool = ProcessPool(job, multiprocessing.get_context(), 0, shared=not arguments.assigned, slots=slots)
+    return with_remote_workers(empty, job, arguments)

@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
-from ...base.users_line import warn_at_users_line
 from ...errors import ConfigError
-from ...spec import Spec
 
 RAYS_OPTIONS = frozenset(
     {
@@ -86,55 +81,3 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
         share_memory=given.get("share_memory", True),
         compare_nodes=given.get("compare_nodes", True),
     )
-
-
-def check_ray_arguments(spec: Spec) -> None:
-    """Check the arguments that are about Ray; warn if there is no worker that could be Ray's.
-
-    Raises:
-        ConfigError: they cannot be, or not together; or Ray is not installed.
-    """
-    number = spec.remote_workers
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise ConfigError(f"remote_workers must be an integer of at least 0, got remote_workers={number!r}")
-    options_of(spec.ray_options)
-    uses_ray = number > 0 or spec.worker_method == "ray"
-    if not uses_ray:
-        raise ConfigError(
-            "ray_options is for Ray's workers, and there are none; add worker_method='ray' or remote_workers=N, or "
-            "leave ray_options out"
-        )
-    if number:
-        _check_remote_workers(spec)
-    if find_spec("ray") is None:
-        name = f"remote_workers={number}" if number else "worker_method='ray'"
-        raise ConfigError(f"{name} needs Ray, which is not installed: pip install ray")
-    if not number and spec.num_workers == 0:
-        # No error: that is how a script is debugged, and one argument may be meant for all of its loaders.
-        warn_at_users_line(
-            "worker_method='ray' with num_workers=0: there are no workers, and this process loads the samples itself. "
-            "Give the number of Ray's workers (num_workers=8, say), or leave worker_method out"
-        )
-
-
-def _check_remote_workers(spec: Spec) -> None:
-    name = f"remote_workers={spec.remote_workers}"
-    if spec.worker_method == "ray":
-        raise ConfigError(
-            f"{name} adds Ray's workers to local ones, and with worker_method='ray' all are Ray's: add them to "
-            "num_workers, and leave remote_workers out"
-        )
-    if not spec.num_workers:
-        raise ConfigError(
-            f"{name} adds workers to local ones, and num_workers=0; use worker_method='ray' with "
-            f"num_workers={spec.remote_workers}, or give num_workers"
-        )
-    for given, why in (
-        (isinstance(spec.dataset, IterableDataset), "an IterableDataset's replicas stay with their workers"),
-        (spec.seeding == "torch", "seeding='torch' binds each batch to its worker"),
-    ):
-        if given:
-            raise ConfigError(
-                f"{name} shares one queue between local and remote workers, and {why}; use local workers only, or "
-                "worker_method='ray'"
-            )

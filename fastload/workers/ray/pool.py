@@ -8,10 +8,10 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
+from ...arguments import WorkerArguments
 from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
 from ...buffers.layout import Layout
-from ...spec import Spec
 from ...work import GRACE, WorkItem, slots_in_flight
 from ..fetch import Result
 from ..pool import Pool
@@ -43,7 +43,7 @@ def task_cost(num_workers: int, *, stored: bool) -> float:
     return max(_STORED_TASK_COST if stored else _TASK_COST, _TASK_COST_PER_WORKER * num_workers)
 
 
-def with_remote_workers(local: Any, job: Job, spec: Spec) -> RayPool:
+def with_remote_workers(local: Any, job: Job, arguments: WorkerArguments) -> RayPool:
     """Return a pool that has Ray's workers at the seat of another pool, which is its own then.
 
     Raises:
@@ -51,7 +51,7 @@ def with_remote_workers(local: Any, job: Job, spec: Spec) -> RayPool:
         Exception: what pickling the job raises.
     """
     try:
-        return RayPool(local, job, spec)
+        return RayPool(local, job, arguments)
     except BaseException:
         local.close(0)
         raise
@@ -60,7 +60,7 @@ def with_remote_workers(local: Any, job: Job, spec: Spec) -> RayPool:
 class RayPool(Pool):
     """See the module; ``local`` has a seat."""
 
-    def __init__(self, local: Any, job: Job, spec: Spec) -> None:
+    def __init__(self, local: Any, job: Job, arguments: WorkerArguments) -> None:
         self._local = local
         self.slots, self.pid = local.slots, local.pid
         self._first_remote = len(local.workers)
@@ -71,7 +71,7 @@ class RayPool(Pool):
         ranks_here = int(ranks) if ranks.isdecimal() else 1
         self._workers_here = (job.num_workers - self._first_remote) * ranks_here
         self._done = [0, 0]
-        self._num_open = slots_in_flight(job.num_workers, spec.prefetch_factor or 0)
+        self._num_open = slots_in_flight(job.num_workers, arguments.prefetch_factor or 0)
         self._samples_of: dict[int, int] = {}
         """Of tasks that are under way beside local workers, by serial."""
         self._sample_ns: float | None = None
@@ -85,10 +85,10 @@ class RayPool(Pool):
         try:
             self._seat = seat_at(local, job.num_workers)
             remote_ids = range(self._first_remote, job.num_workers)
-            options = options_of(spec.ray_options)
-            tolerant = spec.on_error != "raise"
+            options = options_of(arguments.ray_options)
+            tolerant = arguments.on_error != "raise"
             self._relay = Relay(
-                cluster, self._seat, packed, options, remote_ids, assigned=spec.assigned, tolerant=tolerant
+                cluster, self._seat, packed, options, remote_ids, assigned=arguments.assigned, tolerant=tolerant
             )
         except BaseException:
             self.kept.close()

@@ -1,0 +1,324 @@
+"""Arguments that torch's ``DataLoader`` does not have: a record for each feature, and its checks.
+
+In: fields of a :class:`~fastload.spec.Spec` (:func:`fastload.spec.part`). Out: frozen records of what a feature reads.
+No module of a feature is imported as long as the feature is not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from torch.utils.data import IterableDataset
+
+from .base import compat
+from .base.users_line import warn_at_users_line
+from .errors import ConfigError
+from .sampling.epochs import Sampling
+from .sampling.samplers import as_integer, check_seed
+
+WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads", "ray": "ray"}
+"""Values of ``worker_method``, and the modules of :mod:`fastload.workers` that start these workers."""
+WorkerMethod = Literal["multiprocessing", "thread", "ray"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerArguments:
+    """Which workers there are, and how work is divided among them."""
+
+    num_workers: int
+    worker_method: str
+    remote_workers: int
+    ray_options: Mapping[str, Any] | None
+    multiprocessing_context: Any
+    prefetch_factor: int | None
+    seed: int | None
+    seeding: str
+    chunk_size: Any
+    dataset: Any
+    keep_on_host: Collection[str | int]
+    on_error: str
+    assigned: bool = False
+    """Whether batch ``i`` goes to worker ``i % num_workers``."""
+    routed: bool = False
+    """Whether worker threads draw from generators of their own."""
+
+    @property
+    def workers_in_all(self) -> int:
+        """Number of workers, those beside the local ones included."""
+        return self.num_workers + self.remote_workers if self.num_workers else 0
+
+    def check(self) -> None:
+        """Raise a ConfigError if they cannot be, or not together."""
+        method, context, chunk_size, seed = self.worker_method, self.multiprocessing_context, self.chunk_size, self.seed
+        if method not in WORKER_MODULES:
+            raise ConfigError(
+                f"worker_method must be {' or '.join(map(repr, WORKER_MODULES))}, got worker_method={method!r}"
+            )
+        if method != "multiprocessing" and context is not None:
+            raise ConfigError(
+                f"multiprocessing_context has no meaning with worker_method={method!r}; leave one of the two out, "
+                f"got multiprocessing_context={context!r}"
+            )
+        if self.seeding not in ("sample", "torch"):
+            raise ConfigError(f"seeding must be 'sample' or 'torch', got seeding={self.seeding!r}")
+        if seed is not None:
+            check_seed("seed", seed)
+            if self.seeding == "torch":
+                raise ConfigError(
+                    f"seeding='torch' uses torch's random streams, so it cannot be combined with {seed=}; "
+                    "leave seed out, or use seeding='sample'"
+                )
+        if chunk_size is not None and chunk_size != "batch":
+            if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
+                raise ConfigError(f"chunk_size must be None, 'batch' or a positive integer, got {chunk_size=}")
+            if self.seeding == "torch":
+                raise ConfigError(f"seeding='torch' keeps whole batches on one worker; leave {chunk_size=} out")
+
+    def check_ray(self) -> None:
+        """Raise a ConfigError if Ray's workers cannot be, or Ray is not installed; warn if there are none."""
+        number = self.remote_workers
+        if self.worker_method != "ray" and number == 0 and self.ray_options is None:
+            return
+        from .workers.ray.options import options_of
+
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ConfigError(f"remote_workers must be an integer of at least 0, got remote_workers={number!r}")
+        options_of(self.ray_options)
+        if number == 0 and self.worker_method != "ray":
+            raise ConfigError(
+                "ray_options is for Ray's workers, and there are none; add worker_method='ray' or remote_workers=N, or "
+                "leave ray_options out"
+            )
+        if number:
+            self._check_remote_workers()
+        if find_spec("ray") is None:
+            name = f"remote_workers={number}" if number else "worker_method='ray'"
+            raise ConfigError(f"{name} needs Ray, which is not installed: pip install ray")
+        if not number and self.num_workers == 0:
+            # No error: that is how a script is debugged, and one argument may be meant for all of its loaders.
+            warn_at_users_line(
+                "worker_method='ray' with num_workers=0: there are no workers, and this process loads the samples "
+                "itself. Give the number of Ray's workers (num_workers=8, say), or leave worker_method out"
+            )
+
+    def _check_remote_workers(self) -> None:
+        name = f"remote_workers={self.remote_workers}"
+        if self.worker_method == "ray":
+            raise ConfigError(
+                f"{name} adds Ray's workers to local ones, and with worker_method='ray' all are Ray's: add them to "
+                "num_workers, and leave remote_workers out"
+            )
+        if not self.num_workers:
+            raise ConfigError(
+                f"{name} adds workers to local ones, and num_workers=0; use worker_method='ray' with "
+                f"num_workers={self.remote_workers}, or give num_workers"
+            )
+        for given, why in (
+            (isinstance(self.dataset, IterableDataset), "an IterableDataset's replicas stay with their workers"),
+            (self.seeding == "torch", "seeding='torch' binds each batch to its worker"),
+        ):
+            if given:
+                raise ConfigError(
+                    f"{name} shares one queue between local and remote workers, and {why}; use local workers only, or "
+                    "worker_method='ray'"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceArguments:
+    """How batches get to a device, and what is done with them there."""
+
+    device: Any
+    prefetch_to_device: int
+    keep_on_host: Collection[str | int]
+    channels_last: bool
+    fixed_buffers: bool
+    batch_transform: Callable[[Any], Any] | None
+
+    def check(self) -> None:
+        """Raise a ConfigError if one of them is out of its range; :meth:`check_device` has the rest."""
+        check_count("prefetch_to_device", self.prefetch_to_device)
+        check_transform("batch_transform", self.batch_transform)
+        check_flags(channels_last=self.channels_last, fixed_buffers=self.fixed_buffers)
+        check_paths("keep_on_host", self.keep_on_host)
+
+    def check_device(self) -> None:
+        """Raise a ConfigError if there is no such device, or none though an argument needs one."""
+        if self.device is not None:
+            from .device.streams import device_of
+
+            device_of(self.device)
+            return
+        for name in ("keep_on_host", "channels_last", "fixed_buffers"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} needs a device, got device=None; add device=... or leave it out"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentArguments:
+    """Whether a dataset is read once, and where it lies then."""
+
+    resident: str | None
+    dataset: Any
+    device: Any
+    keep_on_host: Collection[str | int]
+    channels_last: bool
+    auto_collation: bool
+    collate_fn: Callable[[Any], Any]
+
+    def check(self) -> None:
+        """Raise a ConfigError if the data cannot be read once and gathered."""
+        name = f"resident={self.resident!r}"
+        if self.resident not in (None, "device", "host", "auto"):
+            raise ConfigError(f"resident must be None, 'device', 'host' or 'auto', got {name}")
+        if self.resident is None:
+            return
+        if isinstance(self.dataset, IterableDataset):
+            raise ConfigError(
+                f"{name} needs a dataset with indices, got {type(self.dataset).__name__}, an IterableDataset"
+            )
+        if not self.auto_collation:
+            raise ConfigError(
+                f"{name} makes batches of samples, but with batch_size=None the dataset makes them; give a batch_size"
+            )
+        if not compat.collates_by_default(self.collate_fn):
+            raise ConfigError(
+                f"{name} makes batches as torch's default collation does, got collate_fn={self.collate_fn!r}; leave "
+                "collate_fn out, and do what it does in batch_transform"
+            )
+        if self.resident == "device" and self.device is None:
+            raise ConfigError(
+                "resident='device' needs a device, got device=None; add device='cuda', or use resident='host'"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorArguments:
+    """What is done with samples that cannot be loaded."""
+
+    on_error: str
+    max_errors: int
+    dataset: Any
+    auto_collation: bool
+    resident: str | None
+    fixed_buffers: bool
+    seeding: str
+
+    def check(self, sampling: Sampling) -> None:
+        """Raise a ConfigError if that cannot be done with what this sampling gives."""
+        if self.on_error not in ("raise", "skip", "replace"):
+            raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={self.on_error!r}")
+        limit = self.max_errors
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={limit!r}")
+        if self.on_error == "raise":
+            return
+        name = f"on_error={self.on_error!r}"
+        if isinstance(self.dataset, IterableDataset):
+            raise ConfigError(
+                f"{name} needs a dataset with indices, got {type(self.dataset).__name__}, an IterableDataset; catch "
+                "the error in its __iter__"
+            )
+        if not self.auto_collation:
+            raise ConfigError(f"{name} needs batches that are made of samples, got batch_size=None; give a batch_size")
+        if self.resident is not None:
+            raise ConfigError(
+                f"{name} is decided in each epoch, and resident={self.resident!r} reads the samples once; leave one out"
+            )
+        if self.on_error == "skip" and self.fixed_buffers:
+            raise ConfigError(
+                f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
+                "on_error='replace'"
+            )
+        if self.on_error == "replace":
+            if self.seeding == "torch":
+                raise ConfigError(
+                    f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, "
+                    "or use on_error='skip'"
+                )
+            from .workers.on_error import candidates_of
+
+            candidates_of(sampling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusingArguments:
+    """Whether dataset and transform are carried out as one, and what could keep them from it."""
+
+    fuse: bool | str
+    decoder: str
+    dataset: Any
+    seeding: str
+    auto_collation: bool
+    collate_fn: Callable[[Any], Any]
+    device: Any
+    keep_on_host: Collection[str | int]
+    resident: str | None
+
+    def check(self) -> None:
+        """Raise a ConfigError if the other arguments leave no room for fusing, or there is no such decoder."""
+        if not isinstance(self.fuse, bool) and self.fuse != "auto":
+            raise ConfigError(f"fuse must be 'auto', True or False, got fuse={self.fuse!r}")
+        if self.fuse is True and self.seeding == "torch":
+            raise ConfigError(
+                "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave "
+                "one out"
+            )
+        if isinstance(self.decoder, str) and self.decoder == "auto":
+            return
+        from .images import chosen
+
+        chosen(self.decoder)
+        if self.fuse is not True:
+            raise ConfigError(
+                f"decoder={self.decoder!r} is what fuse=True decodes files with, got fuse={self.fuse!r}; use "
+                f"fuse=True, or give the dataset loader=fastload.images.Loader({self.decoder!r})"
+            )
+
+
+def check_count(name: str, count: Any) -> int:
+    """Return a number of things.
+
+    Raises:
+        ConfigError: it is no integer of at least 1.
+    """
+    number = as_integer(count)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ConfigError(f"{name} must be an integer of at least 1, got {name}={count!r}")
+    return number
+
+
+def check_paths(name: str, paths: object) -> tuple[str | int, ...]:
+    """Check paths into a batch.
+
+    Raises:
+        ConfigError: these are not keys and places.
+    """
+    if isinstance(paths, str) or not isinstance(paths, Collection):
+        raise ConfigError(f"{name} must be a collection of keys or places, as ('lengths',), got {name}={paths!r}")
+    for path in paths:
+        if isinstance(path, bool) or not isinstance(path, (str, int)):
+            raise ConfigError(f"{name} must hold keys or places, as 'lengths' or 1, got {path!r}")
+    return tuple(paths)
+
+
+def check_transform(name: str, transform: Any) -> None:
+    """Raise a ConfigError if something is no function of a batch."""
+    if isinstance(transform, type):
+        raise ConfigError(
+            f"{name} must be an instance, got the class {transform.__name__}: call it with its arguments first"
+        )
+    if transform is not None and not callable(transform):
+        raise ConfigError(f"{name} must be callable with a batch, got {transform!r}")
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise a ConfigError if one of them is neither True nor False."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, got {value!r}")
