@@ -16,7 +16,6 @@ from torch.utils.data import IterableDataset
 from .base import compat
 from .base.users_line import warn_at_users_line
 from .errors import ConfigError
-from .sampling.epochs import Sampling
 from .sampling.samplers import as_integer, check_seed
 
 WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads", "ray": "ray"}
@@ -80,13 +79,6 @@ class WorkerArguments:
     def check_ray(self) -> None:
         """Raise a ConfigError if Ray's workers cannot be, or Ray is not installed; warn if there are none."""
         number = self.remote_workers
-        if self.worker_method != "ray" and number == 0 and self.ray_options is None:
-            return
-        from .workers.ray.options import options_of
-
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ConfigError(f"remote_workers must be an integer of at least 0, got remote_workers={number!r}")
-        options_of(self.ray_options)
         if number == 0 and self.worker_method != "ray":
             raise ConfigError(
                 "ray_options is for Ray's workers, and there are none; add worker_method='ray' or remote_workers=N, or "
@@ -139,19 +131,14 @@ class DeviceArguments:
     batch_transform: Callable[[Any], Any] | None
 
     def check(self) -> None:
-        """Raise a ConfigError if one of them is out of its range; :meth:`check_device` has the rest."""
+        """Raise a ConfigError if one of them is out of its range."""
         check_count("prefetch_to_device", self.prefetch_to_device)
         check_transform("batch_transform", self.batch_transform)
         check_flags(channels_last=self.channels_last, fixed_buffers=self.fixed_buffers)
         check_paths("keep_on_host", self.keep_on_host)
 
-    def check_device(self) -> None:
-        """Raise a ConfigError if there is no such device, or none though an argument needs one."""
-        if self.device is not None:
-            from .device.streams import device_of
-
-            device_of(self.device)
-            return
+    def check_without_device(self) -> None:
+        """Raise a ConfigError if one of them needs a device."""
         for name in ("keep_on_host", "channels_last", "fixed_buffers"):
             if getattr(self, name):
                 raise ConfigError(
@@ -209,13 +196,11 @@ class ErrorArguments:
     fixed_buffers: bool
     seeding: str
 
-    def check(self, sampling: Sampling) -> None:
-        """Raise a ConfigError if that cannot be done with what this sampling gives."""
+    def check(self) -> None:
+        """Raise a ConfigError if that cannot be done."""
         if self.on_error not in ("raise", "skip", "replace"):
             raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={self.on_error!r}")
-        limit = self.max_errors
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise ConfigError(f"max_errors must be an integer of at least 0, got max_errors={limit!r}")
+        check_number("max_errors", self.max_errors)
         if self.on_error == "raise":
             return
         name = f"on_error={self.on_error!r}"
@@ -235,15 +220,11 @@ class ErrorArguments:
                 f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
                 "on_error='replace'"
             )
-        if self.on_error == "replace":
-            if self.seeding == "torch":
-                raise ConfigError(
-                    f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, "
-                    "or use on_error='skip'"
-                )
-            from .workers.on_error import candidates_of
-
-            candidates_of(sampling)
+        if self.on_error == "replace" and self.seeding == "torch":
+            raise ConfigError(
+                f"{name} chooses a substitute by the sample's key, and seeding='torch' has no keys; leave one out, or "
+                "use on_error='skip'"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +242,7 @@ class FusingArguments:
     resident: str | None
 
     def check(self) -> None:
-        """Raise a ConfigError if the other arguments leave no room for fusing, or there is no such decoder."""
+        """Raise a ConfigError if the other arguments leave no room for fusing."""
         if not isinstance(self.fuse, bool) and self.fuse != "auto":
             raise ConfigError(f"fuse must be 'auto', True or False, got fuse={self.fuse!r}")
         if self.fuse is True and self.seeding == "torch":
@@ -269,11 +250,9 @@ class FusingArguments:
                 "fuse=True draws parameters from each sample's key, and seeding='torch' from torch's streams; leave "
                 "one out"
             )
-        if isinstance(self.decoder, str) and self.decoder == "auto":
-            return
-        from .images import chosen
 
-        chosen(self.decoder)
+    def check_decoder(self) -> None:
+        """Raise a ConfigError if nothing is decoded with ``decoder``."""
         if self.fuse is not True:
             raise ConfigError(
                 f"decoder={self.decoder!r} is what fuse=True decodes files with, got fuse={self.fuse!r}; use "
@@ -291,6 +270,12 @@ def check_count(name: str, count: Any) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ConfigError(f"{name} must be an integer of at least 1, got {name}={count!r}")
     return number
+
+
+def check_number(name: str, number: Any) -> None:
+    """Raise a ConfigError if something is no integer of at least 0."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ConfigError(f"{name} must be an integer of at least 0, got {name}={number!r}")
 
 
 def check_paths(name: str, paths: object) -> tuple[str | int, ...]:

@@ -21,6 +21,7 @@ from .arguments import (
     ResidentArguments,
     WorkerArguments,
     WorkerMethod,
+    check_number,
 )
 from .base import compat
 from .engine.iteration import Iteration
@@ -29,7 +30,7 @@ from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, Sampling, samplers_of
 from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch
-from .spec import part, sampling_of, spec_of, with_arguments_of
+from .spec import Spec, part, sampling_of, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .engine.statistics import Statistics
@@ -231,18 +232,39 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _check_own_arguments(self) -> None:
         try:
-            spec = with_arguments_of(self)
-            workers, device = part(spec, WorkerArguments), part(spec, DeviceArguments)
-            workers.check()
-            device.check()
-            part(spec, ResidentArguments).check()
-            device.check_device()
-            workers.check_ray()
-            part(spec, ErrorArguments).check(part(spec, Sampling))
-            part(spec, FusingArguments).check()  # last: it goes by the others
+            self._check_parts(with_arguments_of(self))
         except ConfigError as error:
             argument_defaults().explain(error)
             raise
+
+    def _check_parts(self, spec: Spec) -> None:
+        workers, device, fusing = part(spec, WorkerArguments), part(spec, DeviceArguments), part(spec, FusingArguments)
+        workers.check()
+        device.check()
+        part(spec, ResidentArguments).check()
+        if self.device is None:
+            device.check_without_device()
+        else:
+            from .device.streams import device_of
+
+            device_of(self.device)
+        if self.worker_method == "ray" or self.remote_workers != 0 or self.ray_options is not None:
+            from .workers.ray.options import options_of
+
+            check_number("remote_workers", self.remote_workers)
+            options_of(self.ray_options)
+            workers.check_ray()
+        part(spec, ErrorArguments).check()
+        if self.on_error == "replace":
+            from .workers.on_error import candidates_of
+
+            candidates_of(part(spec, Sampling))
+        fusing.check()
+        if not isinstance(self.decoder, str) or self.decoder != "auto":  # last: it goes by the others
+            from .images import chosen
+
+            chosen(self.decoder)
+            fusing.check_decoder()
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
         from .engine.first_batch import batch_on_host

@@ -19,8 +19,8 @@ TESTS = Path(__file__).parent
 # Data meets the packages, and the modules beside them, in this order; each imports only from itself and those before.
 # fmt: off
 ORDER = [
-    "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "buffers", "late", "spec", "workers",
-    "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader", "images.dali",
+    "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "arguments", "buffers", "late", "spec",
+    "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader", "images.dali",
     "verification", "tune", "explain", "doctor", "testing", "profiling", "cli", "__main__",
 ]
 # fmt: on

@@ -117,6 +117,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         pipeline = self._pipeline
         if sampling.num_workers:
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
+            epoch.shared_seed = self._shared_seed  # torch has drawn another one
         self.is_resident = is_resident = pipeline.source.is_resident
         indices, first_row = _index_batches(sampling, epoch, self._sampler_iter, arrays=is_resident)
         if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
