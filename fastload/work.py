@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -123,6 +124,17 @@ class Shard:
         return min(self.base + -(-num_rows // share) * unit, self.end)
 
 
+class Kind(IntEnum):
+    """What a worker does with the samples of a :class:`WorkItem`."""
+
+    ROWS = 0
+    """Writes them as rows of the batch; those that do not fit its layout it sends as they are."""
+    BATCH = 1
+    """Collates them, and sends the batch."""
+    START = 2
+    """There are none: it begins a new epoch of its replica of an IterableDataset; ``indices`` is the shared seed."""
+
+
 class WorkItem(NamedTuple):
     """One unit of work: some samples of one batch, or the whole batch."""
 
@@ -142,15 +154,14 @@ class WorkItem(NamedTuple):
     """Number of samples in the whole batch."""
     slot: int
     """Where the rows go."""
+    kind: int
+    """See :class:`Kind`."""
     layout: int
-    """Generation of the layout that the rows must fit; 0: none was known yet; WHOLE_BATCH: collate in the worker."""
+    """Generation of the layout that the rows must fit; 0: none was known yet."""
     position: int
     """Position of the first sample in the epoch's global order."""
     indices: Any
     """The samples: what the sampler gave."""
-
-
-WHOLE_BATCH = -1
 
 
 def chunk_bounds(num_rows: int, chunk_size: int) -> list[tuple[int, int]]:

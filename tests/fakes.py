@@ -19,19 +19,8 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 from fastload.buffers.layout import Layout, LayoutMismatch, learn
 from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import SlotPool
-from fastload.work import WHOLE_BATCH, WorkItem
-from fastload.workers.fetch import (
-    ERROR,
-    EXHAUSTED,
-    OWN_LAYOUT,
-    ROWS,
-    SAMPLES,
-    SKIPPED,
-    START,
-    UNSENDABLE,
-    WHOLE,
-    Result,
-)
+from fastload.work import Kind, WorkItem
+from fastload.workers.fetch import Outcome, Result
 
 
 class FakeClock:
@@ -173,9 +162,9 @@ class FakePool:
         assert worker_id is None or 0 <= worker_id < self.num_workers
         if self.unpicklable(item.indices):
             raise TypeError(f"cannot pickle {item.indices!r}")
-        if item.layout != START:
+        if item.kind != Kind.START:
             assert item.slot in self.slots.book.in_flight
-            others = [other for other, _ in self.pending if other.layout != START and other.slot == item.slot]
+            others = [other for other, _ in self.pending if other.kind != Kind.START and other.slot == item.slot]
             assert all((o.iteration, o.batch_id) == (item.iteration, item.batch_id) for o in others)
         self.most_in_flight = max(self.most_in_flight, len(self.slots.book.in_flight))
         self.submitted.append(item)
@@ -235,26 +224,30 @@ class FakePool:
             self.do_one()
 
     def _done(self, item: WorkItem, worker_id: int) -> tuple[int, int, Any]:
-        if item.layout == START:
+        if item.kind == Kind.START:
             self.given[worker_id] = 0
-            return SKIPPED, START, None
+            return Outcome.SKIPPED, 0, None
         if item.iteration < self.iteration and self.rng.random() < self.skip_stale:
-            return SKIPPED, 0, None
+            return Outcome.SKIPPED, 0, None
         assert item.slot in self.slots.book.in_flight, "work in a slot that is not in flight"
         try:
-            if item.layout == WHOLE_BATCH:
+            if item.kind == Kind.BATCH:
                 return self._whole(item, worker_id)
             return self._chunk(item, [self.load(index) for index in item.indices])
         except Exception as error:
-            return ERROR, item.layout, ExceptionWrapper((type(error), error, error.__traceback__), where="in a fake")
+            return (
+                Outcome.ERROR,
+                item.layout,
+                ExceptionWrapper((type(error), error, error.__traceback__), where="in a fake"),
+            )
 
     def _whole(self, item: WorkItem, worker_id: int) -> tuple[int, int, Any]:
         if not self.replicas:
-            return WHOLE, WHOLE_BATCH, default_collate([self.load(index) for index in item.indices])
+            return Outcome.BATCH, 0, default_collate([self.load(index) for index in item.indices])
         if self.given[worker_id] >= self.replicas[worker_id]:
-            return EXHAUSTED, WHOLE_BATCH, None
+            return Outcome.EXHAUSTED, 0, None
         self.given[worker_id] += 1
-        return WHOLE, WHOLE_BATCH, (worker_id, self.given[worker_id] - 1)
+        return Outcome.BATCH, 0, (worker_id, self.given[worker_id] - 1)
 
     def _chunk(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
         generation = item.layout or 1
@@ -263,19 +256,19 @@ class FakePool:
             return self._as_they_are(item, samples)
         buffer = self.slots.memory.buffer(item.slot, max(1, layout.offsets(item.num_rows)[1]))
         try:
-            return ROWS, generation, layout.write(samples, np.asarray(buffer), item.num_rows, item.row)
+            return Outcome.ROWS, generation, layout.write(samples, np.asarray(buffer), item.num_rows, item.row)
         except LayoutMismatch:
             return self._as_they_are(item, samples)
 
     def _as_they_are(self, item: WorkItem, samples: list[Any]) -> tuple[int, int, Any]:
         if any(map(self.unsendable, item.indices)):
-            return UNSENDABLE, 0, "TypeError: cannot pickle"
+            return Outcome.UNSENDABLE, 0, "TypeError: cannot pickle"
         found = learn(samples[0])
         if len(samples) == item.num_rows and isinstance(found, Layout) and self.rng.random() < self.own_share:
             buffer = self.slots.memory.buffer(item.slot, max(1, found.offsets(item.num_rows)[1]))
             with contextlib.suppress(LayoutMismatch):
-                return ROWS, OWN_LAYOUT, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
-        return SAMPLES, 0, samples
+                return Outcome.OWN_ROWS, 0, (found, found.write(samples, np.asarray(buffer), item.num_rows, 0))
+        return Outcome.SAMPLES, 0, samples
 
 
 def frozen_time(clock: FakeClock) -> Any:

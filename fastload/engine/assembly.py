@@ -14,7 +14,7 @@ from ..base.worker_errors import error_of, wrap_exception
 from ..buffers.layout import Layout, LayoutBook, LayoutMismatch
 from ..errors import NothingLeft
 from ..work import WorkItem
-from ..workers.fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
+from ..workers.fetch import Outcome, Result
 from ..workers.pool import Pool
 
 
@@ -41,18 +41,19 @@ class Assembly:
         return book.generation
 
     def take(self, result: Result, item: WorkItem) -> Result:
-        """Read what a result carries; afterwards the payload of ROWS is their layout and the samples' objects.
+        """Read what a result carries; afterwards the payload of rows is their layout and the samples' objects.
 
         Raises:
             Exception: what the user's code raised, for reading a sample may run it.
         """
-        if result.status == ROWS:
-            own = result.layout == OWN_LAYOUT
-            layout, payload = result.payload if own else (self._book.layouts[result.layout], result.payload)
-            if own:
-                self._learn_from_worker(layout)
+        if result.outcome == Outcome.ROWS:
+            layout = self._book.layouts[result.layout]
+            return result._replace(payload=(layout, self._pool.take_rows(result.payload, item, layout)))
+        if result.outcome == Outcome.OWN_ROWS:
+            layout, payload = result.payload
+            self._learn_from_worker(layout)
             return result._replace(payload=(layout, self._pool.take_rows(payload, item, layout)))
-        if result.status == SAMPLES:
+        if result.outcome == Outcome.SAMPLES:
             samples = self._pool.take_samples(result.payload, item)
             return self._placed(result._replace(payload=samples), item)
         return result
@@ -83,7 +84,7 @@ class Assembly:
             objects = layout.write(result.payload, rows, item.num_rows, item.row)
         except LayoutMismatch:
             return result
-        return result._replace(status=ROWS, layout=1, payload=(layout, objects))
+        return result._replace(outcome=Outcome.ROWS, layout=1, payload=(layout, objects))
 
     def _publish_first(self) -> None:
         """Publish the first layout, which another iteration of this loader may have learnt; work waits for it."""
@@ -111,14 +112,15 @@ class Assembly:
             Exception: what torch's collation raised.
         """
         item, first = parts[0]
-        if first.status == WHOLE:
+        if first.outcome == Outcome.BATCH:
             return self._pool.take_whole(first.payload, item), self._book.given_up or "__getitems__ gave no list"
-        if any(result.status != ROWS or result.layout != first.layout for _, result in parts):
+        own = first.outcome == Outcome.OWN_ROWS
+        if not own and any((one.outcome, one.layout) != (Outcome.ROWS, first.layout) for _, one in parts):
             return self._collated_here(slot, num_rows, parts)
         layout = first.payload[0]
         memory = self._pool.slots.lend(slot, layout.offsets(num_rows)[1])
         objects = [_joined(column) for column in zip(*(result.payload[1] for _, result in parts), strict=True)]
-        if first.layout != OWN_LAYOUT:
+        if not own:
             self._book.fitted()
         return layout.build(memory, num_rows, objects), None
 
@@ -129,7 +131,7 @@ class Assembly:
         samples: list[Any] = []
         try:
             for item, result in parts:
-                if result.status == SAMPLES:
+                if result.outcome == Outcome.SAMPLES:
                     samples += result.payload
                 else:
                     layout, objects = result.payload

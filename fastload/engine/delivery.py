@@ -20,19 +20,9 @@ from typing import TYPE_CHECKING, Any
 from .. import observe
 from ..base.worker_errors import error_of
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
-from ..work import (
-    GRACE,
-    WHOLE_BATCH,
-    Batch,
-    EpochWork,
-    Replica,
-    Source,
-    WorkItem,
-    choose_chunk_size,
-    chunk_bounds,
-)
+from ..work import GRACE, Batch, EpochWork, Kind, Replica, Source, WorkItem, choose_chunk_size, chunk_bounds
 from ..workers.deaths import PATIENCE_S, overdue
-from ..workers.fetch import ERROR, EXHAUSTED, FAILED_START, START, UNSENDABLE, Result
+from ..workers.fetch import Outcome, Result
 from ..workers.pool import Pool
 from .assembly import Assembly
 from .kept import Kept
@@ -184,7 +174,8 @@ class Delivery(Source):
             )
         if begun and self._window.iterable:
             for worker_id in range(self._window.num_workers):
-                item = WorkItem(self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0, START, 0, work.shared_seed)
+                where = self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0
+                item = WorkItem(*where, Kind.START, 0, 0, work.shared_seed)
                 self._submit(item, worker_id)
         self._refill()
 
@@ -329,7 +320,8 @@ class Delivery(Source):
             num_rows = len(indices)  # whatever it said of itself
         whole = whole or num_rows == 0
         bounds = [(0, num_rows)] if whole else self._chunks(epoch, batch_id, num_rows)
-        layout = WHOLE_BATCH if whole else self._assembly.generation()
+        # As plain integers: a member of an enum takes three times as long to pickle.
+        kind, layout = (int(Kind.BATCH), 0) if whole else (int(Kind.ROWS), self._assembly.generation())
         slot = self.pool.slots.acquire()
         batch = epoch.batches[batch_id] = _Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None and self._turns is not None:
@@ -340,7 +332,7 @@ class Delivery(Source):
             part = indices if len(bounds) == 1 else indices[start:stop]
             at = position + work.shard.stride * start
             where = self._serial, epoch.number, work.epoch, batch_id, chunk_id, start, num_rows, slot
-            item = WorkItem(*where, layout, at, part)
+            item = WorkItem(*where, kind, layout, at, part)
             try:
                 self._submit(item, worker_id)
                 if observe.listener is not None and since:
@@ -387,13 +379,13 @@ class Delivery(Source):
         return following if following is not None and following.number == item.iteration else None
 
     def _take(self, result: Result) -> None:
-        if result.status == FAILED_START:
+        if result.outcome == Outcome.FAILED_START:
             self.broken = True
             raise error_of(self.pool.take_error(result.payload))
         if result.decoded:
             self._counts.count_decoded(result.decoded)
         item = self._items.pop(result.serial)
-        if item.layout == START:
+        if item.kind == Kind.START:
             return
         epoch = self._epoch_of(item)
         if epoch is None:
@@ -405,13 +397,13 @@ class Delivery(Source):
         if batch is None:  # dropped with its worker's replica
             self.pool.slots.release(item.slot)
             return
-        if result.status == EXHAUSTED:
+        if result.outcome == Outcome.EXHAUSTED:
             self._replica_ended(epoch, result.worker_id)
             self.pool.slots.release(item.slot)
             return
-        if item.layout != WHOLE_BATCH and result.status != ERROR:
+        if item.kind != Kind.BATCH and result.outcome != Outcome.ERROR:
             self._book.observe_cost(result.busy_ns, len(item.indices))
-        if result.status == UNSENDABLE:
+        if result.outcome == Outcome.UNSENDABLE:
             self._book.given_up = result.payload
             batch.redo = True
         try:
@@ -429,7 +421,7 @@ class Delivery(Source):
             items = [part[0] for part in batch.parts if part is not None]
             batch.redo, batch.missing, batch.parts = False, 1, [None]
             whole = items[0]._replace(
-                serial=self._serial, layout=WHOLE_BATCH, indices=[index for item in items for index in item.indices]
+                serial=self._serial, kind=Kind.BATCH, indices=[index for item in items for index in item.indices]
             )
             try:
                 self._submit(whole, batch.worker_id)
@@ -478,7 +470,7 @@ class Delivery(Source):
         if self._window.iterable:
             self._replica_batches[result.worker_id] += 1
         for _, one in parts:
-            if one.status == ERROR:
+            if one.outcome == Outcome.ERROR:
                 slots.release(pending.slot)
                 return Batch(error=error_of(self.pool.take_error(one.payload)))
         failures = [failure._replace(row=item.row + failure.row) for item, one in parts for failure in one.failures]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,29 +19,35 @@ from ..base.worker_errors import wrap_exception
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
-from ..work import WHOLE_BATCH, WorkItem
+from ..work import Kind, WorkItem
 from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
     from .iterable import IterableReplica
     from .on_error import Failure
 
-# What a Result carries.
-ROWS = 0  # rows were written; payload: the samples' objects (for layouts with object leaves), by OWN_LAYOUT after it
-SAMPLES = 1  # payload: the samples as they are
-WHOLE = 2  # payload: the collated batch
-ERROR = 3  # payload: an ExceptionWrapper
-EXHAUSTED = 4  # an IterableDataset's replica has ended
-SKIPPED = 5  # the item belongs to an iteration that is over
-FAILED_START = 6  # payload: the ExceptionWrapper of worker_init_fn; the worker has ended
-UNSENDABLE = 7  # samples that cannot be pickled, though their batch perhaps can; payload: why
 
-START = -2
-"""A ``layout`` of :class:`WorkItem`: begin a new epoch over an IterableDataset; ``indices`` is its shared seed."""
+class Outcome(IntEnum):
+    """What a :class:`Result` says of its item, and what its payload is."""
 
-OWN_LAYOUT = -3
-"""A ``layout`` of :class:`Result`: the batch is all here and fits no layout that is known, so the worker has learnt
-one; ``payload`` is that layout and the samples' objects."""
+    ROWS = 0
+    """Rows were written; the samples' objects, for layouts with object leaves."""
+    OWN_ROWS = 1
+    """The whole batch was written by a layout that the worker has learnt from it; that layout, and the objects."""
+    SAMPLES = 2
+    """The samples as they are."""
+    BATCH = 3
+    """The collated batch."""
+    ERROR = 4
+    """An ExceptionWrapper."""
+    EXHAUSTED = 5
+    """None: an IterableDataset's replica has ended."""
+    SKIPPED = 6
+    """None: the item belongs to an iteration that is over, or had no samples."""
+    FAILED_START = 7
+    """The ExceptionWrapper of ``worker_init_fn``: the worker has ended."""
+    UNSENDABLE = 8
+    """Why samples cannot be pickled, though their batch perhaps can."""
 
 
 class Result(NamedTuple):
@@ -48,7 +55,8 @@ class Result(NamedTuple):
 
     serial: int
     worker_id: int
-    status: int
+    outcome: int
+    """See :class:`Outcome`."""
     layout: int
     """Generation of the layout that the rows were written by."""
     payload: Any
@@ -64,10 +72,10 @@ class Result(NamedTuple):
     def pickled(self) -> bytes:
         """Return the fields, pickled."""
         result = self
-        if result.status in (ERROR, FAILED_START):
+        if result.outcome in (Outcome.ERROR, Outcome.FAILED_START):
             # Apart, since reading it runs the user's code: if that fails there, the result itself must not be lost.
             result = result._replace(payload=pickle.dumps(result.payload, 5))
-        return pickle.dumps(tuple(result), 5)
+        return pickle.dumps((*result[:2], int(result.outcome), *result[3:]), 5)  # an enum's member takes longer
 
 
 class Fetcher:
@@ -103,7 +111,7 @@ class Fetcher:
     def run(self, item: WorkItem, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
         watch = self.watch
-        if watch is None or item.layout == START:
+        if watch is None or item.kind == Kind.START:
             return self._run(item, sink)
         watch.begin()
         try:
@@ -117,36 +125,36 @@ class Fetcher:
         payload: Any = None
         self.samples.failures = []
         try:
-            if layout == START:
+            if item.kind == Kind.ROWS:
+                outcome, layout, payload = self._chunk(item, sink)
+            elif item.kind == Kind.BATCH:
+                outcome, payload = self._whole(item)
+            else:
                 assert self.replica is not None
                 self.replica.begin_epoch(item.indices)
-                status = SKIPPED
-            elif layout == WHOLE_BATCH:
-                status, payload = self._whole(item)
-            else:
-                status, layout, payload = self._chunk(item, sink)
+                outcome = Outcome.SKIPPED
         except Exception as error:
-            status, payload = ERROR, wrap_exception(error, self._where)
-        replica = self.replica.state() if status == WHOLE and self.replica is not None else None
+            outcome, payload = Outcome.ERROR, wrap_exception(error, self._where)
+        replica = self.replica.state() if outcome == Outcome.BATCH and self.replica is not None else None
         busy_ns = time.perf_counter_ns() - begun
         failures, decoded = self.samples.failures, self.samples.decoded()
-        return Result(item.serial, self._worker_id, status, layout, payload, busy_ns, replica, failures, decoded)
+        return Result(item.serial, self._worker_id, outcome, layout, payload, busy_ns, replica, failures, decoded)
 
-    def _chunk(self, item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
+    def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
         fused = self.samples.fused_in(item.epoch)
         if fused is None:
             samples = self.samples.load(item.indices, item.epoch, item.position)
         else:
             written = fused.chunk(item, sink)
             if not isinstance(written, list):
-                return ROWS, *written
+                return Outcome.ROWS, *written
             samples = written
         if type(samples) is list and len(samples) == len(item.indices):
             rows = _rows if self.watch is None else self.watch.collate(_rows)
             return rows(samples, item, sink)
         if self.samples.failures and type(samples) is list:
-            return SAMPLES, 0, samples  # their batch is put together without those that were left out
-        return WHOLE, item.layout, self._collated(samples)  # a __getitems__ may give anything
+            return Outcome.SAMPLES, 0, samples  # their batch is put together without those that were left out
+        return Outcome.BATCH, item.layout, self._collated(samples)  # a __getitems__ may give anything
 
     def fetch(self, index: Any, epoch: int, position: int) -> Any:
         """Load and collate one batch (or one sample, without auto-collation).
@@ -187,33 +195,33 @@ class Fetcher:
                 "another error"
             ) from error
 
-    def _whole(self, item: WorkItem) -> tuple[int, Any]:
+    def _whole(self, item: WorkItem) -> tuple[Outcome, Any]:
         try:
-            return WHOLE, self.fetch(item.indices, item.epoch, item.position)
+            return Outcome.BATCH, self.fetch(item.indices, item.epoch, item.position)
         except NothingLeft:
-            return SAMPLES, []
+            return Outcome.SAMPLES, []
         except StopIteration as error:
             if self.replica is not None:
                 self.replica.ended = True
-                return EXHAUSTED, None
-            return ERROR, wrap_exception(error, self._where)
+                return Outcome.EXHAUSTED, None
+            return Outcome.ERROR, wrap_exception(error, self._where)
 
 
-def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[int, int, Any]:
+def _rows(samples: list[Any], item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
     """Write samples by the item's layout; if they do not fit, or it is not known, give them as they are."""
     generation = item.layout or 1  # an item made before the first layout was known may use the first, and only it
     layout = sink.layout(generation)
     if layout is not None:
         try:
-            return ROWS, generation, sink.write_rows(layout, item, partial(layout.write_into, samples))
+            return Outcome.ROWS, generation, sink.write_rows(layout, item, partial(layout.write_into, samples))
         except LayoutMismatch:
             pass
     found = learn(samples[0])
     if isinstance(found, str):
-        return (UNSENDABLE, 0, found) if found.startswith(REFUSED) else (SAMPLES, 0, samples)
+        return (Outcome.UNSENDABLE, 0, found) if found.startswith(REFUSED) else (Outcome.SAMPLES, 0, samples)
     if len(samples) == item.num_rows:  # no other chunk of this batch writes by another layout
         try:
-            return ROWS, OWN_LAYOUT, (found, sink.write_rows(found, item, partial(found.write_into, samples)))
+            return Outcome.OWN_ROWS, 0, (found, sink.write_rows(found, item, partial(found.write_into, samples)))
         except LayoutMismatch:
             pass
-    return SAMPLES, 0, samples
+    return Outcome.SAMPLES, 0, samples

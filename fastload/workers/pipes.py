@@ -18,7 +18,7 @@ import numpy as np
 from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
 from ..work import WorkItem
-from .fetch import SAMPLES, WHOLE, Result
+from .fetch import Outcome, Result
 from .transport import Endpoint, MessageSink, Transport
 
 # A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
@@ -188,7 +188,7 @@ class PipeSink(MessageSink):
         return objects, pickle.PickleBuffer(rows.data)
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
-        if result.status in (SAMPLES, WHOLE):
+        if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             result = result._replace(payload=pickle.PickleBuffer(join(pack(result.payload)[0]).data))
         return result.pickled()
 

@@ -37,7 +37,7 @@ from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset
 from ..errors import WorkerDied
 from ..work import GRACE, WorkItem
 from .deaths import died
-from .fetch import ERROR, Result
+from .fetch import Outcome, Result
 from .pool import HeldInterrupts, Pool
 from .samples import Job
 from .transport import MAX_PACKET, Packets, Transport, use_packets
@@ -276,7 +276,7 @@ def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:
         return tuple(pickle.loads(message))
     except Exception as error:
         serial, worker_id = first_integers(message, 2)
-        return Result(serial, worker_id, ERROR, 0, wrap_unreadable(error, "a result"), 0)
+        return Result(serial, worker_id, Outcome.ERROR, 0, wrap_unreadable(error, "a result"), 0)
 
 
 def _load_image_plugins() -> None:

@@ -34,9 +34,9 @@ from ..buffers.slots import Memory, SlotPool
 from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys, Seeder
-from ..work import GRACE, WorkItem
+from ..work import GRACE, Kind, WorkItem
 from . import routing
-from .fetch import ERROR, FAILED_START, SKIPPED, START, WHOLE, Fetcher, Result
+from .fetch import Fetcher, Outcome, Result
 from .pool import Pool
 from .samples import Job
 
@@ -85,7 +85,7 @@ class _PoolState:
     def in_slot(self, result: Result, slot: int) -> Result:
         """Copy the tensors of a whole batch into its slot, if a device will copy them from there by itself."""
         page_lock = self.memory.page_lock
-        if result.status != WHOLE or page_lock is None or page_lock.refused is not None:
+        if result.outcome != Outcome.BATCH or page_lock is None or page_lock.refused is not None:
             return result
         batch = _BatchInSlot(result.payload, self._kept)
         batch.write(self.memory.buffer(slot, max(1, batch.num_bytes)))
@@ -161,7 +161,7 @@ def _run_worker(
             _load_tasks(state, job, worker_id, generators)
     except BaseException as error:  # an exit would end a process; here it would be lost
         where = f"in DataLoader worker thread {worker_id}"
-        state.results.put(Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0))
+        state.results.put(Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0))
     finally:
         if generators is not None:
             routing.uninstall()
@@ -204,15 +204,15 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     fetcher = Fetcher(job, worker_id, where, seeder)
     while (item := tasks.get()) is not None and not state.closed:
         state.held[worker_id] = item.serial
-        if item.iteration < state.iteration and item.layout != START:
-            result = Result(item.serial, worker_id, SKIPPED, 0, None, 0)
+        if item.iteration < state.iteration and item.kind != Kind.START:
+            result = Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0)
         else:
             try:
                 result = state.in_slot(fetcher.run(item, state), item.slot)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
                 wrapper = wrap_exception(error, where)
-                result = Result(item.serial, worker_id, ERROR, 0, wrapper, 0)
+                result = Result(item.serial, worker_id, Outcome.ERROR, 0, wrapper, 0)
         state.results.put(result)
         del item, result
 

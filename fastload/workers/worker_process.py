@@ -28,19 +28,8 @@ from ..buffers.packing import BytesLike, join, pack
 from ..buffers.slots import MAX_CHUNK_BYTES, MemoryFile, chunk_offset, let_go_in_worker, message_offset, slot_offset
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
-from ..work import GRACE, WorkItem
-from .fetch import (
-    ERROR,
-    FAILED_START,
-    OWN_LAYOUT,
-    SAMPLES,
-    SKIPPED,
-    START,
-    UNSENDABLE,
-    WHOLE,
-    Fetcher,
-    Result,
-)
+from ..work import GRACE, Kind, WorkItem
+from .fetch import Fetcher, Outcome, Result
 from .pool import let_interrupts_through_in_worker
 from .samples import Job
 from .transport import MAX_PACKET, MessageSink
@@ -111,18 +100,18 @@ class FileSink(MessageSink):
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
         """Turn a result into a packet; what is large goes into the item's slot and the packet says where."""
-        if result.status in (SAMPLES, WHOLE):
+        if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             assert item is not None
-            result = result._replace(payload=self.kept(*pack(result.payload), result.status, item))
+            result = result._replace(payload=self.kept(*pack(result.payload), result.outcome, item))
         return self.in_packet(result.pickled(), result.worker_id, item)
 
-    def kept(self, pieces: list[BytesLike], length: int, status: int, item: WorkItem) -> Any:
+    def kept(self, pieces: list[BytesLike], length: int, outcome: int, item: WorkItem) -> Any:
         """Return what a message says of packed samples: all of it, or its length, when it is written to the slot."""
-        if status == SAMPLES and length > MAX_CHUNK_BYTES:
+        if outcome == Outcome.SAMPLES and length > MAX_CHUNK_BYTES:
             raise ValueError(f"{length} bytes in one chunk, above {MAX_CHUNK_BYTES}")
         if length <= MAX_PACKET // 2:
             return join(pieces).tobytes()
-        offset = slot_offset(item.slot) if status == WHOLE else chunk_offset(item.slot, item.chunk_id)
+        offset = slot_offset(item.slot) if outcome == Outcome.BATCH else chunk_offset(item.slot, item.chunk_id)
         self._memory.write(list(pieces), offset)
         return length
 
@@ -211,8 +200,8 @@ def _live(source: Job | SharedJob | PickledJob, worker_id: int, endpoint: Any, m
             _send_failed_start(error, sink, worker_id, endpoint, where)
             return
         if control is not None:
-            if item.iteration < control.iteration and item.layout != START:
-                endpoint.send(sink.encode(Result(item.serial, worker_id, SKIPPED, 0, None, 0), item))
+            if item.iteration < control.iteration and item.kind != Kind.START:
+                endpoint.send(sink.encode(Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0), item))
                 continue
             control.begin(worker_id, item.serial)
         result = fetcher.run(item, sink)
@@ -252,7 +241,7 @@ def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
 
 
 def _send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
-    result = Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0)
+    result = Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0)
     endpoint.send(encoded(sink, result, None, where))
 
 
@@ -261,9 +250,11 @@ def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str
     try:
         return sink.encode(result, item)
     except Exception as error:
-        if result.status == SAMPLES or result.layout == OWN_LAYOUT:
-            result = result._replace(status=UNSENDABLE, payload=f"samples cannot be sent one by one ({error!r})")
-        elif result.status in (ERROR, FAILED_START):
+        if result.outcome in (Outcome.SAMPLES, Outcome.OWN_ROWS):
+            result = result._replace(
+                outcome=Outcome.UNSENDABLE, payload=f"samples cannot be sent one by one ({error!r})"
+            )
+        elif result.outcome in (Outcome.ERROR, Outcome.FAILED_START):
             wrapper: ExceptionWrapper = result.payload
             # A class that cannot be found by its name, such as one defined in a function: its text still can.
             substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
@@ -276,7 +267,7 @@ def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str
                 "the result of the dataset or of collate_fn could not be sent to the main process; "
                 "return tensors, arrays or other picklable objects"
             )
-            result = result._replace(status=ERROR, payload=wrap_exception(error, where))
+            result = result._replace(outcome=Outcome.ERROR, payload=wrap_exception(error, where))
         return encoded(sink, result, item, where)
 
 

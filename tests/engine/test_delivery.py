@@ -24,8 +24,8 @@ from fastload.buffers.slots import chunk_offset, slot_offset
 from fastload.engine.delivery import Window
 from fastload.engine.kept import Kept
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
-from fastload.work import MAX_CHUNKS, WHOLE_BATCH, Counts, EpochWork, Shard
-from fastload.workers.fetch import FAILED_START, Result
+from fastload.work import MAX_CHUNKS, Counts, EpochWork, Kind, Shard
+from fastload.workers.fetch import Outcome, Result
 
 Batches = list[list[int]]
 
@@ -458,7 +458,7 @@ def test_samples_that_cannot_be_unpickled_here_are_an_error_at_their_place(sizes
     delivery = deliver(pool, **{**shape, "whole_reason": None})
     iterate(delivery, batches)
     found = outcomes(delivery)
-    as_samples = any(item.batch_id == bad and item.layout != WHOLE_BATCH for item in pool.submitted)
+    as_samples = any(item.batch_id == bad and item.kind != Kind.BATCH for item in pool.submitted)
     assert [place for place, one in enumerate(found) if type(one) is SampleError] == [bad] * as_samples
     found.clear()
     assert_all_slots_are_free(delivery, pool)
@@ -714,7 +714,7 @@ def test_a_worker_that_fails_to_start_breaks_the_iteration():
     iterate(delivery, numbered([1]))
     error = SampleError("worker_init_fn")
     wrapper = ExceptionWrapper((SampleError, error, None), where="in a fake")
-    pool.results.append(Result(-1, 0, FAILED_START, 0, wrapper, 0))
+    pool.results.append(Result(-1, 0, Outcome.FAILED_START, 0, wrapper, 0))
     with pytest.raises(SampleError, match="worker_init_fn"):
         delivery.next()
     assert delivery.broken
@@ -752,7 +752,7 @@ def test_samples_without_a_layout_are_collated_in_the_workers_from_the_second_wi
     if sizes:
         assert book.given_up == "a sample has collections.OrderedDict"
         assert counts.reasons == {book.given_up: len(sizes)}
-        assert all(item.layout == WHOLE_BATCH for item in pool.submitted if item.batch_id >= 4)
+        assert all(item.kind == Kind.BATCH for item in pool.submitted if item.batch_id >= 4)
 
 
 def resized(at: int) -> Callable[[int], Any]:
@@ -805,7 +805,7 @@ def test_layouts_are_given_up_when_shapes_change_all_the_time(rng, window):
     iterate(delivery, batches)
     assert_outcomes(outcomes(delivery), batches, load)
     assert book.given_up == "samples change their shape, type or keys too often"
-    assert pool.submitted[-1].layout == WHOLE_BATCH
+    assert pool.submitted[-1].kind == Kind.BATCH
     assert counts.reasons[book.given_up] > 20
 
 

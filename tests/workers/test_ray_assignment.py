@@ -14,7 +14,7 @@ from fastload.workers.ray.stores import Shares, Store
 
 
 def item(serial: int) -> WorkItem:
-    return WorkItem(serial, 0, 0, serial, 0, 0, 1, 0, 0, 0, [serial])
+    return WorkItem(serial, 0, 0, serial, 0, 0, 1, 0, 0, 0, 0, [serial])
 
 
 def running(number: int, *, store_bytes: float = 1e9, shares: int = 0, beside_local: bool = False) -> Assignment:

@@ -13,7 +13,7 @@ from test_ray_actors import FakeRay
 from test_ray_assignment import item
 
 from fastload import ClusterError, WorkerDied
-from fastload.workers.fetch import ROWS, SAMPLES, SKIPPED, Result
+from fastload.workers.fetch import Outcome, Result
 from fastload.workers.on_error import Failure
 from fastload.workers.processes import fields_of
 from fastload.workers.ray import relay
@@ -122,7 +122,7 @@ def next_of(method: Any) -> Any:
 
 
 def result(serial: int) -> bytes:
-    return Result(serial, 0, ROWS, 0, None, 5).pickled()
+    return Result(serial, 0, Outcome.ROWS, 0, None, 5).pickled()
 
 
 def failure_of(running: Running) -> BaseException:
@@ -135,7 +135,7 @@ def failure_of(running: Running) -> BaseException:
 def test_a_task_goes_to_an_actor_and_its_result_to_the_seat(running):
     actor = running.actor()
     running.task(actor, 5).set_result(result(5))
-    assert running.seat.given.get(timeout=PATIENCE_S)[:3] == (5, 0, ROWS)
+    assert running.seat.given.get(timeout=PATIENCE_S)[:3] == (5, 0, Outcome.ROWS)
     assert running.relay.dispatcher.held_by(0) is None
     assert running.relay.counts()["workers"] == 1
 
@@ -144,7 +144,7 @@ def test_tasks_of_an_iteration_that_is_over_come_back_undone(running):
     running.actor()
     running.seat.iteration = 1
     running.seat.tasks.put((item(5), None))
-    assert running.seat.given.get(timeout=PATIENCE_S)[:3] == (5, 0, SKIPPED)
+    assert running.seat.given.get(timeout=PATIENCE_S)[:3] == (5, 0, Outcome.SKIPPED)
 
 
 @pytest.mark.parametrize("running", [{"number": 2}], indirect=True)
@@ -222,7 +222,7 @@ def test_actors_that_end_while_they_start_are_an_error_where_their_machine_stays
 def with_failures(serial: int) -> bytes:
     """A result without rows 1 and 3."""
     failures = [Failure(row, 10 * row, f"{row}.jpg", "OSError", "no file", None) for row in (1, 3)]
-    return Result(serial, 0, SAMPLES, 0, None, 5, failures=failures).pickled()
+    return Result(serial, 0, Outcome.SAMPLES, 0, None, 5, failures=failures).pickled()
 
 
 def tried_here(running: Running, serial: int) -> Any:
@@ -270,7 +270,9 @@ def test_samples_are_not_waited_for_where_the_actor_here_does_not_start(running)
     home._timeout = 0.5  # of this actor alone
     item_at = actor.run.futures[0]
     running.seat.tasks.put((item(6), None))
-    item_at.set_result(Result(5, 0, SAMPLES, 0, None, 5, failures=[Failure(0, 5, None, "E", "", None)]).pickled())
+    item_at.set_result(
+        Result(5, 0, Outcome.SAMPLES, 0, None, 5, failures=[Failure(0, 5, None, "E", "", None)]).pickled()
+    )
     assert "has not started within 0.5 s (ray_options['placement_timeout'])" in str(failure_of(running))
 
 

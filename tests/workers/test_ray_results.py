@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fastload import observe
-from fastload.work import WHOLE_BATCH, WorkItem
-from fastload.workers.fetch import WHOLE, Result
+from fastload.work import Kind, WorkItem
+from fastload.workers.fetch import Outcome, Result
 from fastload.workers.ray.assignment import Task, Worker
 from fastload.workers.ray.results import Results
 
@@ -23,15 +23,15 @@ class Listener:
 
 
 @pytest.mark.parametrize(
-    ("layout", "indices", "num_rows", "number"),
-    [(WHOLE_BATCH, 7, 1, 1), (WHOLE_BATCH, np.arange(4), 4, 4), (1, [5, 6], 8, 2)],
+    ("kind", "indices", "num_rows", "number"),
+    [(Kind.BATCH, 7, 1, 1), (Kind.BATCH, np.arange(4), 4, 4), (Kind.ROWS, [5, 6], 8, 2)],
 )
-def test_the_profiler_is_told_how_many_samples_a_task_has(monkeypatch, layout, indices, num_rows, number):
+def test_the_profiler_is_told_how_many_samples_a_task_has(monkeypatch, kind, indices, num_rows, number):
     listener: Any = Listener()
     monkeypatch.setattr(observe, "listener", listener)
-    item = WorkItem(3, 1, 0, 2, 0, 0, num_rows, 0, layout, 0, indices)
+    item = WorkItem(3, 1, 0, 2, 0, 0, num_rows, 0, kind, 1, 0, indices)
     no_seat: Any = None
-    message = Result(3, 1, WHOLE, 0, None, 10).pickled()
+    message = Result(3, 1, Outcome.BATCH, 0, None, 10).pickled()
     assert Results(no_seat).take(Worker(1), Task(item, given_ns=5), message) == (message, None, 0)
     (noted,) = listener.noted
     assert noted[:4] == ((1, 2, 0), 1, number, 5)

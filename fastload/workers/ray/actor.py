@@ -23,7 +23,7 @@ from ...buffers.packing import join, pack
 from ...buffers.slots import MemoryFile
 from ...errors import SampleNote
 from ...work import WorkItem
-from ..fetch import ERROR, FAILED_START, SAMPLES, WHOLE, Fetcher, Result
+from ..fetch import Fetcher, Outcome, Result
 from ..pipes import PipeSink
 from ..samples import Job
 from ..shared_job import JOB_OFFSET
@@ -106,7 +106,7 @@ class RayWorker:
                     "the code of the dataset must be importable on each machine of the cluster: install it there, or "
                     "send it along with ray_options={'runtime_env': {'working_dir': '.'}}"
                 )
-            result = Result(-1, worker_id, FAILED_START, 0, wrap_exception(error, where), 0)
+            result = Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0)
             return encoded(self._arrays, result, None, where)
         return None
 
@@ -133,7 +133,7 @@ class RayWorker:
         self._arrays.array = None
         item = self._sink.decode(message)
         result = self._fetcher.run(item, self._sink)
-        if result.status == ERROR and issubclass(result.payload.exc_type, FileNotFoundError):
+        if result.outcome == Outcome.ERROR and issubclass(result.payload.exc_type, FileNotFoundError):
             notes = getattr(result.payload, "sample_notes", [])
             result.payload.sample_notes = [*notes, SampleNote(_FILES)]
         told = encoded(self._sink, result, item, self._where)
@@ -172,7 +172,7 @@ class _ArraySink(PipeSink):
         return objects
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
-        if result.status in (SAMPLES, WHOLE):
+        if result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             self.array = None  # rows that did not fit
             self.array = join(pack(result.payload)[0])
             result = result._replace(payload=None)

@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...work import WorkItem
+from ...work import Kind, WorkItem
 from .pace import MOST_TASKS, Pace
 from .stores import Share
 
 
 def num_samples(item: WorkItem) -> int:
     """Return how many samples a task has. What a batch is made of as a whole may be a single key, or an array."""
-    return item.num_rows if item.layout < 0 else len(item.indices)
+    return len(item.indices) if item.kind == Kind.ROWS else item.num_rows
 
 
 @dataclass(eq=False, slots=True)

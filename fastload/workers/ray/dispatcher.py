@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...work import WorkItem
-from ..fetch import SKIPPED, Result
+from ...work import Kind, WorkItem
+from ..fetch import Outcome, Result
 from .actors import Actors
 from .assignment import Assignment, Task, Worker
 from .seats import Seat
 
-RETURNED = Result(-1, -1, SKIPPED, 0, None, 0)
+RETURNED = Result(-1, -1, Outcome.SKIPPED, 0, None, 0)
 """Given at the seat when there are tasks in :attr:`Dispatcher.returned`."""
 
 
@@ -48,7 +48,7 @@ class Dispatcher:
         while (chosen := self._assignment.choose()) is not None:
             worker, task = chosen
             item = task.item
-            generation = 0 if item.layout < 0 else item.layout or 1
+            generation = item.layout or 1 if item.kind == Kind.ROWS else 0
             layout = self._seat.layout(generation) if generation and not worker.shares_memory else None
             num_bytes = None if layout is None else layout.offsets(len(item.indices))[1]
             self._assignment.give(worker, task, num_bytes=num_bytes, now_ns=time.perf_counter_ns())

@@ -27,7 +27,8 @@ from collections import deque
 from collections.abc import Callable
 
 from ...errors import ClusterError
-from ..fetch import FAILED_START, SKIPPED, START, Result
+from ...work import Kind
+from ..fetch import Outcome, Result
 from .actor import Started
 from .actors import Actors, Call
 from .assignment import Assignment, Task, Worker, num_samples
@@ -151,7 +152,7 @@ class Relay:
             self.dispatcher.close()
             with contextlib.suppress(OSError):  # the pool is being closed
                 # Wakes the thread that waits for results, which finds the failure.
-                self._seat.give(Result(-1, -1, FAILED_START, 0, None, 0).pickled(), None, 0)
+                self._seat.give(Result(-1, -1, Outcome.FAILED_START, 0, None, 0).pickled(), None, 0)
 
     @property
     def _is_over(self) -> bool:
@@ -165,9 +166,9 @@ class Relay:
             if taken is None:
                 return
             item, worker_id = taken
-            if item.iteration < self._seat.iteration and item.layout != START:
+            if item.iteration < self._seat.iteration and item.kind != Kind.START:
                 number = self.workers[0].worker_id if worker_id is None else worker_id
-                self._seat.give(Result(item.serial, number, SKIPPED, 0, None, 0).pickled(), item, number)
+                self._seat.give(Result(item.serial, number, Outcome.SKIPPED, 0, None, 0).pickled(), item, number)
             else:
                 self.dispatcher.add(Task(item, worker_id))
 

@@ -8,7 +8,7 @@ from typing import Any
 from ... import observe
 from ...buffers.layout import Buffer
 from ...work import WorkItem
-from ..fetch import OWN_LAYOUT, ROWS, SAMPLES, WHOLE, Result
+from ..fetch import Outcome, Result
 from ..processes import fields_of
 from .assignment import Task, Worker, num_samples
 from .seats import Seat
@@ -39,13 +39,14 @@ class Results:
     def _copied(self, item: WorkItem, result: Result, array: Any) -> Any:
         """Copy rows into their slot; return samples, or a whole batch, that are packed."""
         self.num_bytes += len(array)
-        if result.status == ROWS:
-            layout = result.payload[0] if result.layout == OWN_LAYOUT else self._seat.layout(result.layout)
+        if result.outcome in (Outcome.ROWS, Outcome.OWN_ROWS):
+            own = result.outcome == Outcome.OWN_ROWS
+            layout = result.payload[0] if own else self._seat.layout(result.layout)
             assert layout is not None
             rows = self._seat.rows(item.slot, layout.offsets(item.num_rows)[1])
             layout.copy_rows(array, len(item.indices), rows, item.num_rows, item.row)
             return None
-        return array if result.status in (SAMPLES, WHOLE) else None
+        return array if result.outcome in (Outcome.SAMPLES, Outcome.BATCH) else None
 
     def _note_time(self, worker: Worker, task: Task, busy_ns: int) -> None:
         """Note how long a task took beyond its work: the way there and back, and into the slot.

@@ -20,7 +20,7 @@ from ...buffers.packing import unpack
 from ...buffers.slots import MemoryFile
 from ...errors import ConfigError
 from ...work import WorkItem
-from ..fetch import ERROR, FAILED_START, SAMPLES, WHOLE, Result
+from ..fetch import Outcome, Result
 from ..processes import ProcessPool, fields_of, writable
 from ..threads import ThreadPool
 from ..transport import PacketEndpoint
@@ -95,7 +95,7 @@ class PacketSeat(Seat):
         if packed is not None:
             assert item is not None
             result = Result(*fields_of(message))
-            payload = self._sink.kept([packed], len(packed), result.status, item)
+            payload = self._sink.kept([packed], len(packed), result.outcome, item)
             message = result._replace(payload=payload).pickled()
         self._endpoints[worker_id % len(self._endpoints)].send(self._sink.in_packet(message, worker_id, item))
 
@@ -137,9 +137,9 @@ class QueueSeat(Seat):
 
     def give(self, message: bytes, item: WorkItem | None, worker_id: int, packed: Buffer | None = None) -> None:
         result = Result(*fields_of(message))
-        if result.status in (ERROR, FAILED_START) and isinstance(result.payload, bytes):
+        if result.outcome in (Outcome.ERROR, Outcome.FAILED_START) and isinstance(result.payload, bytes):
             result = result._replace(payload=read_error(result.payload))
-        elif packed is not None and result.status in (SAMPLES, WHOLE):
+        elif packed is not None and result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             result = result._replace(payload=unpack(writable(packed)))
         if item is not None:
             result = self._state.in_slot(result, item.slot)
