@@ -415,7 +415,7 @@ def _follow_libraries() -> None:
 def _adapt(library: ModuleType) -> None:
     from .run.adapters import adapt
 
-    adapt(library)
+    adapt(library, DataLoader)
 
 
 def _by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:

@@ -10,15 +10,18 @@ import sys
 
 TYPE_CHECKING = False  # importing typing would cost each process several milliseconds
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
-def replace_init(loader_class: Any) -> None:
+def replace_init(loader_class: Any, find_initialize: Callable[[], Callable[..., None]]) -> None:
     """Let the constructor of torch's DataLoader, and of its subclasses, make a loader with fastload's engine.
 
-    The first construction imports :func:`fastload.run.installation.initialize`, which does it; a process that
-    constructs no loader does not import fastload. Where fastload cannot be imported (another interpreter's
-    environment), a warning says so and the loader is torch's.
+    Args:
+        loader_class: torch's.
+        find_initialize: returns :func:`fastload.run.installation.initialize`, which does it; called at each
+            construction, so that a process that constructs no loader does not import fastload. Where fastload cannot be
+            imported (another interpreter's environment), a warning says so and the loader is torch's.
     """
     import functools
 
@@ -27,7 +30,7 @@ def replace_init(loader_class: Any) -> None:
     @functools.wraps(torch_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            from fastload.run.installation import initialize
+            initialize = find_initialize()
         except ImportError as error:
             import warnings
 

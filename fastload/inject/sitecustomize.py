@@ -13,6 +13,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
+    from typing import Any
 
 
 def _install() -> None:
@@ -20,7 +21,12 @@ def _install() -> None:
     from fastload_hook import after_import  # type: ignore[import-not-found] # on sys.path only now
     from fastload_replacement import replace_init  # type: ignore[import-not-found]
 
-    after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader))
+    def find_initialize() -> Any:
+        from fastload.run.installation import initialize
+
+        return initialize
+
+    after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader, find_initialize))
     if "FASTLOAD_SCRIPT_LOADERS" in os.environ:  # for fastload verify, explain and tune
 
         def observe(_: ModuleType) -> None:

@@ -31,7 +31,6 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from fastload.errors import ConfigError
-from fastload.loader import DataLoader
 from fastload.run.defaults import own_argument_names
 from fastload.sampling.epochs import Sampling, our_sampler
 from fastload.sampling.samplers import EpochBatchSampler
@@ -41,20 +40,25 @@ from fastload.spec import spec_of
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
 
 
-def adapt(library: ModuleType) -> None:
-    """Adapt a library, given the module of it that has just been imported: see ``ADAPTED_LIBRARIES`` in loader.py."""
+def adapt(library: ModuleType, ours: type[Any]) -> None:
+    """Adapt a library.
+
+    Args:
+        library: the module of it that has just been imported: see ``ADAPTED_LIBRARIES`` in loader.py.
+        ours: :class:`fastload.DataLoader`.
+    """
     if library.__name__ == "accelerate.data_loader":
-        _adapt_accelerate(library)
+        _adapt_accelerate(library, ours)
     else:
-        _adapt_lightning(library)
+        _adapt_lightning(library, ours)
 
 
-def own_arguments(loader: object) -> dict[str, Any]:
+def own_arguments(loader: object, ours: type[Any]) -> dict[str, Any]:
     """Return those constructor arguments of a :class:`fastload.DataLoader` that torch's class does not have."""
-    return {name: getattr(loader, name) for name in own_argument_names(DataLoader)}
+    return {name: getattr(loader, name) for name in own_argument_names(ours)}
 
 
-def _adapt_accelerate(data_loader: ModuleType) -> None:
+def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
     """Let Accelerate rebuild our loaders as ours.
 
     Two public functions of ``accelerate.data_loader`` are wrapped, also in modules that have imported them by name, so
@@ -80,10 +84,10 @@ def _adapt_accelerate(data_loader: ModuleType) -> None:
         for name, value in list(names.items()):
             if id(value) in replaced:
                 names[name] = replaced[id(value)]
-    data_loader.DataLoader = _rebuilding(torch_loader)  # type: ignore[attr-defined] # a name of the library's module
+    data_loader.DataLoader = _rebuilding(torch_loader, ours)  # type: ignore[attr-defined] # a name of the library's module
     for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
-        loader_class.set_epoch = _followed_by(set_epoch, _set_epoch_inside)
-    data_loader.DataLoaderAdapter.load_state_dict = _followed_by(load_state, _set_state_now)
+        loader_class.set_epoch = _followed_by(set_epoch, _set_epoch_inside, ours)
+    data_loader.DataLoaderAdapter.load_state_dict = _followed_by(load_state, _set_state_now, ours)
 
 
 def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,26 +134,28 @@ def _is_shared_out(loader: object, arguments: dict[str, Any]) -> bool:
     return True
 
 
-def _rebuilding(torch_loader: Callable[..., Any]) -> Callable[..., Any]:
+def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
     """Return the replacement of torch's class in Accelerate's module."""
 
     @functools.wraps(torch_loader, updated=())
     def build(*args: Any, **kwargs: Any) -> Any:
         source = _taken_apart.get()
-        if isinstance(source, DataLoader):
-            return DataLoader(*args, **{**kwargs, **own_arguments(source)})
+        if isinstance(source, ours):
+            return ours(*args, **{**kwargs, **own_arguments(source, ours)})
         return torch_loader(*args, **kwargs)
 
     return build
 
 
-def _followed_by(method: Callable[[Any, Any], None], then: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _followed_by(
+    method: Callable[[Any, Any], None], then: Callable[[Any, Any], None], ours: type[Any]
+) -> Callable[[Any, Any], None]:
     """Wrap a method of prepared loaders, to call ``then`` after it for those that have one of our loaders inside."""
 
     @functools.wraps(method)
     def wrapper(prepared: Any, value: Any) -> None:
         method(prepared, value)
-        if isinstance(prepared.base_dataloader, DataLoader):
+        if isinstance(prepared.base_dataloader, ours):
             then(prepared, value)
 
     return wrapper
@@ -165,7 +171,7 @@ def _set_state_now(prepared: Any, state: Any) -> None:
     prepared.dl_state_dict = prepared.base_dataloader.state_dict()
 
 
-def _adapt_lightning(fit_loop: ModuleType) -> None:
+def _adapt_lightning(fit_loop: ModuleType, ours: type[Any]) -> None:
     """Let the training loop of Lightning tell our loaders its epochs."""
     loop_class = getattr(fit_loop, "_FitLoop", None)
     if loop_class is None or not all(
@@ -178,17 +184,17 @@ def _adapt_lightning(fit_loop: ModuleType) -> None:
             stacklevel=2,
         )
         return
-    loop_class.on_advance_start = _telling_epochs(loop_class.on_advance_start)
+    loop_class.on_advance_start = _telling_epochs(loop_class.on_advance_start, ours)
 
 
-def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], None]:
+def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) -> Callable[[Any], None]:
     """Wrap what Lightning's training does before each epoch."""
 
     @functools.wraps(on_advance_start)
     def wrapper(loop: Any) -> None:
         loop.setup_data()  # as Lightning does next: reloads the loaders if asked to
         found = getattr(loop._combined_loader, "flattened", ())
-        loaders = [loader for loader in found if isinstance(loader, DataLoader)]
+        loaders = [loader for loader in found if isinstance(loader, ours)]
         epoch = loop.epoch_progress.current.processed
         resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
         will_begin = loop.trainer.current_epoch > 0 and not resumes
@@ -210,7 +216,7 @@ def _telling_epochs(on_advance_start: Callable[[Any], None]) -> Callable[[Any], 
     return wrapper
 
 
-def _has_begun_another(loader: DataLoader[Any], epoch: int) -> bool:
+def _has_begun_another(loader: Any, epoch: int) -> bool:
     """Return whether a loader has begun another epoch than this one, and is not in the middle of it."""
     begun = loader._epochs.last
     if begun is None or begun.number == epoch:

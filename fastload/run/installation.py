@@ -56,7 +56,7 @@ def install(**defaults: Any) -> None:
     global _active
     argument_defaults().change(defaults)
     if not _is_replaced():
-        replace_init(_TorchDataLoader)
+        replace_init(_TorchDataLoader, lambda: initialize)
     _active = True
 
 

@@ -82,8 +82,8 @@ def test_a_training_loop_iterates_our_class(dataset: TensorDataset) -> None:
 def test_our_own_arguments_survive(dataset: TensorDataset, num_workers: int) -> None:
     loader = fastload.DataLoader(dataset, batch_size=4, num_workers=num_workers, timeout=0, **OWN)
     prepared = accelerator().prepare(loader)
-    assert own_arguments(loader) == OWN
-    assert own_arguments(prepared.base_dataloader) == OWN
+    assert own_arguments(loader, fastload.DataLoader) == OWN
+    assert own_arguments(prepared.base_dataloader, fastload.DataLoader) == OWN
     assert prepared.base_dataloader.prefetch_factor == loader.prefetch_factor
     assert torch.cat([labels for _, labels in prepared]).tolist() == [0, 1] * 12
 
@@ -108,7 +108,7 @@ def test_skipping_batches_keeps_our_class_and_arguments(dataset: TensorDataset) 
         inside = getattr(rest, "base_dataloader", rest)
         assert type(inside) is fastload.DataLoader
         assert inside.statistics().batches == 4
-        assert own_arguments(inside) == OWN
+        assert own_arguments(inside, fastload.DataLoader) == OWN
     assert type(running.skip_first_batches(prepared, 1).base_dataloader) is fastload.DataLoader
 
 
@@ -191,7 +191,7 @@ def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
         RuntimeWarning,
         match=r"does not support this version of accelerate .*prepare_data_loader.*fastload\.install\(\)",
     ):
-        adapters._adapt_accelerate(unknown)
+        adapters._adapt_accelerate(unknown, fastload.DataLoader)
     assert not hasattr(unknown, "DataLoader")
 
 

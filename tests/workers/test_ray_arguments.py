@@ -14,7 +14,7 @@ from fastload import ConfigError, DataLoader
 @pytest.fixture(autouse=True)
 def with_ray(monkeypatch):
     """Let Ray be installed, whether it is or not: nothing is imported."""
-    monkeypatch.setattr("fastload.workers.ray.options.find_spec", lambda name: object())
+    monkeypatch.setattr("fastload.arguments.find_spec", lambda name: object())
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):
@@ -59,7 +59,7 @@ def test_a_stream_has_no_remote_workers_beside_local_ones():
 
 
 def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setattr("fastload.workers.ray.options.find_spec", lambda name: None)
+    monkeypatch.setattr("fastload.arguments.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"worker_method='ray' needs Ray, .* pip install ray"):
         DataLoader([1], worker_method="ray")
 
