@@ -67,12 +67,6 @@ DECODERS = (
     ("Pillow", "Pillow"),
 )
 KINDS = ("imagenet", "photos", "cifar")
-STEPS = (
-    ("Huffman codes, passed over", "codes alone"),
-    ("coefficients, stored", "coefficients"),
-    ("samples", "samples"),
-    ("pixels", "pixels"),
-)
 
 
 def work(rows: Rows) -> str:
@@ -114,21 +108,6 @@ def decoders(rows: Rows) -> str:
     sizes = [rows.find("decoders", kind, "fastload, record", "size, of the files") for kind in KINDS]
     lines.append(line("bytes of a record, of the file's", *(Cell(rate(row.value or 0), (row,)) for row in sizes)))
     return markdown(("processor time, ms a file (ns a pixel)", "ImageNet", "photos", "CIFAR"), lines)
-
-
-def decode_steps(rows: Rows) -> str:
-    """What the steps of decoding take."""
-    lines = []
-    for words, step in STEPS:
-        cells = []
-        for of in ("file", "record"):
-            for kind in KINDS:
-                side = f"fastload, {of}, up to {step}"
-                cells.append(_two(*(rows.get("decoders", kind, side, f"CPU ns/{unit}") for unit in ("pixel", "byte"))))
-        lines.append(line(words, *cells))
-    head = ("up to", "file: ImageNet", "photos", "CIFAR", "record: ImageNet", "photos", "CIFAR")
-    about = "Each step with those before it, AVX-512: ns a pixel (ns a byte of the file or record)."
-    return markdown(head, lines, about=about)
 
 
 PACKS = (
@@ -219,34 +198,6 @@ def training(rows: Rows) -> str:
         low, high = (rate(end) if end is not None else "" for end in (row.low, row.high))
         lines.append(line(row.metric, Cell(f"{rate(row.value or 0)} ({low} to {high})", (row,)), row.note))
     return markdown(("cifar10-proxy, 5 epochs", "median (range)", ""), lines)
-
-
-NATIVE = (
-    ("Pillow and torchvision, uint8", "Pillow + torchvision, uint8"),
-    ("Pillow and torchvision, float32 normalised", "Pillow + torchvision, float32"),
-    ("Pillow, decoding alone", "Pillow, decoding alone"),
-    ("Pillow, resizing crops of decoded files alone", "Pillow, resizing crops of decoded files alone"),
-    ("native, uint8: AVX-512", "native, uint8 NHWC, avx512"),
-    ("native, uint8: AVX2", "native, uint8 NHWC, avx2"),
-    ("native, uint8: plain C", "native, uint8 NHWC, plain"),
-    ("native, float32 normalised", "native, float32 NCHW"),
-    ("native, resizing alone: AVX-512", "native, resize alone, avx512"),
-    ("native, resizing alone: AVX2", "native, resize alone, avx2"),
-    ("native, resizing alone: plain C", "native, resize alone, plain"),
-    ("loader without workers, float32", "loader without workers, float32, fuse=False"),
-    ("loader without workers, float32, `fuse=True`", "loader without workers, float32, fuse=True"),
-)
-
-
-def native(rows: Rows) -> str:
-    """The native kernels, beside Pillow and pillow-simd."""
-    lines = []
-    for words, side in NATIVE:
-        found = [rows.get("native", case, side, "CPU ms/image") for case in ("native", "native, pillow-simd")]
-        lines.append(line(words, *("" if row is None else value_cell(row, with_spread=True) for row in found)))
-    head = ("processor time, ms an image", "with Pillow", "with pillow-simd in its place")
-    about = "RandomResizedCrop(224) and a flip of ImageNet files; medians, with quartiles where they were noted."
-    return markdown(head, lines, about=about)
 
 
 def decoder_choice(rows: Rows) -> str:

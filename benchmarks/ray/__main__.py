@@ -1,4 +1,4 @@
-"""Measure Ray's workers, or run the soak: ``python -m benchmarks.ray soak | churn | scaling | cost | raydata``."""
+"""Measure Ray's workers, or run the soak: ``python -m benchmarks.ray soak | churn | cost | raydata``."""
 
 import argparse
 import sys
@@ -14,13 +14,13 @@ from benchmarks.summary import spread_of
 def main() -> int:
     """Run one of them; return 1 if batches differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray", description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("soak", "churn", "scaling", "cost", "raydata"))
+    parser.add_argument("what", choices=("soak", "churn", "cost", "raydata"))
     parser.add_argument("--nodes", type=int, default=4, help="of soak, churn and raydata (default: 4)")
     parser.add_argument("--samples", type=int, default=6000, help="of an epoch of these three (default: 6000)")
     parser.add_argument("--rounds", type=int, default=3, help="of raydata, by turns (default: 3)")
     parser.add_argument("--wait-ms", type=float, default=70, help="that a sample of soak and churn waits (default: 70)")
     parser.add_argument("--seed", type=int, default=1, help="of soak and churn: what is killed, and when")
-    parser.add_argument("--seconds", type=float, help="of a measurement of scaling (default: 15), or of churn (600)")
+    parser.add_argument("--seconds", type=float, default=600, help="of churn (default: 600)")
     parser.add_argument("--every", type=float, default=20, help="seconds between two nodes of churn (default: 20)")
     parser.add_argument(
         "--share-memory", action="store_true", help="let workers write to the batches, as on one machine"
@@ -70,18 +70,11 @@ def _rows(options: argparse.Namespace) -> list[Row]:
             wait_ms=options.wait_ms,
             num_nodes=options.nodes,
             seed=options.seed,
-            seconds=options.seconds or 600,
+            seconds=options.seconds,
             every_s=options.every,
         )
         case = f"churn, {options.nodes} nodes, one removed and added every {options.every:g} s"
         return [Row(case=case, side="ray", metric="hashes equal", value=float(equal), n=1, note=told)]
-    if options.what == "scaling":
-        rates = measure.scaling([1, 2, 4, 8], options.seconds or 15)
-        return [
-            Row(case=f"waiting 20 ms, {number} nodes", side="ray", metric="samples/s", value=rate, n=1, note=share)
-            for number, rate in rates.items()
-            for share in (f"{rate / number / rates[1]:.0%} of linear",)
-        ]
     if options.what == "cost":
         found = measure.cost(60, options.share_memory)
         case = f"256 x 224 x 224 x 3 bytes{', shared memory' if options.share_memory else ', object store'}"

@@ -1,4 +1,4 @@
-"""Scaling, processor time, and Ray Data beside it: each returns numbers."""
+"""Processor time, and Ray Data beside it: each returns numbers."""
 
 import os
 import time
@@ -13,44 +13,11 @@ from benchmarks.ray.clusters import Photos, Waiting, cluster_of
 from fastload import DataLoader
 
 
-def scaling(nodes: list[int], seconds: float) -> dict[int, float]:
-    """Return the samples per second for numbers of nodes with one worker each.
-
-    Samples of 150 kB that wait 20 ms; they go through the object store, as from other machines.
-    """
-    rates = {}
-    for number in nodes:
-        with cluster_of(number) as _:
-            loader = DataLoader(
-                Waiting(0.02),
-                32,
-                num_workers=number,
-                worker_method="ray",
-                ray_options={"share_memory": False, "placement_timeout": 300},
-                seed=0,
-            )
-            batches = iter(loader)
-            _until_all_run(loader, batches, number)
-            rates[number] = _rate(batches, seconds) * 32
-            del batches
-            loader.close()
-        print(f"{number} nodes: {rates[number]:.1f} samples/s", flush=True)
-    return rates
-
-
 def _until_all_run(loader: Any, batches: Iterator[Any], number: int) -> None:
     while loader.statistics().remote["workers"] < number:
         next(batches)
     for _ in range(4):
         next(batches)
-
-
-def _rate(batches: Iterator[Any], seconds: float) -> float:
-    begun, made = time.monotonic(), 0
-    while (passed := time.monotonic() - begun) < seconds:
-        next(batches)
-        made += 1
-    return made / passed
 
 
 def cost(num_batches: int, share_memory: bool) -> dict[str, float]:
