@@ -153,7 +153,6 @@ def compare(files: list[File], repeats: int) -> dict[tuple[str, str], float]:
 
 
 def main() -> None:
-    """Measure, and print tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument("--files", type=int, default=100, help="of each folder, at most")

@@ -41,7 +41,6 @@ exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bi
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheel", type=Path, required=True, help="the wheel for this machine")
     parser.add_argument("--folder", type=Path, required=True, help="where root file systems and packages are kept")

@@ -217,7 +217,6 @@ def rows_of(found: Found, common: Mapping[str, str]) -> list[Row]:
 
 
 def main() -> None:
-    """Read the command line, measure, and write rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="SRC", type=Path)
     parser.add_argument("folder", metavar="FOLDER", type=Path)

@@ -83,7 +83,6 @@ TARGETS = (
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder of the sdist and the wheels")
     parser.add_argument("--no-install", action="store_true", help="do not install and use the wheel for this machine")

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import IO, Self
 
 from benchmarks.spec import Benchmark, Measurement, Side
@@ -23,6 +23,35 @@ SECONDS_PER_MEASUREMENT = 180.0
 
 class MeasurementFailed(Exception):
     """A child process could not measure; the message says which side, and what the child said."""
+
+
+@dataclass(kw_only=True)
+class Measured:
+    """What came of a case."""
+
+    measurements: dict[str, list[Measurement]] = field(default_factory=dict)
+    """Side -> its measurements; those at the same place were made one after the other. Only sides that have all."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Side -> why it could not be measured."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Side -> the error."""
+    facts: dict[str, Measurement] = field(default_factory=dict)
+    """Side -> versions of its library, Python and torch, where it has an environment of its own."""
+
+    def settle(self, reason: str) -> None:
+        """Keep what can be compared: whole rounds of the sides that were measured.
+
+        Args:
+            reason: why a side has no measurement, if it neither failed nor was skipped.
+        """
+        for name in (*self.skipped, *self.failed):
+            self.measurements.pop(name, None)
+        for name in [name for name, values in self.measurements.items() if not values]:
+            self.skipped[name] = reason
+            del self.measurements[name]
+        rounds = min(map(len, self.measurements.values()), default=0)
+        for values in self.measurements.values():
+            del values[rounds:]
 
 
 def measure_in_turn(

@@ -53,7 +53,6 @@ class NotHereError(Exception):
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
     parser.add_argument("--pair", action="append", default=[], metavar="PYTHON:TORCH:NUMPY")

@@ -38,7 +38,6 @@ class TransformedEpochs:
     """
 
     def __init__(self, dataset: CifarSizedImages, num_threads: int) -> None:
-        """Normalise and pad the dataset's images, to float32."""
         self.num_threads = num_threads
         *_, normalise = dataset.transform.transforms
         images = normalise(torch.from_numpy(dataset.images).permute(0, 3, 1, 2).contiguous().float() / 255)
@@ -46,7 +45,6 @@ class TransformedEpochs:
         self.labels = torch.tensor(dataset.labels)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Transform all images and return the batches."""
         torch.set_num_threads(self.num_threads)
         num = len(self.padded)
         rows, cols = torch.randint(0, 2 * PAD + 1, (2, num))
@@ -68,7 +66,6 @@ class GatheredBatches:
     """Batches made from the array by fastload's native kernel, ahead of the consumer and in order."""
 
     def __init__(self, dataset: CifarSizedImages, num_threads: int) -> None:
-        """Make room for batches, and a table of torchvision's own values."""
         from fastload.native import arrays
         from fastload.transforms import BatchShape, RandomCrop, RandomHorizontalFlip
 
@@ -86,7 +83,6 @@ class GatheredBatches:
         self.epoch = 0
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the batches of a new epoch; each is valid until the next one is asked for."""
         self.epoch += 1
         order = torch.randperm(len(self.images))
         waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()

@@ -22,7 +22,6 @@ class CifarSizedImages(Dataset[tuple[torch.Tensor, int]]):
     """Images of 32x32 pixels in memory, augmented as CIFAR scripts do it."""
 
     def __init__(self, num_samples: int) -> None:
-        """Make up ``num_samples`` images of uniform noise, uint8."""
         generator = np.random.default_rng(0)
         self.images = generator.integers(0, 256, size=(num_samples, 32, 32, 3), dtype=np.uint8)
         self.labels = generator.integers(0, 10, size=num_samples).tolist()
@@ -36,11 +35,9 @@ class CifarSizedImages(Dataset[tuple[torch.Tensor, int]]):
         )
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        """Return an augmented image, float32 of shape (3, 32, 32), and its label."""
         return self.transform(Image.fromarray(self.images[index])), self.labels[index]
 
 

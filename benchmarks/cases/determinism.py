@@ -26,15 +26,12 @@ class BusySamples(Dataset[tuple[int, float]]):
     """Samples that keep a core busy for a given time, and draw from all three global generators as transforms do."""
 
     def __init__(self, num_samples: int, busy_us: int) -> None:
-        """Make ``num_samples`` samples of ``busy_us`` microseconds, the draws not counted."""
         self.num_samples, self.busy_us = num_samples, busy_us
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self.num_samples
 
     def __getitem__(self, index: int) -> tuple[int, float]:
-        """Return the index and the sum of three draws."""
         end = time.perf_counter_ns() + 1000 * self.busy_us
         while time.perf_counter_ns() < end:
             pass

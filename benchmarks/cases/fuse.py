@@ -30,7 +30,6 @@ class InMemory(datasets.CIFAR10):
     """CIFAR-10 as it is once it is read, of made-up pixels."""
 
     def __init__(self, num_samples: int) -> None:
-        """Make up ``num_samples`` images of uniform noise."""
         chain = transforms.Compose(
             [
                 transforms.RandomCrop(32, padding=4),

@@ -7,7 +7,6 @@ Read the files in this order, which is the order a measurement goes through them
     made_data.py       the seeded images
     host_to_device.py  copies to the device against the plain copy
     transforms.py      transforms of batches against a copy on the device
-    peers.py           the same by torchvision and kornia
     resident.py        data that lie on the device against airbench's way
     step.py            a training step with data against one without
     trace.py           how long the host was blocked, from a profiler's trace

@@ -23,7 +23,6 @@ PACKAGES = {
     "xdist": ("pytest-xdist", "tests in parallel"),
     "setuptools": ("setuptools", "building the native library"),
     "triton": ("triton", "the fused kernels"),
-    "kornia": ("kornia", "a peer of the transforms"),
     "nvidia.dali": ("nvidia-dali-cuda130", "images by DALI"),
 }
 

@@ -24,14 +24,11 @@ class ReadyBatches(Dataset[Tensor]):
     """The same batch of uint8 for each index: a dataset whose work is nothing."""
 
     def __init__(self, num_batches: int, shape: tuple[int, ...]) -> None:
-        """Make up one batch."""
         self.num_batches = num_batches
         self.images = noise(*shape)
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return self.num_batches
 
     def __getitem__(self, index: int) -> Tensor:
-        """Return the batch."""
         return self.images

@@ -39,7 +39,6 @@ class WholeEpochs:
     """
 
     def __init__(self, images: Tensor, labels: Tensor, batch_size: int) -> None:
-        """Prepare the epochs of images [N, C, H, W] uint8, with labels [N], both on the device."""
         mean, std = (
             torch.tensor(values, dtype=_DTYPE, device=images.device).view(1, -1, 1, 1) for values in (MEAN, STD)
         )

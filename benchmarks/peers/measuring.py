@@ -45,7 +45,7 @@ def check(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
     """Load an epoch and look at it; the loader is kept, and is warm after that.
 
     Returns:
-        "version": of the side's library; "python"; "torch".
+        "python", "torch", and the side's library: their versions.
 
     Raises:
         NotTheWork: the first batch has not the shape, dtype or range of values, its labels are not shuffled, or the
@@ -64,7 +64,8 @@ def check(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
     else:
         expected = Counter(InMemory(work.num_images).targets)
     _check_labels(labels, expected)
-    return {"version": _version(side), "python": platform.python_version(), "torch": torch.__version__}
+    library = _DISTRIBUTIONS.get(side.package, side.package)
+    return {"python": platform.python_version(), "torch": torch.__version__, library: version(library)}
 
 
 def epoch(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
@@ -163,11 +164,6 @@ def _check_labels(found: Counter[int], expected: Counter[int]) -> None:
             f"an epoch must be each of {expected.total()} images once, got {found.total()} images, and "
             f"{(found - expected).total()} of them with labels that should not be there so often"
         )
-
-
-def _version(side: Side) -> str:
-    """Return the version of the library that the side's module is named after."""
-    return version(_DISTRIBUTIONS.get(side.package, side.package))
 
 
 def _cpu_seconds() -> float:

@@ -10,28 +10,18 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.gpu.runner import Measured as _Measured
 from benchmarks.peers import packing
 from benchmarks.peers.catalogue import Beside, Case
 from benchmarks.peers.install import python_of
-from benchmarks.runner import Child, MeasurementFailed
+from benchmarks.runner import Child, Measured, MeasurementFailed
 from benchmarks.spec import Measurement, Side
 
 # The first request imports, compiles and checks: FFCV's takes half a minute on an idle machine.
 _SECONDS_PER_CHECK = 240.0
 _SECONDS_PER_EPOCH = 120.0
 _SECONDS_TO_END = 10.0
-
-
-@dataclass(kw_only=True)
-class Measured(_Measured):
-    """What came of a case."""
-
-    facts: dict[str, Measurement] = field(default_factory=dict)
-    """Side -> versions of its library, Python and torch."""
 
 
 class Runner:

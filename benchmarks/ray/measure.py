@@ -72,7 +72,6 @@ class Load:
         self.dataset = dataset
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Load one."""
         return {"image": self.dataset[int(row["id"])][0].numpy()}
 
 

@@ -61,7 +61,6 @@ def _versions() -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the part that was asked for."""
     parser = argparse.ArgumentParser(
         prog="benchmarks.scaling", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -2,9 +2,7 @@
 
     torchrun --nproc-per-node=2 examples/parallelism/digits_ddp.py --save digits.pt
 
-The notes' script trains a ResNet-101 on MNIST in raw ``Process`` objects. Its mistakes, and the corrections:
-
-| notes | here |
+| the notes, a ResNet-101 in raw ``Process`` objects | here |
 | --- | --- |
 | backend ``"ncll"`` | chosen by device, in common.py |
 | ``Conv1d`` as first layer, for images | ``Conv2d`` |

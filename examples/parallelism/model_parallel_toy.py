@@ -3,9 +3,7 @@
     python examples/parallelism/model_parallel_toy.py --devices cpu,cpu
     python examples/parallelism/model_parallel_toy.py --devices cuda:0,cuda:1
 
-The notes claim that gradients and the optimizer need no change, and that only one device computes at a time. Both are
-right: ``.to`` between the halves is part of the graph, so gradients cross it too; and the second half needs the output
-of the first. See pipeline_by_hand.py.
+The notes are right: ``.to`` between the halves is part of the graph, so gradients cross it, and nothing else changes.
 
 Measured (CPU): loss and gradients are bit-identical to those of one device. Two GPUs: not verified: no GPU.
 """
