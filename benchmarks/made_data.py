@@ -123,12 +123,9 @@ def pad_sentences(samples: Sequence[tuple[torch.Tensor, str]]) -> tuple[torch.Te
 
 
 def heavy_tailed_costs_s(shape: str, num_samples: int, mean_cost_s: float) -> list[float]:
-    """Make up what each sample costs, in seconds; the mean over the samples is ``mean_cost_s`` exactly.
+    """Make up what each sample costs; the mean is ``mean_cost_s`` exactly.
 
-    Args:
-        shape: "lognormal" (sigma 1.5), or "rare" (one sample in a hundred costs fifty times as much as the others).
-        num_samples: how many samples.
-        mean_cost_s: their mean cost, which fixes the scale.
+    "lognormal": with sigma 1.5; "rare": one sample in a hundred costs fifty times as much as the others.
     """
     generator = np.random.default_rng(0)
     if shape == "lognormal":
@@ -193,13 +190,7 @@ class CarryingDataset(Dataset[tuple[int, float]]):
     """
 
     def __init__(self, payload: str, payload_bytes: int, num_samples: int) -> None:
-        """Make up the payload.
-
-        Args:
-            payload: "none", "objects" (a list of strings; each costs about 100 bytes) or "arrays" (ten NumPy arrays).
-            payload_bytes: about how much memory it takes.
-            num_samples: length of the dataset.
-        """
+        """Make up the payload."""
         self.num_samples = num_samples
         self.payload: list[str] | list[np.ndarray]
         if payload == "none":

@@ -113,13 +113,7 @@ class Outcome:
     def rows(
         self, surroundings: Surroundings, *, ratios: Literal["ours", "theirs", "apart"], all_metrics: bool = True
     ) -> list[Row]:
-        """Return the rows of each side.
-
-        Args:
-            surroundings: when and where.
-            ratios: in whose row a ratio stands; "apart": in one of its own.
-            all_metrics: or only the first, and those that have a goal.
-        """
+        """Return the rows of each side; ``ratios``: in whose row a ratio stands, or "apart", in one of its own."""
         first, *others = self.case.metrics
         metrics = [first, *(metric for metric in others if all_metrics or metric.goal)]
         common = stamp(surroundings, self.cores_used_by_others)

@@ -86,13 +86,7 @@ def _machine() -> str:
 def stamp(
     surroundings: Surroundings, others: float | None = None, versions: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return what all rows of a run have in common.
-
-    Args:
-        surroundings: When and where.
-        others: Cores that worked for something else, if that was measured.
-        versions: What to name in place of the surroundings' versions.
-    """
+    """Return what all rows of a run have in common."""
     named = surroundings.versions if versions is None else versions
     words = {"python": "Python", "pillow": "Pillow"}
     return {

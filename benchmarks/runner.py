@@ -39,11 +39,7 @@ class Measured:
     """Side -> versions of its library, Python and torch, where it has an environment of its own."""
 
     def settle(self, reason: str) -> None:
-        """Keep what can be compared: whole rounds of the sides that were measured.
-
-        Args:
-            reason: why a side has no measurement, if it neither failed nor was skipped.
-        """
+        """Keep what can be compared: whole rounds of the sides that were measured."""
         for name in (*self.skipped, *self.failed):
             self.measurements.pop(name, None)
         for name in [name for name, values in self.measurements.items() if not values]:
@@ -62,18 +58,8 @@ def measure_in_turn(
 ) -> dict[str, list[Measurement]]:
     """Measure every side of ``benchmark`` ``repetitions`` times.
 
-    Args:
-        benchmark: what to measure.
-        arguments: for the measuring function.
-        repetitions: recorded measurements of each side. In a shared process one more goes before them and is thrown
-            away, so that imports, caches and the allocator are warm; the file cache is warm in any case.
-        advance: called before each measurement with what is measured: benchmark and side.
-
     Returns:
         Name of side -> its measurements; those at the same place were made one after the other, so they are pairs.
-
-    Raises:
-        MeasurementFailed: a measurement raised, died or took too long.
     """
     rounds = [list(benchmark.sides)[:: 1 if number % 2 == 0 else -1] for number in range(repetitions)]
     if benchmark.fresh_process:
@@ -114,10 +100,6 @@ class Child:
     """A process that measures. Leaving the context kills whatever is left of it: the child, its workers, a fork server.
 
     It carries out one request after the other, and its answers come in their order.
-
-    Args:
-        python: the interpreter that it runs.
-        environment: variables that it gets beside those of this process.
     """
 
     def __init__(self, python: str = sys.executable, environment: Mapping[str, str] | None = None) -> None:
@@ -152,11 +134,7 @@ class Child:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
     async def answer(self, what: str, limit_s: float) -> Measurement:
-        """Return the next measurement, called ``what`` in errors.
-
-        Raises:
-            MeasurementFailed: it raised, the child died, or it took longer than ``limit_s``.
-        """
+        """Return the next measurement, called ``what`` in errors."""
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), limit_s)

@@ -56,6 +56,15 @@ class Metric:
         return f"ratio >= {self.least_ratio:g}" if self.has_ratio and self.least_ratio is not None else ""
 
 
+def rates(least_ratio: float | None = 0.97, whole: float | None = 0.97) -> tuple[Metric, ...]:
+    """Return the metrics of an epoch: two rates with their goals, and the processor's time."""
+    return (
+        Metric(name="samples/s steady", more_is_better=True, least_ratio=least_ratio),
+        Metric(name="samples/s", more_is_better=True, least_ratio=whole),
+        Metric(name="CPU us/sample", least_ratio=None),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """A side beside another one."""

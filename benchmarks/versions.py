@@ -98,11 +98,7 @@ def tried(pair: str, tests: Sequence[str], processes: int) -> tuple[list[Row], l
 
 
 def prepared(python: str, torch: str, numpy: str) -> list[str]:
-    """Return uv's words for the environment of a pair.
-
-    Raises:
-        NotHereError: The Python, wheels of the packages or the index are not there.
-    """
+    """Return uv's words for the environment of a pair."""
     try:
         uv("python", "find", "--no-project", "--no-python-downloads", python)
     except NotHereError:
@@ -128,11 +124,7 @@ def prepared(python: str, torch: str, numpy: str) -> list[str]:
 
 
 def counted(environment: Sequence[str], tests: Sequence[str], processes: int) -> tuple[int, int, list[str]]:
-    """Run tests; return how many passed, how many were skipped, and the names of the others, for pytest.
-
-    Raises:
-        RuntimeError: pytest came to no end.
-    """
+    """Run tests; return how many passed, how many were skipped, and the names of the others, for pytest."""
     with tempfile.TemporaryDirectory() as name:
         report = Path(name, "report.xml")
         words = [UV, *environment, "pytest", "-q", "-n", str(processes), "-o", "junit_family=xunit1"]
@@ -153,11 +145,7 @@ def counted(environment: Sequence[str], tests: Sequence[str], processes: int) ->
 
 
 def uv(*words: str | Path) -> str:
-    """Run uv; return what it printed.
-
-    Raises:
-        NotHereError: It failed; holds what it said.
-    """
+    """Run uv; return what it printed."""
     done = subprocess.run([UV, *words], cwd=ROOT, text=True, capture_output=True)
     if done.returncode:
         raise NotHereError(done.stderr.strip() or done.stdout.strip())

@@ -40,7 +40,7 @@ from training.ema import EMA
 from training.errors import RunError, UsageError, errors_as_messages
 from training.evaluation import evaluate
 from training.lookahead import Lookahead
-from training.metrics import Throughput, Timer, flops_per_image, peak_flops
+from training.metrics import Throughput, Timer
 from training.models import Whitened, build_network, parameter_groups, set_learning_rates
 from training.options import DTYPES, check_batch_norm, check_options, parse_arguments, settings_of
 from training.recipe import RECIPES, Recipe
@@ -256,9 +256,7 @@ def finish_epoch(run: Run, epoch: int, timer: Timer) -> int:
         return run.stop.finish() or max(world.gather(run.stop.signals.received))
     if args.on_error == "replace":
         run.reporter.damaged(run.step, world.gather(damaged_images(run.train_loader, run.test_loader)))
-    peak = peak_flops(world.device, args.precision, args.peak_tflops)
-    flops = flops_per_image(run.network, run.data.channels, run.image_size) if peak else 0.0
-    speed = Throughput.of_ranks(timer.images, times, flops, peak)
+    speed = Throughput.of_ranks(timer.images, times)
     run.reporter.epoch(epoch, run.step, loss, tested, speed, run.image_size)
     return 0
 

@@ -2,8 +2,7 @@
 
 Claim: at least 40 times the samples per second of torch's DataLoader with torchvision's v1 transforms, with as many
 workers as fastload has threads; and at least 6 times those of a loader that transforms the whole set at the beginning
-of an epoch, as airbench does. All sides draw a new order and new crops for each epoch. The measured rows stand in
-README.md.
+of an epoch, as airbench does. All sides draw a new order and new crops for each epoch.
 
 Meaningless if: other work runs on the cores, or the machine has fewer cores than threads. fastload writes into batches
 that it made room for before, as its loaders do; memory that is new costs as much again.

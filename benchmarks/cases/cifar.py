@@ -1,7 +1,7 @@
 """Samples of CIFAR's size: 32x32 images in memory, augmented one at a time; with 2 workers, and inline.
 
 Claim: at least 0.97 times torch's samples per second. Seeding each sample costs about 6 us, so the row with
-``seeding="torch"`` stands beside it. The measured rows stand in README.md.
+``seeding="torch"`` stands beside it.
 
 Meaningless if: other work runs on the cores, or the machine has fewer cores than workers.
 """
@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 from benchmarks.loops import kept_loader, make_loader, time_epoch
-from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Side, rates
 
 
 class CifarSizedImages(Dataset[tuple[torch.Tensor, int]]):
@@ -54,27 +54,14 @@ def epoch(side: Side, *, num_batches: int, num_workers: int) -> Measurement:
     return time_epoch(loader, samples_per_batch=128, num_warm_batches=2 * num_workers or 1)
 
 
-_METRICS = (
-    Metric(name="samples/s steady", more_is_better=True),
-    Metric(name="samples/s", more_is_better=True),
-    Metric(name="CPU us/sample", least_ratio=None),
-)
-
-BENCHMARKS = (
+BENCHMARKS = tuple(
     Benchmark(
-        name="cifar",
+        name=name,
         measure="benchmarks.cases.cifar:epoch",
-        metrics=_METRICS,
-        arguments={"num_batches": 160, "num_workers": 2},
-        quick_arguments={"num_batches": 40},
+        metrics=rates(),
+        arguments={"num_batches": num_batches, "num_workers": num_workers},
+        quick_arguments={"num_batches": num_batches // 4},
         sides=WITH_TORCH_SEEDING,
-    ),
-    Benchmark(
-        name="inline",
-        measure="benchmarks.cases.cifar:epoch",
-        metrics=_METRICS,
-        arguments={"num_batches": 80, "num_workers": 0},
-        quick_arguments={"num_batches": 20},
-        sides=WITH_TORCH_SEEDING,
-    ),
+    )
+    for name, num_batches, num_workers in (("cifar", 160, 2), ("inline", 80, 0))
 )

@@ -2,7 +2,7 @@
 
 Claims: seeding each sample costs at most 2 % for samples of 1 ms and more, against the same loader with the same chunks
 that does not seed (reported for samples of 50 us); with an integer seed there is no gap between epochs; step 1,000,000
-of 1e9 samples is there in less than 10 ms and 1 MB. The measured rows stand in README.md.
+of 1e9 samples is there in less than 10 ms and 1 MB.
 
 Meaningless if: other work runs on the cores, or the machine has fewer cores than workers (samples are busy for their
 time, they do not sleep).

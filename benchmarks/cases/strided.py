@@ -1,7 +1,7 @@
 """Samples that are strided views of a large storage: rows of a column-major table, windows of many channels.
 
 Claim: the first batch takes at most 1.5 times torch's time, and an epoch is not slower than torch's, apart from seeding
-each sample; rows with ``seeding="torch"`` stand beside. The measured rows stand in README.md.
+each sample; rows with ``seeding="torch"`` stand beside.
 
 Each measurement has a loader of its own: what samples look like is learnt from the first batches, which is where a view
 could cost as much as its storage.

@@ -2,7 +2,7 @@
 
 Claim: without workers at least 0.8 times torch's samples per second. fastload seeds the generators for each sample,
 which takes 1 us of processor time, and displaces a part of the first-level cache; rows with ``seeding="torch"`` show
-what the rest of the loader costs. The measured rows stand in README.md.
+what the rest of the loader costs.
 
 Meaningless if: the file were larger than the file cache.
 """

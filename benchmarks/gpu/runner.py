@@ -17,12 +17,7 @@ _NOBODY = Side(name="", package="none")
 
 
 class Runner:
-    """Measures cases; an asynchronous context, at whose end no process is left.
-
-    Args:
-        device: ``"cuda"``, ``"cuda:1"``, ..., or ``"cpu"``.
-        advance: called before each measurement with what is measured.
-    """
+    """Measures cases; an asynchronous context, at whose end no process is left."""
 
     def __init__(self, device: str, advance: Callable[[str], None]) -> None:
         self._device = device
@@ -41,14 +36,7 @@ class Runner:
         return await self._ask("benchmarks.gpu.measuring:describe", {}, _NOBODY, "the device")
 
     async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int, found: Measured) -> None:
-        """Measure every side of a case ``repetitions`` times.
-
-        Args:
-            case: what to measure.
-            arguments: of its measuring function.
-            repetitions: of each side.
-            found: with an empty list for each side; gets what is measured, as it comes, and is to be settled after it.
-        """
+        """Measure every side of a case ``repetitions`` times."""
         self._warm.clear()
         for number in range(repetitions):
             for side in case.sides[:: 1 if number % 2 == 0 else -1]:

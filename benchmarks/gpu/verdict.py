@@ -38,13 +38,7 @@ def main() -> int:
 
 
 def verdict(folder: Path, names: Sequence[str], ended: Mapping[str, str]) -> tuple[list[str], bool]:
-    """Return the lines, and whether every test passed and every goal that is judged is met.
-
-    Args:
-        folder: of the results.
-        names: beginnings of the names of the cases that were asked for; all if there are none.
-        ended: part of all.sh that did not end well -> how it ended.
-    """
+    """Return the lines, and whether every test passed and every goal that is judged is met."""
     lines, passed = [], True
     for report, part in _REPORTS.items():
         line, well = _tests(folder / report)

@@ -25,14 +25,7 @@ _SECONDS_TO_END = 10.0
 
 
 class Runner:
-    """Measures cases; an asynchronous context, at whose end no process is left.
-
-    Args:
-        environments: where ``install.py`` has put them, or None if there are none.
-        data: an ImageFolder tree of JPEG files.
-        packed: the folder for what is made of them.
-        advance: called before each measurement with what is measured.
-    """
+    """Measures cases; an asynchronous context, at whose end no process is left."""
 
     def __init__(self, environments: Path | None, data: Path, packed: Path, advance: Callable[[str], None]) -> None:
         self._environments = environments
@@ -48,14 +41,7 @@ class Runner:
         await self._end_children()
 
     async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int, deadline: float) -> Measured:
-        """Measure every side of a case up to ``repetitions`` times.
-
-        Args:
-            case: what to measure.
-            arguments: of the measuring functions.
-            repetitions: rounds.
-            deadline: time of the monotonic clock; no second round begins that would end after it.
-        """
+        """Measure every side of a case up to ``repetitions`` times."""
         found = Measured(measurements={side.name: [] for side in case.sides})
         requests = {side.name: self._arguments(side, arguments) for side in case.sides}
         for side in case.sides:

@@ -1,4 +1,4 @@
-"""Measure Ray's workers, or run the soak: ``python -m benchmarks.ray soak | churn | cost | raydata``."""
+"""Measure Ray's workers, or run them while nodes come and go: ``python -m benchmarks.ray churn | cost | raydata``."""
 
 import argparse
 import sys
@@ -14,12 +14,12 @@ from benchmarks.summary import spread_of
 def main() -> int:
     """Run one of them; return 1 if batches differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray", description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("soak", "churn", "cost", "raydata"))
-    parser.add_argument("--nodes", type=int, default=4, help="of soak, churn and raydata (default: 4)")
-    parser.add_argument("--samples", type=int, default=6000, help="of an epoch of these three (default: 6000)")
+    parser.add_argument("what", choices=("churn", "cost", "raydata"))
+    parser.add_argument("--nodes", type=int, default=4, help="of churn and raydata (default: 4)")
+    parser.add_argument("--samples", type=int, default=6000, help="of an epoch of both (default: 6000)")
     parser.add_argument("--rounds", type=int, default=3, help="of raydata, by turns (default: 3)")
-    parser.add_argument("--wait-ms", type=float, default=70, help="that a sample of soak and churn waits (default: 70)")
-    parser.add_argument("--seed", type=int, default=1, help="of soak and churn: what is killed, and when")
+    parser.add_argument("--wait-ms", type=float, default=70, help="that a sample of churn waits (default: 70)")
+    parser.add_argument("--seed", type=int, default=1, help="of churn: what is killed")
     parser.add_argument("--seconds", type=float, default=600, help="of churn (default: 600)")
     parser.add_argument("--every", type=float, default=20, help="seconds between two nodes of churn (default: 20)")
     parser.add_argument(
@@ -28,7 +28,7 @@ def main() -> int:
     add_data(parser)
     add_rows(parser)
     options = parser.parse_args()
-    if options.what in ("soak", "churn", "raydata") and options.data is None:
+    if options.what in ("churn", "raydata") and options.data is None:
         parser.error(f"{options.what} needs --data DIR")
     where = look_around(sys.argv[1:], module="benchmarks.ray")
     before = read_cpu()
@@ -47,20 +47,6 @@ def main() -> int:
 def _rows(options: argparse.Namespace) -> list[Row]:
     from benchmarks.ray import measure
 
-    if options.what == "soak":
-        from benchmarks.ray.soak import soak
-
-        equal, told = soak(
-            options.data,
-            length=options.samples,
-            wait_ms=options.wait_ms,
-            num_nodes=options.nodes,
-            seed=options.seed,
-            share_memory=options.share_memory,
-        )
-        nodes = f"{options.nodes} node{'s' if options.nodes > 1 else ''}"
-        case = f"soak, {nodes}{', shared memory' if options.share_memory else ''}"
-        return [Row(case=case, side="ray", metric="hashes equal", value=float(equal), n=1, note=told)]
     if options.what == "churn":
         from benchmarks.ray.churn import churn
 

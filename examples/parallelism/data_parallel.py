@@ -26,11 +26,6 @@ def data_parallel(
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:
     """Compute ``nn.DataParallel(network, devices)(batch)``, and return the copies too.
 
-    Args:
-        network: its parameters and buffers on the first device.
-        batch: [n, ...]
-        devices: one for each copy; they may be equal.
-
     Returns:
         [n, ...] the outputs on the first device; the parameters of each copy, whose gradients are kept.
     """

@@ -23,12 +23,7 @@ from fastload import DataLoader
 
 
 def make_deterministic(seed: int, *, warn_only: bool = False) -> None:
-    """Seed the global generators and choose deterministic operations. Call this first, on every rank.
-
-    Args:
-        seed: of the weights. The same on all ranks; the data's seed is the loader's.
-        warn_only: operations without a deterministic algorithm warn instead of raising.
-    """
+    """Seed the global generators and choose deterministic operations. Call this first, on every rank."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
     random.seed(seed)
     np.random.seed(seed)

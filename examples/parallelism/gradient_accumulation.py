@@ -60,14 +60,7 @@ def in_windows(batches: Iterable[Batch], every: int) -> Iterable[list[Batch]]:
 
 
 def accumulate(model: nn.Module, window: list[Batch], way: Way, divide_by: int | None = None) -> None:
-    """Add the gradients of a window's mean loss to ``.grad``.
-
-    Args:
-        model: wrapped by DistributedDataParallel, or not.
-        window: micro-batches of this rank.
-        way: which passes ``no_sync`` covers.
-        divide_by: None: this rank's samples in the window. A number of micro-batches is the mistake.
-    """
+    """Add the gradients of a window's mean loss to ``.grad``."""
     samples = sum(len(labels) for _, labels in window)
     for place, (inputs, labels) in enumerate(window):
         no_sync: Any = contextlib.nullcontext

@@ -65,11 +65,6 @@ class Blocking(Dataset[int]):
 def while_one_is_held(make: Any, expected: int, **options: Any) -> tuple[list[int], list[int], list[list[int]]]:
     """Iterate while sample 0 is blocked.
 
-    Args:
-        make: a class of loaders.
-        expected: how many samples can be loaded meanwhile.
-        options: of the loader.
-
     Returns:
         What was loaded while it was blocked, in the order of the dataset; what was loaded next; the batches.
     """

@@ -17,11 +17,7 @@ from torch import Tensor, nn
 
 
 class Toy(nn.Module):
-    """Two linear layers, each on its own device.
-
-    Args:
-        first, second: where the layers are; they may be the same.
-    """
+    """Two linear layers, each on its own device."""
 
     def __init__(self, first: torch.device | str, second: torch.device | str) -> None:
         super().__init__()

@@ -31,13 +31,7 @@ def halves(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
 
 
 class Pipelined(nn.Module):
-    """Two halves of a network on two devices, which process a batch split by split.
-
-    Args:
-        front, back: the halves.
-        devices: of the halves.
-        split_size: samples in a split; the last may have fewer.
-    """
+    """Two halves of a network on two devices, which process a batch split by split."""
 
     def __init__(
         self, front: nn.Module, back: nn.Module, devices: Sequence[torch.device | str], split_size: int

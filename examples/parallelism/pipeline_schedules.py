@@ -72,14 +72,7 @@ class Held(nn.Module):
 
 
 class Pipeline:
-    """This rank's stage under one of the schedules.
-
-    Args:
-        rank: this one; needs a process group.
-        schedule: ``"GPipe"`` or ``"1F1B"``.
-        micro_batches: their number; 1F1B needs at least as many as there are stages.
-        batch_size: a multiple of ``micro_batches``.
-    """
+    """This rank's stage under one of the schedules."""
 
     def __init__(self, rank: Rank, schedule: str, micro_batches: int, batch_size: int) -> None:
         if batch_size % micro_batches:

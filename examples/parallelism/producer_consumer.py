@@ -27,12 +27,7 @@ class _End:
 
 
 class Ahead(Generic[T]):
-    """An iterable that a thread produces ahead. Each iteration has its own thread.
-
-    Args:
-        make: returns the iterable; called in the thread, at the start of each iteration.
-        capacity: maximum number of items in the queue; one more is being made.
-    """
+    """An iterable that a thread produces ahead. Each iteration has its own thread."""
 
     def __init__(self, make: Callable[[], Iterable[T]], capacity: int) -> None:
         if capacity < 1:

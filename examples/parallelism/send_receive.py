@@ -27,12 +27,7 @@ MOST_DIMENSIONS = 8
 
 
 class Link:
-    """The connection between this rank and another, for tensors of one shape.
-
-    Args:
-        peer: the other rank.
-        device: of received tensors.
-    """
+    """The connection between this rank and another, for tensors of one shape."""
 
     def __init__(self, peer: int, device: torch.device) -> None:
         self.peer = peer
@@ -124,12 +119,7 @@ def receive(link: Link) -> Tensor:
 
 
 class Piece:
-    """This rank's part of a network, and its links to both neighbours.
-
-    Args:
-        rank: this one.
-        piece: its module, on its device.
-    """
+    """This rank's part of a network, and its links to both neighbours."""
 
     def __init__(self, rank: Rank, piece: nn.Module) -> None:
         self.rank = rank
@@ -138,12 +128,7 @@ class Piece:
         self.behind = Link(rank.number + 1, rank.device) if rank.number < rank.count - 1 else None
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return what to call ``backward`` on: the mean loss on the last rank, a token on the others.
-
-        Args:
-            images: [n, ...], read by the first rank.
-            labels: [n], read by the last.
-        """
+        """Return what to call ``backward`` on: the mean loss on the last rank, a token on the others."""
         entering = images.to(self.rank.device) if self.before is None else receive(self.before)
         leaving = self.piece(entering)
         if self.behind is None:

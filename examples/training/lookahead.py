@@ -33,12 +33,7 @@ class Lookahead:
         return {name: value for name, value in self.network.state_dict().items() if value.is_floating_point()}
 
     def update(self, step: int, num_steps: int) -> None:
-        """Update the slow weights and reset the network to them, if it is due.
-
-        Args:
-            step: number of steps made, 1 to ``num_steps``.
-            num_steps: of the whole training.
-        """
+        """Update the slow weights and reset the network to them, if it is due."""
         if step % self.every == 0:
             self._synchronise(self.decay**self.every * (step / num_steps) ** 3)
         if step == num_steps:

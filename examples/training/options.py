@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,15 +25,7 @@ DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.floa
 
 
 def parse_arguments(recipes: dict[str, Recipe], words: Sequence[str] | None = None) -> tuple[Namespace, Recipe]:
-    """Return the options of the command line, and the recipe with the numbers that they change.
-
-    Args:
-        recipes: by name.
-        words: the arguments; None: those of the process.
-
-    Raises:
-        UsageError: an option is unknown or out of range, or has no effect with the others.
-    """
+    """Return the options of the command line, and the recipe with the numbers that they change."""
     parser = _parser(recipes)
     args = parser.parse_args(words)
     args.dataset = args.dataset or ("digits" if args.data_dir is None else "folder")
@@ -44,8 +35,6 @@ def parse_arguments(recipes: dict[str, Recipe], words: Sequence[str] | None = No
         if not 0 < (seconds := getattr(args, name)) <= 1e8:
             option = name.replace("_", "-")
             parser.error(f"argument --{option}: must be above 0 and at most 1e8 seconds, got {seconds}")
-    if args.peak_tflops is not None and not 0 < args.peak_tflops < math.inf:
-        parser.error(f"argument --peak-tflops: must be above 0 and finite, got {args.peak_tflops}")
     if args.debug_samples is not None and not Path(args.debug_samples).absolute().parent.is_dir():
         parser.error(f"argument --debug-samples: must be in an existing folder, got {args.debug_samples}")
     if args.seed >= 1 << 63:
@@ -109,8 +98,6 @@ def _parser(recipes: dict[str, Recipe]) -> Parser:
     add = parser.add_argument_group("output").add_argument
     add("--json", type=Path, metavar="FILE", help="write JSON lines; default: log.jsonl in --out")
     add("--log-every", type=positive, default=50, metavar="STEPS")
-    add("--tensorboard", type=Path, metavar="DIR")
-    add("--peak-tflops", type=float, help="of the device in this precision, for MFU; default: if known")
     add("--debug-samples", metavar="FILE", help="write hashes of each step's images to FILE.rank<n>")
     group = parser.add_argument_group("recipe, and its hyperparameters")
     group.add_argument("--recipe", choices=list(recipes), help="default: digits, folder or cifar10-fast, by --dataset")

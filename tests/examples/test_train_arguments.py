@@ -15,9 +15,9 @@ import imagenet
 import pytest
 import torch
 import trainings
+from flops import flops_per_image
 from training.data import batch_transform
 from training.errors import UsageError
-from training.metrics import flops_per_image
 from training.models import build_network
 from training.options import check_loading, parse_arguments
 from training.recipe import RECIPES, Recipe

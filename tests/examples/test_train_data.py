@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import pickle
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,16 +71,11 @@ def _write_cifar10(root: Path, per_file: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="module")
 def cifar10_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Training, Path]]:
-    """A run of the small fast recipe with all its techniques, on two ranks and random images, with TensorBoard."""
+    """A run of the small fast recipe with all its techniques, on two ranks and random images."""
     folder = tmp_path_factory.mktemp("cifar10")
     words = ["--dataset", "cifar10", "--data-dir", str(folder), "--recipe", "cifar10-proxy", "--epochs", "2"]
     words += ["--batch-size", "40", "--workers", "0", "--out", str(folder / "run"), "--precision", "bf16"]
     words += ["--whitening-bias-epochs", "1", "--lookahead", "3", "--channels-last", "--resident", "host"]
-    if importlib.util.find_spec("tensorboard") is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its own imports; the forked ranks inherit them
-            import torch.utils.tensorboard  # noqa: F401
-        words += ["--tensorboard", str(folder / "board")]
     with pytest.MonkeyPatch.context() as monkeypatch:
         _write_cifar10(folder, 21, monkeypatch)
         with Training(folder, *words, ranks=2) as training:
@@ -110,16 +103,3 @@ def test_the_fast_recipe_trains_on_cifar10_as_torchvision_stores_it(
     assert {name for name, value in state["model"].items() if value.is_floating_point()} == slow.keys()
     assert all(torch.equal(state["model"][name], value) for name, value in slow.items())
     assert slow["layers.0.bias"].abs().max() > 0  # it was trained in the first epoch
-
-
-def test_tensorboard_has_the_numbers_of_the_log(cifar10_run: tuple[Training, Path]) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    training, folder = cifar10_run
-    events = EventAccumulator(str(folder / "board"), size_guidance={"scalars": 0}).Reload()
-    for name, kind in (("loss", "step"), ("test_accuracy", "epoch"), ("images_per_s", "epoch"), ("seconds", "end")):
-        found = [(one.step, one.value) for one in events.Scalars(f"{kind}/{name}")]
-        expected = [(one["step"], pytest.approx(one[name], rel=1e-6)) for one in training.logged(kind)]
-        assert found == expected, name
-    assert len(events.Scalars("step/loss")) == 4

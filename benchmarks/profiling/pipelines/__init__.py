@@ -49,12 +49,7 @@ def names() -> list[str]:
 
 
 def drawn(seed: int, wanted: Iterable[str] = ()) -> list[Pipeline]:
-    """Return pipelines with the parameters that a seed draws.
-
-    Args:
-        seed: any integer.
-        wanted: their names; empty: all.
-    """
+    """Return pipelines with the parameters that a seed draws."""
     chosen = set(wanted) or set(names())
     return [maker(seed, _name(maker)) for maker in MAKERS if _name(maker) in chosen]
 
