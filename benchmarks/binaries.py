@@ -40,7 +40,6 @@ class Library:
 
 
 def read(data: bytes) -> Library:
-    """Read a shared library."""
     try:
         if data[:6] == b"\x7fELF\x02\x01":
             return _read_elf(data)

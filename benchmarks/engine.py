@@ -100,7 +100,6 @@ def _torch_on_both_sides(benchmark: Benchmark) -> Benchmark:
 
 
 def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
-    """Measure, print, and return the exit status."""
     surroundings = look_around(sys.argv[1:], control=options.control)
     repetitions_of = {
         benchmark.name: options.repetitions or (_QUICK_REPETITIONS if options.quick else benchmark.repetitions)

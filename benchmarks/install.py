@@ -91,7 +91,6 @@ def tried(wheel: Path, folder: Path, suite: str, python: str, torch: str) -> str
 
 
 def commands(python: str, wheel: str, torch: str, cache: Path, *, by_pip: bool) -> Sequence[str]:
-    """Return what runs in the root file system."""
     pip = "./venv/bin/python -m pip --disable-pip-version-check -q"
     linked = f"./uv pip install -q --python venv/bin/python --cache-dir {cache} --link-mode symlink"
     quick = [f"{linked} torch=={torch} torchvision"]

@@ -190,7 +190,6 @@ class CarryingDataset(Dataset[tuple[int, float]]):
     """
 
     def __init__(self, payload: str, payload_bytes: int, num_samples: int) -> None:
-        """Make up the payload."""
         self.num_samples = num_samples
         self.payload: list[str] | list[np.ndarray]
         if payload == "none":

@@ -33,7 +33,6 @@ class Outcome:
 
     @property
     def n(self) -> int:
-        """How often each side was measured."""
         return max((len(values) for values in self.measured.measurements.values()), default=0)
 
     @property
@@ -51,7 +50,6 @@ class Outcome:
         return {metric: spread_of(values) for metric in self.case.metrics if (values := self.values(side, metric))}
 
     def metric_of(self, one: Comparison) -> Metric:
-        """Return what a comparison is by."""
         return one.metric or self.case.metrics[0]
 
     def comparisons(self) -> list[tuple[Comparison, Ratio]]:

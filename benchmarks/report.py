@@ -71,7 +71,6 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    """Describe the machine in a few words."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -86,7 +85,6 @@ def _machine() -> str:
 def stamp(
     surroundings: Surroundings, others: float | None = None, versions: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return what all rows of a run have in common."""
     named = surroundings.versions if versions is None else versions
     words = {"python": "Python", "pillow": "Pillow"}
     return {
@@ -120,7 +118,6 @@ def spread_text(spread: Spread) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number with about three digits that count."""
     magnitude = abs(value)
     if magnitude >= 1e6:
         return f"{value / 1e6:.2f} M"
@@ -131,12 +128,10 @@ def _number(value: float) -> str:
 
 
 def complain(message: str) -> None:
-    """Print a message to standard error."""
     print(message, file=sys.stderr, flush=True)
 
 
 def append_lines(file: Path | None, lines: Sequence[str]) -> None:
-    """Append lines to a file, if one was named."""
     if file is not None:
         with file.open("a") as stream:
             stream.writelines(line + "\n" for line in lines)

@@ -153,7 +153,6 @@ class Child:
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a paused child run."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -161,7 +160,6 @@ class Child:
             os.killpg(self._process.pid, number)
 
     async def end(self, limit_s: float) -> None:
-        """Ask for nothing more, and wait for the child's end."""
         self.go_on()
         assert self._process.stdin is not None
         self._process.stdin.close()

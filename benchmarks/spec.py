@@ -115,7 +115,6 @@ class Benchmark:
 
     @property
     def subject(self) -> str:
-        """The word by which the command line selects it."""
         return self.name.partition("-")[0]
 
     @property

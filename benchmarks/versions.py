@@ -72,7 +72,6 @@ def main() -> int:
 
 
 def told(row: Row) -> str:
-    """Return a row as words."""
     return f"{row.metric}: {row.note}" if row.value is None else f"{row.value:.0f} {row.metric}"
 
 
@@ -98,7 +97,6 @@ def tried(pair: str, tests: Sequence[str], processes: int) -> tuple[list[Row], l
 
 
 def prepared(python: str, torch: str, numpy: str) -> list[str]:
-    """Return uv's words for the environment of a pair."""
     try:
         uv("python", "find", "--no-project", "--no-python-downloads", python)
     except NotHereError:
@@ -145,7 +143,6 @@ def counted(environment: Sequence[str], tests: Sequence[str], processes: int) ->
 
 
 def uv(*words: str | Path) -> str:
-    """Run uv; return what it printed."""
     done = subprocess.run([UV, *words], cwd=ROOT, text=True, capture_output=True)
     if done.returncode:
         raise NotHereError(done.stderr.strip() or done.stdout.strip())

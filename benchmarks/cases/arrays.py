@@ -31,33 +31,38 @@ PAD = 4
 class TransformedEpochs:
     """A loader that transforms all images at the beginning of an epoch, and hands out parts of the result.
 
-    The way of airbench (Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024), on the CPU: images are
+    The way of airbench (Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024): images are
     normalised and padded once; in an epoch, all those that are moved by the same number of rows are cropped at once,
     then all that are moved by the same number of columns; half of them are flipped; batches are gathered by index.
     """
 
-    def __init__(self, dataset: CifarSizedImages, num_threads: int) -> None:
-        self.num_threads = num_threads
+    def __init__(self, images: Tensor, labels: Tensor, batch_size: int = BATCH, num_threads: int = 0) -> None:
+        self.padded = functional.pad(images, (PAD,) * 4)
+        self.labels, self.batch_size, self.num_threads = labels, batch_size, num_threads
+
+    @classmethod
+    def of(cls, dataset: CifarSizedImages, num_threads: int) -> "TransformedEpochs":
+        """Normalise a dataset's images, to float32."""
         *_, normalise = dataset.transform.transforms
         images = normalise(torch.from_numpy(dataset.images).permute(0, 3, 1, 2).contiguous().float() / 255)
-        self.padded = functional.pad(images, (PAD,) * 4)
-        self.labels = torch.tensor(dataset.labels)
+        return cls(images, torch.tensor(dataset.labels), num_threads=num_threads)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        torch.set_num_threads(self.num_threads)
-        num = len(self.padded)
-        rows, cols = torch.randint(0, 2 * PAD + 1, (2, num))
-        tall = torch.empty(num, 3, 32, 32 + 2 * PAD)
+        if self.num_threads:
+            torch.set_num_threads(self.num_threads)
+        num, channels, height, width = self.padded.shape
+        tall = self.padded.new_empty(num, channels, height - 2 * PAD, width)
+        images = self.padded.new_empty(num, channels, height - 2 * PAD, width - 2 * PAD)
+        rows, cols = torch.randint(0, 2 * PAD + 1, (2, num), device=images.device)
         for shift in range(2 * PAD + 1):
             chosen = rows == shift
-            tall[chosen] = self.padded[chosen, :, shift : shift + 32]
-        images = torch.empty(num, 3, 32, 32)
+            tall[chosen] = self.padded[chosen, :, shift : shift + images.shape[2]]
         for shift in range(2 * PAD + 1):
             chosen = cols == shift
-            images[chosen] = tall[chosen, :, :, shift : shift + 32]
-        flip = torch.rand(num) < 0.5
+            images[chosen] = tall[chosen, :, :, shift : shift + images.shape[3]]
+        flip = torch.rand(num, device=images.device) < 0.5
         images = torch.where(flip.view(-1, 1, 1, 1), images.flip(-1), images)
-        for rows_of_batch in torch.randperm(num).split(BATCH):
+        for rows_of_batch in torch.randperm(num, device=images.device).split(self.batch_size):
             yield images[rows_of_batch], self.labels[rows_of_batch]
 
 
@@ -112,7 +117,7 @@ _images = functools.cache(CifarSizedImages)
 def _loader(side: Side, dataset: CifarSizedImages, num_threads: int) -> object:
     if side.name == "torch":
         return DataLoader(dataset, BATCH, shuffle=True, num_workers=num_threads)
-    return (TransformedEpochs if side.name == "whole epochs" else GatheredBatches)(dataset, num_threads)
+    return (TransformedEpochs.of if side.name == "whole epochs" else GatheredBatches)(dataset, num_threads)
 
 
 def epoch(side: Side, *, num_batches: int, num_threads: int) -> Measurement:

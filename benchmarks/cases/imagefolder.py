@@ -94,14 +94,12 @@ def _load_and_drop(dataset: Any, first: int, num_images: int) -> None:
 
 
 def epoch(side: Side, *, image_root: str, version: str, num_images: int, batch_size: int) -> Measurement:
-    """Time an epoch of ``num_images`` images."""
     torch.manual_seed(0)
     loader = kept_loader(side, lambda: _loader(side, image_root, version, num_images, batch_size))
     return time_epoch(loader, samples_per_batch=batch_size, num_warm_batches=10)
 
 
 def first_batch(side: Side, *, image_root: str, version: str, num_images: int, batch_size: int) -> Measurement:
-    """Time the first batch."""
     torch.manual_seed(0)
     return time_first_batch(_loader(side, image_root, version, num_images, batch_size))
 

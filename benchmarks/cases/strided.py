@@ -27,7 +27,6 @@ def _dataset(kind: str, megabytes: int, num_samples: int) -> Dataset[torch.Tenso
 
 
 def epoch(side: Side, *, kind: str, megabytes: int, batch_size: int, num_batches: int, num_workers: int) -> Measurement:
-    """Time the only, shuffled epoch of a loader."""
     torch.manual_seed(0)
     dataset = _dataset(kind, megabytes, num_batches * batch_size)
     loader = make_loader(side, dataset, batch_size=batch_size, shuffle=True, num_workers=num_workers)

@@ -27,7 +27,6 @@ def _dataset(num_samples: int) -> TokenWindows:
 
 
 def epoch(side: Side, *, num_batches: int, num_workers: int) -> Measurement:
-    """Time a shuffled epoch."""
     torch.manual_seed(0)
     dataset = _dataset(num_batches * _BATCH)
     loader = kept_loader(

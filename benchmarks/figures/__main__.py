@@ -12,7 +12,6 @@ from benchmarks.figures.rows import ROWS, BadRow, read_rows
 
 
 def rendered(folder: Path = ROWS) -> dict[Path, str]:
-    """Return what all documents and drawings should be."""
     rows = read_rows(folder)
     blocks = {name: functools.partial(make, rows) for name, make in TABLES.items()}
     figures = {name: functools.partial(make, rows) for name, make in FIGURES.items()}

@@ -88,7 +88,6 @@ def work(rows: Rows) -> str:
 
 
 def _two(first: Row | None, second: Row | None) -> str | Cell:
-    """Return a value, and another one in parentheses."""
     if first is None or first.value is None:
         return ""
     if second is None or second.value is None:
@@ -97,7 +96,6 @@ def _two(first: Row | None, second: Row | None) -> str | Cell:
 
 
 def decoders(rows: Rows) -> str:
-    """JPEG decoders on one core."""
     lines = []
     for words, side in DECODERS:
         found = [
@@ -125,8 +123,6 @@ PACKS = (
 
 
 def packs(rows: Rows) -> str:
-    """What ``fastload pack`` gains."""
-
     def cell(side: str, metric: str, unit: str, decimals: int) -> str | Cell:
         row = rows.get("pack", "pack", side, metric)
         return "" if row is None or row.value is None else Cell(f"{row.value:,.{decimals}f}{unit}", (row,))
@@ -155,8 +151,6 @@ def packs(rows: Rows) -> str:
 
 
 def recording(rows: Rows) -> str:
-    """What ``fastload profile`` costs."""
-
     def share(row: Row) -> Cell:
         interval = f" ({row.low:+.1f} to {row.high:+.1f} %)" if row.low is not None and row.high is not None else ""
         return Cell(f"{row.value:+.1f} %{interval}", (row,))
@@ -192,7 +186,6 @@ def predictions(rows: Rows) -> str:
 
 
 def training(rows: Rows) -> str:
-    """A run of ``examples/train.py``."""
     lines = []
     for row in rows.suite("training"):
         low, high = (rate(end) if end is not None else "" for end in (row.low, row.high))
@@ -201,7 +194,6 @@ def training(rows: Rows) -> str:
 
 
 def decoder_choice(rows: Rows) -> str:
-    """The decoders that ``decoder`` chooses from."""
     whole, loader, fused = "whole image, decode", "ImageFolder's loader", "RandomResizedCrop(224), flip, float32, fused"
     sides = ("native", "torchvision", "pillow")
 
@@ -218,7 +210,6 @@ def decoder_choice(rows: Rows) -> str:
 
 
 def dali(rows: Rows) -> str:
-    """The loader around DALI, beside DALI's own."""
     lines = []
     for row in rows.suite("by_hand"):
         if row.case == "DALI":
@@ -228,7 +219,6 @@ def dali(rows: Rows) -> str:
 
 
 def free_threading(rows: Rows) -> str:
-    """What worker threads without the GIL bring."""
     sides = ("processes", "threads with the GIL", "threads without the GIL")
     cases = (
         ("imagefolder", "Pillow decodes (`fuse=False`)"),
@@ -262,7 +252,6 @@ def versions(rows: Rows) -> str:
 
 
 def gpu(rows: Rows) -> str:
-    """What a GPU gets of the data."""
     lines = []
     for row in rows.suite("gpu"):
         ratio: str | Cell = "" if row.ratio is None else Cell(f"{digits(row.ratio)}: {row.ratio_of}", (row,))

@@ -61,7 +61,6 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What the row is a figure of."""
         return self.case, self.side, self.metric
 
     @property
@@ -101,7 +100,6 @@ def append_rows(file: Path | None, rows: Iterable[Row]) -> None:
 
 
 def read_file(file: Path) -> list[Row]:
-    """Return all rows of a file, in its order."""
     with file.open(encoding="utf-8", newline="") as stream:
         reader = csv.reader(stream)
         head = next(reader, [])
@@ -140,7 +138,6 @@ class Rows:
         return list(self._newest.get(suite, {}).values())
 
     def all_of(self, suite: str, case: str) -> list[Row]:
-        """Return all rows of a case, in their order."""
         return [row for row in self._all.get(suite, []) if row.case == case]
 
     def get(self, suite: str, case: str, side: str, metric: str) -> Row | None:
@@ -148,7 +145,6 @@ class Rows:
         return self._newest.get(suite, {}).get((case, side, metric))
 
     def find(self, suite: str, case: str, side: str, metric: str) -> Row:
-        """Return the row that counts."""
         row = self.get(suite, case, side, metric)
         if row is None:
             raise BadRow(f"rows/{suite}.csv has no row of case {case!r}, side {side!r}, metric {metric!r}")
@@ -179,5 +175,4 @@ class Rows:
 
 
 def read_rows(folder: Path = ROWS) -> Rows:
-    """Return what a folder's CSV files hold."""
     return Rows({file.stem: read_file(file) for file in sorted(folder.glob("*.csv"))})

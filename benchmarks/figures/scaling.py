@@ -28,7 +28,6 @@ _COSTS = {
 
 
 def costs(rows: Rows) -> str:
-    """Return the measured costs."""
     lines = []
     for side, (words, unit) in _COSTS.items():
         row = rows.find(SUITE, "costs", side, unit.replace("µ", "u"))
@@ -37,7 +36,6 @@ def costs(rows: Rows) -> str:
 
 
 def costs_in(rows: Rows) -> Costs:
-    """Return the costs that were measured last."""
     return Costs(**{row.side: row.value for row in rows.suite(SUITE) if row.case == "costs"})  # type: ignore[arg-type]
 
 

@@ -66,7 +66,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Callable[[str], None]) -> int:
-    """Measure, print, and return the exit status."""
     surroundings = look_around(sys.argv[1:], module="benchmarks.gpu")
     if options.commit is not None:
         surroundings = dataclasses.replace(surroundings, commit=options.commit)

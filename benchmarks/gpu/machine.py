@@ -61,7 +61,6 @@ def _installed(module: str, distribution: str) -> str | None:
 
 
 def _print_native() -> None:
-    """Say which parts of the native library there are."""
     try:
         import fastload
         from fastload import native

@@ -11,12 +11,10 @@ STD = (0.2470, 0.2435, 0.2616)
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
-    """Return uint8 of this shape, on the host."""
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
 def classes(num: int) -> Tensor:
-    """Return [num] int64 labels, on the host."""
     return torch.randint(0, NUM_CLASSES, (num,), generator=torch.Generator().manual_seed(0))
 
 

@@ -36,7 +36,6 @@ class Runner:
         return await self._ask("benchmarks.gpu.measuring:describe", {}, _NOBODY, "the device")
 
     async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int, found: Measured) -> None:
-        """Measure every side of a case ``repetitions`` times."""
         self._warm.clear()
         for number in range(repetitions):
             for side in case.sides[:: 1 if number % 2 == 0 else -1]:

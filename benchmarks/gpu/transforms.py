@@ -85,7 +85,6 @@ def _inputs(num: int, size: int, num_inputs: int, device: torch.device) -> Input
 def _work(
     side: Side, recipe: str, inputs: Inputs, crop: int, bytes_moved: int, num_calls: int, device: torch.device
 ) -> Callable[[], object]:
-    """Return what is timed, tried out once."""
     num_inputs = len(inputs.images)
     if side.name == "copy":
         # Half of the bytes are read, and half written.
@@ -124,7 +123,6 @@ def _ours(side: Side, recipe: str, inputs: Inputs, crop: int) -> Callable[[Tenso
 
 
 def _on(params: Any, device: torch.device) -> Any:
-    """Return parameters, nested as they are, on a device."""
     if isinstance(params, Tensor):
         return params.to(device)
     if isinstance(params, dict):

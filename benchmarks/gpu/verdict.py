@@ -102,7 +102,6 @@ def _goals(case: Case) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
 
 
 def _judged(result: Mapping[str, Any] | None, sides: tuple[str, ...], metric: str, reason: str) -> tuple[str, str]:
-    """Return the figure of a goal, and whether it is met."""
     if result is None:
         return "-", f"not measured: {reason}"
     if metric:

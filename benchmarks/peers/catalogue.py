@@ -43,7 +43,6 @@ class Case:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Fastload beside each other side."""
         return [
             Comparison(ours=OURS, theirs=side.name, least_ratio=side.least_ratio)
             for side in self.sides

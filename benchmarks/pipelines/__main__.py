@@ -149,7 +149,6 @@ async def _measure(options: argparse.Namespace, made: str) -> int:
 
 
 def _summary(outcomes: Sequence[Outcome], side: str, num_workers: int) -> str:
-    """Return the median and the worst of a side's ratios."""
     parts = []
     for metric in (STEADY, OTHERS[0]):
         ratios = {

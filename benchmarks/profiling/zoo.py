@@ -62,7 +62,6 @@ class Change(NamedTuple):
 
     @property
     def error(self) -> float | None:
-        """Of the prediction, as a share of what was observed."""
         return None if self.predicted_ms is None else self.predicted_ms / self.observed_ms - 1
 
 
@@ -91,7 +90,6 @@ class Row:
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is the truth."""
         return self.verdict == self.cause
 
 
@@ -191,7 +189,6 @@ def matrix(rows: Sequence[Row]) -> Table:
 
 
 def list_of(rows: Sequence[Row]) -> Table:
-    """Return a line for each pipeline."""
     table = Table("pipeline", "seed", "cause", "verdict", "stall", "step ms", "most blame", "other", box=SIMPLE_HEAD)
     for row in rows:
         table.add_row(
@@ -250,7 +247,6 @@ def summary(rows: Sequence[Row], changes: Sequence[Change]) -> list[str]:
 
 
 def sums(case: str, rows: Sequence[Row], changes: Sequence[Change], common: Mapping[str, str]) -> list[rows_file.Row]:
-    """Return the sums as rows for ``benchmarks/rows``."""
     errors, number, possible = errors_of(changes)
     found = [(f"error of predictions, %: {name}", error, number) for name, error in errors.items()]
     if errors:

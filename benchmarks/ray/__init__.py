@@ -1,1 +1,1 @@
-"""Ray's workers: what they cost, beside Ray Data, and runs in which machines are lost."""
+"""Ray's workers: what they cost, and a run in which machines come and go."""

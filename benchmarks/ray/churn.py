@@ -29,7 +29,6 @@ class Training(threading.Thread):
         self._loader, self._ended = loader, threading.Event()
 
     def run(self) -> None:
-        """Do it."""
         try:
             for batch in itertools.chain.from_iterable(itertools.repeat(self._loader)):
                 self.found.add(batch)
@@ -39,7 +38,6 @@ class Training(threading.Thread):
             self.error = error
 
     def end(self) -> None:
-        """Let it end with its next batch, and wait for that."""
         self._ended.set()
         self.join()
 

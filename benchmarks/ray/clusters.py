@@ -85,7 +85,6 @@ class Digest:
         self.num_batches = 0
 
     def add(self, batch: Iterable[torch.Tensor]) -> None:
-        """Add a batch."""
         self.num_batches += 1
         for value in batch:
             self._hash.update(f"{value.dtype} {tuple(value.shape)}".encode() + value.numpy().tobytes())

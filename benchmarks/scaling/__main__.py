@@ -42,7 +42,6 @@ def measure(rounds: int) -> list[Row]:
 
 
 def validate(counts: Sequence[int], rounds: int) -> Iterator[Row]:
-    """Yield what small clusters on this machine make."""
     for count in counts:
         with cluster_of(count):
             for words, (job, batches) in measuring.VALIDATION.items():

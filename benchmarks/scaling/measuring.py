@@ -58,7 +58,6 @@ class Run:
 
     @property
     def samples_per_s(self) -> float:
-        """By the clock."""
         return self.samples / self.seconds
 
     def us(self, *names: str) -> float:

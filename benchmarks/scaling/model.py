@@ -93,7 +93,6 @@ class Job:
 
     @property
     def chunk_mb(self) -> float:
-        """Size of a result."""
         return self.rows * self.sample_kb / 1000
 
 

@@ -21,7 +21,6 @@ MAKERS: tuple[Callable[[int, str], Pipeline], ...] = (
     reads.read_fastload,
     reads.read_threads,
     reads.read_inline,
-    reads.read_files,
     busy.cpu_busy,
     busy.cpu_fastload,
     busy.cpu_inline,
@@ -44,7 +43,6 @@ MAKERS: tuple[Callable[[int, str], Pipeline], ...] = (
 
 
 def names() -> list[str]:
-    """Return the names of all pipelines."""
     return [_name(maker) for maker in MAKERS]
 
 
