@@ -3,9 +3,9 @@
 Claim: at least as many images per second. Here each image of each epoch is drawn for from its own key; there the whole
 set is augmented at once, with the device's generator.
 
-The data: 50,000 images of 3 x 32 x 32 uint8, batches of 1,024, padded by 4 (mirrored), cropped, flipped, normalised;
-bfloat16 out. An epoch is timed from before ``iter()`` to behind the last kernel; what is done once for all epochs
-(upload, and airbench's normalising and padding) goes before. The consumer touches nothing of a batch.
+The data: 50,000 images of 3 x 32 x 32 uint8, batches of 1,024, padded by 4, cropped, flipped, normalised; bfloat16 out.
+An epoch is timed from before ``iter()`` to behind the last kernel; what is done once for all epochs (upload, and
+airbench's normalising and padding) goes before. The consumer touches nothing of a batch.
 
 Meaningless if: the data do not fit on the device beside the model, since then neither is possible.
 """

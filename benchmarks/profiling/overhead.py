@@ -31,13 +31,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from rich.console import Console
 from rich.progress import track
 from torch.utils.data import Dataset
-from torchvision import transforms
 
 import fastload
+from benchmarks.cases.cifar import CifarSizedImages
 from benchmarks.figures.parts import recording
 from benchmarks.figures.rows import Row, Rows, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
@@ -75,24 +74,7 @@ class Busy(Dataset[tuple[torch.Tensor, int]]):
         return self.sample, index
 
 
-class Small(Dataset[tuple[torch.Tensor, int]]):
-    """Images of CIFAR's size, cropped, flipped and normalised by torchvision, as its users do."""
-
-    def __init__(self, length: int) -> None:
-        draw = np.random.default_rng(0)
-        self.images = [Image.fromarray(draw.integers(0, 256, (32, 32, 3), np.uint8)) for _ in range(1000)]
-        self.length = length
-        steps = [transforms.RandomCrop(32, 4), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
-        self.transform = transforms.Compose([*steps, transforms.Normalize((0.49, 0.48, 0.45), (0.25, 0.24, 0.26))])
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return self.transform(self.images[index % 1000]), index
-
-
-SAMPLES: Mapping[str, tuple[Any, int, int]] = {"1 ms": (Busy, 64, 8), "CIFAR": (Small, 128, 20)}
+SAMPLES: Mapping[str, tuple[Any, int, int]] = {"1 ms": (Busy, 64, 8), "CIFAR": (CifarSizedImages, 128, 20)}
 """The dataset, its usual batch size, and rounds of a process. Recording may cost 1 % and 2 %."""
 
 
