@@ -4,41 +4,14 @@ It stands outside the package ``cases`` so that a child process, and the workers
 is measured: torchvision alone takes seconds.
 """
 
-from benchmarks.cases import (
-    arrays,
-    cifar,
-    custom_collate,
-    determinism,
-    free_threading,
-    fuse,
-    heavy_tail,
-    imagefolder,
-    memory,
-    startup,
-    strided,
-    strings,
-    tensors32,
-    thread,
-    tiny,
-    tokens,
-)
+import importlib
+
 from benchmarks.spec import Benchmark
 
-ALL: tuple[Benchmark, ...] = (
-    *imagefolder.BENCHMARKS,
-    *fuse.BENCHMARKS,
-    *thread.BENCHMARKS,
-    *free_threading.BENCHMARKS,
-    *cifar.BENCHMARKS,
-    *arrays.BENCHMARKS,
-    *tensors32.BENCHMARKS,
-    *tiny.BENCHMARKS,
-    *tokens.BENCHMARKS,
-    *custom_collate.BENCHMARKS,
-    *strided.BENCHMARKS,
-    *heavy_tail.BENCHMARKS,
-    *determinism.BENCHMARKS,
-    *startup.BENCHMARKS,
-    *memory.BENCHMARKS,
-    *strings.BENCHMARKS,
+SUBJECTS = (
+    *("imagefolder", "fuse", "thread", "free_threading", "cifar", "arrays", "tensors32", "tiny", "tokens"),
+    *("custom_collate", "strided", "heavy_tail", "determinism", "startup", "memory", "strings"),
+)
+ALL: tuple[Benchmark, ...] = tuple(
+    benchmark for subject in SUBJECTS for benchmark in importlib.import_module(f"benchmarks.cases.{subject}").BENCHMARKS
 )

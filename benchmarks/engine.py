@@ -16,9 +16,10 @@ from benchmarks.catalogue import ALL
 from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_outputs, check_outputs
+from benchmarks.outcome import Outcome, print_table
 from benchmarks.progress import progress
-from benchmarks.report import Outcome, append_lines, complain, look_around, outcome_rows, print_table
-from benchmarks.runner import MeasurementFailed, measure_in_turn, num_measurements
+from benchmarks.report import append_lines, complain, look_around
+from benchmarks.runner import Measured, MeasurementFailed, measure_in_turn, num_measurements
 from benchmarks.spec import Benchmark
 
 _QUICK_REPETITIONS = 3
@@ -51,7 +52,6 @@ def main() -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="subjects or benchmarks, all if none is given; see --list")
     parser.add_argument("--list", action="store_true", help="print the names and end")
@@ -100,7 +100,6 @@ def _torch_on_both_sides(benchmark: Benchmark) -> Benchmark:
 
 
 def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
-    """Measure, print, and return the exit status."""
     surroundings = look_around(sys.argv[1:], control=options.control)
     repetitions_of = {
         benchmark.name: options.repetitions or (_QUICK_REPETITIONS if options.quick else benchmark.repetitions)
@@ -119,12 +118,17 @@ def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
                 num_failed += 1
                 continue
             others = cores_used_by_others(before, read_cpu())
-            outcome = Outcome(benchmark=benchmark, measurements=measurements, cores_used_by_others=others)
+            outcome = Outcome(
+                case=benchmark,
+                measured=Measured(measurements=measurements),
+                arguments=arguments,
+                cores_used_by_others=others,
+            )
             outcomes.append(outcome)
-            line = json.dumps(outcome.as_json(surroundings, arguments))
+            line = json.dumps(outcome.as_json(surroundings))
             print(line, flush=True)
             append_lines(options.json, [line])
-            append_rows(options.rows, outcome_rows(outcome, surroundings))
+            append_rows(options.rows, outcome.rows(surroundings, ratios="ours", all_metrics=False))
     if outcomes:
         print_table(outcomes, surroundings)
     return 1 if num_failed else 0

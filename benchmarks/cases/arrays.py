@@ -2,8 +2,7 @@
 
 Claim: at least 40 times the samples per second of torch's DataLoader with torchvision's v1 transforms, with as many
 workers as fastload has threads; and at least 6 times those of a loader that transforms the whole set at the beginning
-of an epoch, as airbench does. All sides draw a new order and new crops for each epoch. The measured rows stand in
-README.md.
+of an epoch, as airbench does. All sides draw a new order and new crops for each epoch.
 
 Meaningless if: other work runs on the cores, or the machine has fewer cores than threads. fastload writes into batches
 that it made room for before, as its loaders do; memory that is new costs as much again.
@@ -32,35 +31,38 @@ PAD = 4
 class TransformedEpochs:
     """A loader that transforms all images at the beginning of an epoch, and hands out parts of the result.
 
-    The way of airbench (Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024), on the CPU: images are
+    The way of airbench (Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024): images are
     normalised and padded once; in an epoch, all those that are moved by the same number of rows are cropped at once,
     then all that are moved by the same number of columns; half of them are flipped; batches are gathered by index.
     """
 
-    def __init__(self, dataset: CifarSizedImages, num_threads: int) -> None:
-        """Normalise and pad the dataset's images, to float32."""
-        self.num_threads = num_threads
+    def __init__(self, images: Tensor, labels: Tensor, batch_size: int = BATCH, num_threads: int = 0) -> None:
+        self.padded = functional.pad(images, (PAD,) * 4)
+        self.labels, self.batch_size, self.num_threads = labels, batch_size, num_threads
+
+    @classmethod
+    def of(cls, dataset: CifarSizedImages, num_threads: int) -> "TransformedEpochs":
+        """Normalise a dataset's images, to float32."""
         *_, normalise = dataset.transform.transforms
         images = normalise(torch.from_numpy(dataset.images).permute(0, 3, 1, 2).contiguous().float() / 255)
-        self.padded = functional.pad(images, (PAD,) * 4)
-        self.labels = torch.tensor(dataset.labels)
+        return cls(images, torch.tensor(dataset.labels), num_threads=num_threads)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Transform all images and return the batches."""
-        torch.set_num_threads(self.num_threads)
-        num = len(self.padded)
-        rows, cols = torch.randint(0, 2 * PAD + 1, (2, num))
-        tall = torch.empty(num, 3, 32, 32 + 2 * PAD)
+        if self.num_threads:
+            torch.set_num_threads(self.num_threads)
+        num, channels, height, width = self.padded.shape
+        tall = self.padded.new_empty(num, channels, height - 2 * PAD, width)
+        images = self.padded.new_empty(num, channels, height - 2 * PAD, width - 2 * PAD)
+        rows, cols = torch.randint(0, 2 * PAD + 1, (2, num), device=images.device)
         for shift in range(2 * PAD + 1):
             chosen = rows == shift
-            tall[chosen] = self.padded[chosen, :, shift : shift + 32]
-        images = torch.empty(num, 3, 32, 32)
+            tall[chosen] = self.padded[chosen, :, shift : shift + images.shape[2]]
         for shift in range(2 * PAD + 1):
             chosen = cols == shift
-            images[chosen] = tall[chosen, :, :, shift : shift + 32]
-        flip = torch.rand(num) < 0.5
+            images[chosen] = tall[chosen, :, :, shift : shift + images.shape[3]]
+        flip = torch.rand(num, device=images.device) < 0.5
         images = torch.where(flip.view(-1, 1, 1, 1), images.flip(-1), images)
-        for rows_of_batch in torch.randperm(num).split(BATCH):
+        for rows_of_batch in torch.randperm(num, device=images.device).split(self.batch_size):
             yield images[rows_of_batch], self.labels[rows_of_batch]
 
 
@@ -68,7 +70,6 @@ class GatheredBatches:
     """Batches made from the array by fastload's native kernel, ahead of the consumer and in order."""
 
     def __init__(self, dataset: CifarSizedImages, num_threads: int) -> None:
-        """Make room for batches, and a table of torchvision's own values."""
         from fastload.native import arrays
         from fastload.transforms import BatchShape, RandomCrop, RandomHorizontalFlip
 
@@ -86,7 +87,6 @@ class GatheredBatches:
         self.epoch = 0
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the batches of a new epoch; each is valid until the next one is asked for."""
         self.epoch += 1
         order = torch.randperm(len(self.images))
         waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()
@@ -117,7 +117,7 @@ _images = functools.cache(CifarSizedImages)
 def _loader(side: Side, dataset: CifarSizedImages, num_threads: int) -> object:
     if side.name == "torch":
         return DataLoader(dataset, BATCH, shuffle=True, num_workers=num_threads)
-    return (TransformedEpochs if side.name == "whole epochs" else GatheredBatches)(dataset, num_threads)
+    return (TransformedEpochs.of if side.name == "whole epochs" else GatheredBatches)(dataset, num_threads)
 
 
 def epoch(side: Side, *, num_batches: int, num_threads: int) -> Measurement:

@@ -1,7 +1,7 @@
 """Samples of CIFAR's size: 32x32 images in memory, augmented one at a time; with 2 workers, and inline.
 
 Claim: at least 0.97 times torch's samples per second. Seeding each sample costs about 6 us, so the row with
-``seeding="torch"`` stands beside it. The measured rows stand in README.md.
+``seeding="torch"`` stands beside it.
 
 Meaningless if: other work runs on the cores, or the machine has fewer cores than workers.
 """
@@ -15,14 +15,13 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 from benchmarks.loops import kept_loader, make_loader, time_epoch
-from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Side, rates
 
 
 class CifarSizedImages(Dataset[tuple[torch.Tensor, int]]):
     """Images of 32x32 pixels in memory, augmented as CIFAR scripts do it."""
 
     def __init__(self, num_samples: int) -> None:
-        """Make up ``num_samples`` images of uniform noise, uint8."""
         generator = np.random.default_rng(0)
         self.images = generator.integers(0, 256, size=(num_samples, 32, 32, 3), dtype=np.uint8)
         self.labels = generator.integers(0, 10, size=num_samples).tolist()
@@ -36,11 +35,9 @@ class CifarSizedImages(Dataset[tuple[torch.Tensor, int]]):
         )
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        """Return an augmented image, float32 of shape (3, 32, 32), and its label."""
         return self.transform(Image.fromarray(self.images[index])), self.labels[index]
 
 
@@ -57,27 +54,14 @@ def epoch(side: Side, *, num_batches: int, num_workers: int) -> Measurement:
     return time_epoch(loader, samples_per_batch=128, num_warm_batches=2 * num_workers or 1)
 
 
-_METRICS = (
-    Metric(name="samples/s steady", more_is_better=True),
-    Metric(name="samples/s", more_is_better=True),
-    Metric(name="CPU us/sample", least_ratio=None),
-)
-
-BENCHMARKS = (
+BENCHMARKS = tuple(
     Benchmark(
-        name="cifar",
+        name=name,
         measure="benchmarks.cases.cifar:epoch",
-        metrics=_METRICS,
-        arguments={"num_batches": 160, "num_workers": 2},
-        quick_arguments={"num_batches": 40},
+        metrics=rates(),
+        arguments={"num_batches": num_batches, "num_workers": num_workers},
+        quick_arguments={"num_batches": num_batches // 4},
         sides=WITH_TORCH_SEEDING,
-    ),
-    Benchmark(
-        name="inline",
-        measure="benchmarks.cases.cifar:epoch",
-        metrics=_METRICS,
-        arguments={"num_batches": 80, "num_workers": 0},
-        quick_arguments={"num_batches": 20},
-        sides=WITH_TORCH_SEEDING,
-    ),
+    )
+    for name, num_batches, num_workers in (("cifar", 160, 2), ("inline", 80, 0))
 )

@@ -1,7 +1,6 @@
 """A custom ``collate_fn``: ragged token sequences padded to a batch, with a list of strings beside them.
 
 Claim: at least 0.97 times torch's samples per second, with 2 workers; with and without seeding each sample.
-The measured rows stand in README.md.
 
 Meaningless if: other work runs on the cores, or the machine has fewer cores than workers.
 """
@@ -12,7 +11,7 @@ import torch
 
 from benchmarks.loops import kept_loader, make_loader, time_epoch
 from benchmarks.made_data import Sentences, pad_sentences
-from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Side, rates
 
 _sentences = functools.cache(Sentences)
 
@@ -32,11 +31,7 @@ BENCHMARKS = (
     Benchmark(
         name="custom_collate",
         measure="benchmarks.cases.custom_collate:epoch",
-        metrics=(
-            Metric(name="samples/s steady", more_is_better=True),
-            Metric(name="samples/s", more_is_better=True),
-            Metric(name="CPU us/sample", least_ratio=None),
-        ),
+        metrics=rates(),
         arguments={"num_batches": 1000},
         quick_arguments={"num_batches": 200},
         sides=WITH_TORCH_SEEDING,

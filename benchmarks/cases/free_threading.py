@@ -101,12 +101,7 @@ def _tokens(num_samples: int) -> TokenWindows:
 def epoch(side: Side, *, kind: str, num_samples: int, image_root: str = "") -> Measurement:
     """Time the second of two epochs.
 
-    Args:
-        side: whose loader.
-        kind: "imagefolder" (late decoding switched off: Pillow decodes), "late" (as it comes), "fused" (``fuse=True``),
-            "python" (:class:`Lines`) or "tokens".
-        num_samples: of an epoch; a multiple of the batch size: 50 images, 64 lines, 32 windows.
-        image_root: see :mod:`.imagefolder`.
+    "imagefolder": Pillow decodes, since late decoding is switched off; "late": as it comes; "fused": ``fuse=True``.
     """
     torch.manual_seed(0)
     if kind == "python":

@@ -1,8 +1,7 @@
 """Unmodified torchvision pipelines with ``fuse=True``: ImageFolder from JPEG files, and CIFAR-10's size in memory.
 
 Claim: ImageFolder, RandomResizedCrop(224) and a flip, 2 workers: 3 times torch's images per second to normalised
-float32, 2.4 times to uint8. CIFAR's size, pad-crop, flip, normalised float32: 40 times. The measured rows stand in
-README.md.
+float32, 2.4 times to uint8. CIFAR's size, pad-crop, flip, normalised float32: 40 times.
 
 Meaningless if: as for imagefolder.py.
 """
@@ -15,7 +14,7 @@ from torchvision import datasets, transforms
 
 from benchmarks.cases import imagefolder
 from benchmarks.loops import kept_loader, make_loader, time_epoch
-from benchmarks.spec import TORCH, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import TORCH, Benchmark, Measurement, Metric, Side, rates
 
 FUSED = Side(name="fastload fuse=True", package="fastload", options={"fuse": True}, compared_with="torch")
 FUSED_THREADS = Side(
@@ -30,7 +29,6 @@ class InMemory(datasets.CIFAR10):
     """CIFAR-10 as it is once it is read, of made-up pixels."""
 
     def __init__(self, num_samples: int) -> None:
-        """Make up ``num_samples`` images of uniform noise."""
         chain = transforms.Compose(
             [
                 transforms.RandomCrop(32, padding=4),
@@ -64,11 +62,7 @@ def _image_folder(name: str, version: str, least_ratio: float) -> Benchmark:
     return Benchmark(
         name=name,
         measure="benchmarks.cases.imagefolder:epoch",
-        metrics=(
-            Metric(name="samples/s steady", more_is_better=True, least_ratio=least_ratio),
-            Metric(name="samples/s", more_is_better=True, least_ratio=None),
-            Metric(name="CPU us/sample", least_ratio=None),
-        ),
+        metrics=rates(least_ratio, None),
         arguments={"version": version, "num_images": 4000, "batch_size": 100},
         quick_arguments={"num_images": 2000},
         sides=(TORCH, FUSED, FUSED_THREADS),

@@ -1,7 +1,6 @@
 """Samples of very unequal cost: how far from the bound the loader stays when it keeps the order.
 
-Claim: an epoch within 1.1 times the work-conserving bound, where torch's loader takes about twice the bound. The
-measured rows stand in README.md.
+Claim: an epoch within 1.1 times the work-conserving bound, where torch's loader takes about twice the bound.
 
 The bound is what a scheduler reaches that never lets a worker idle while a sample is left: the samples are taken one by
 one, in order, by whichever worker is free first; no hand-over, no collation, no limit on the work ahead. The last

@@ -1,7 +1,7 @@
 """Samples that are strided views of a large storage: rows of a column-major table, windows of many channels.
 
 Claim: the first batch takes at most 1.5 times torch's time, and an epoch is not slower than torch's, apart from seeding
-each sample; rows with ``seeding="torch"`` stand beside. The measured rows stand in README.md.
+each sample; rows with ``seeding="torch"`` stand beside.
 
 Each measurement has a loader of its own: what samples look like is learnt from the first batches, which is where a view
 could cost as much as its storage.
@@ -27,7 +27,6 @@ def _dataset(kind: str, megabytes: int, num_samples: int) -> Dataset[torch.Tenso
 
 
 def epoch(side: Side, *, kind: str, megabytes: int, batch_size: int, num_batches: int, num_workers: int) -> Measurement:
-    """Time the only, shuffled epoch of a loader."""
     torch.manual_seed(0)
     dataset = _dataset(kind, megabytes, num_batches * batch_size)
     loader = make_loader(side, dataset, batch_size=batch_size, shuffle=True, num_workers=num_workers)

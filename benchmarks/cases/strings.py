@@ -1,6 +1,6 @@
 """A dataset of ten million short strings: what the workers' copies of it cost.
 
-Claim: no more memory over an epoch than with torch's loader. The measured rows stand in README.md.
+Claim: no more memory over an epoch than with torch's loader.
 
 Forked workers share the strings with the parent until they read them: reading writes a reference count, and the kernel
 copies the page. A million strings, drawn at random, touch nearly every page in both workers, so they cost what a whole

@@ -7,8 +7,7 @@ Meaningless if: what holds for ``imagefolder.py``; and the consumer here needs n
 loop does.
 """
 
-from benchmarks.cases.imagefolder import EPOCH_METRICS
-from benchmarks.spec import TORCH, Benchmark, Metric, Side
+from benchmarks.spec import TORCH, Benchmark, Side, rates
 
 _THREADS = Side(name="fastload threads", package="fastload", options={"worker_method": "thread"}, compared_with="torch")
 
@@ -16,9 +15,7 @@ BENCHMARKS = (
     Benchmark(
         name="thread",
         measure="benchmarks.cases.imagefolder:epoch",
-        metrics=tuple(
-            Metric(name=metric.name, more_is_better=metric.more_is_better, least_ratio=None) for metric in EPOCH_METRICS
-        ),
+        metrics=rates(None, None),
         arguments={"version": "v2", "num_images": 4000, "batch_size": 100},
         quick_arguments={"num_images": 2000},
         sides=(TORCH, _THREADS),

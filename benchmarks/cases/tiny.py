@@ -2,7 +2,7 @@
 
 Claim: at least 0.97 times torch's samples per second, with 2 workers and inline, apart from seeding each sample; the
 integers take less time than that, so rows with ``seeding="torch"`` stand beside theirs. (A TensorDataset draws nothing
-and is not seeded.) The measured rows stand in README.md.
+and is not seeded.)
 
 Meaningless if: the epoch were so short that starting the workers is all of it; "samples/s steady" leaves that out.
 """
@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from benchmarks.loops import kept_loader, make_loader, time_epoch
 from benchmarks.made_data import Integers
-from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import WITH_TORCH_SEEDING, Benchmark, Measurement, Side, rates
 
 
 @functools.cache
@@ -37,17 +37,11 @@ def epoch(side: Side, *, kind: str, num_batches: int, num_workers: int) -> Measu
     return time_epoch(loader, samples_per_batch=256, num_warm_batches=2 * num_workers or 1)
 
 
-_METRICS = (
-    Metric(name="samples/s steady", more_is_better=True),
-    Metric(name="samples/s", more_is_better=True),
-    Metric(name="CPU us/sample", least_ratio=None),
-)
-
 BENCHMARKS = tuple(
     Benchmark(
         name=f"tiny-{kind}-{num_workers}-workers",
         measure="benchmarks.cases.tiny:epoch",
-        metrics=_METRICS,
+        metrics=rates(),
         arguments={"kind": kind, "num_batches": num_batches, "num_workers": num_workers},
         quick_arguments={"num_batches": num_batches // 5},
         sides=WITH_TORCH_SEEDING,

@@ -2,7 +2,7 @@
 
 Claim: without workers at least 0.8 times torch's samples per second. fastload seeds the generators for each sample,
 which takes 1 us of processor time, and displaces a part of the first-level cache; rows with ``seeding="torch"`` show
-what the rest of the loader costs. The measured rows stand in README.md.
+what the rest of the loader costs.
 
 Meaningless if: the file were larger than the file cache.
 """
@@ -27,7 +27,6 @@ def _dataset(num_samples: int) -> TokenWindows:
 
 
 def epoch(side: Side, *, num_batches: int, num_workers: int) -> Measurement:
-    """Time a shuffled epoch."""
     torch.manual_seed(0)
     dataset = _dataset(num_batches * _BATCH)
     loader = kept_loader(

@@ -28,7 +28,6 @@ _NUM_SOURCES = 4
 
 @measuring
 def copies(side: Side, *, device: str, num_batches: int, shape: list[int], num_workers: int) -> Measurement:
-    """Time ``num_batches`` batches of uint8."""
     where = torch.device(device)
     sources: list[Tensor] = kept(
         "sources", lambda: [_locked(noise(*shape, seed=i), where) for i in range(_NUM_SOURCES)]

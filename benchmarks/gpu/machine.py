@@ -23,7 +23,6 @@ PACKAGES = {
     "xdist": ("pytest-xdist", "tests in parallel"),
     "setuptools": ("setuptools", "building the native library"),
     "triton": ("triton", "the fused kernels"),
-    "kornia": ("kornia", "a peer of the transforms"),
     "nvidia.dali": ("nvidia-dali-cuda130", "images by DALI"),
 }
 
@@ -62,7 +61,6 @@ def _installed(module: str, distribution: str) -> str | None:
 
 
 def _print_native() -> None:
-    """Say which parts of the native library there are."""
     try:
         import fastload
         from fastload import native

@@ -101,7 +101,6 @@ def forget(side: Side, *, device: str) -> Measurement:
 
 
 def endless(batches: Iterable[Any]) -> Any:
-    """Return a generator of epoch after epoch."""
     while True:
         yield from batches
 

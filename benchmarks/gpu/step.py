@@ -40,7 +40,6 @@ def steps(
     num_warm_steps: int,
     num_workers: int,
 ) -> Measurement:
-    """Time ``num_steps`` steps."""
     step = training_step(model, device)
     batches = training_batches(side, device, num_images, batch_size, num_workers)
     for _ in range(num_warm_steps):
@@ -55,7 +54,6 @@ def steps(
 
 
 def training_step(model: str, device: str) -> Step:
-    """Return the step, the same for all sides of a case."""
     step: Step = kept("step", lambda: _step(model, torch.device(device)))
     return step
 

@@ -19,8 +19,8 @@ from types import FrameType
 from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_outputs, check_outputs
+from benchmarks.outcome import Outcome, print_table
 from benchmarks.peers.catalogue import ALL, OURS, Beside, Case
-from benchmarks.peers.report import Outcome, case_rows, print_table
 from benchmarks.peers.runner import Runner
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
@@ -54,7 +54,6 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="cases, sides or peers, all if none is given; see --list")
     parser.add_argument("--list", action="store_true", help="print the cases with their sides and end")
@@ -153,7 +152,7 @@ async def _run(
             for message in measured.failed.values():
                 complain(f"failed: {message}")
             append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
-            append_rows(options.rows, case_rows(outcome, surroundings))
+            append_rows(options.rows, outcome.rows(surroundings, ratios="theirs"))
     return outcomes
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.spec import Metric, Side
+from benchmarks.spec import Comparison, Metric, Side
 
 OURS = "fastload"
 
@@ -40,6 +40,14 @@ class Case:
     """What replaces them under ``--quick``."""
     share: float
     """Part of the time limit that may be over when this case ends."""
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [
+            Comparison(ours=OURS, theirs=side.name, least_ratio=side.least_ratio)
+            for side in self.sides
+            if side.name != OURS
+        ]
 
 
 def _metrics(cpu_unit: str) -> tuple[Metric, ...]:

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import gc
 import importlib
-import random
 import resource
 import sys
 import time
@@ -17,12 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.loops import describe
 from benchmarks.pipelines.catalogue import PIPELINES
-from benchmarks.pipelines.samples import prints_of
 from benchmarks.pipelines.source import Source
 from benchmarks.process_memory import process_tree, read_tree_memory
 from benchmarks.spec import Measurement, Side
@@ -74,15 +71,6 @@ def memory(side: Side, **arguments: Any) -> Measurement:
             peak = max(peak, read_tree_memory().whole_mib)
             last = time.monotonic()
     return {"peak MiB": peak}
-
-
-def samples(side: Side, **arguments: Any) -> Measurement:
-    """Return "batches": the prints (see ``samples.py``) of two epochs under one seed."""
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
-    loader = _build(side, **arguments)
-    return {"batches": [prints_of(batch) for _ in range(2) for batch in loader]}
 
 
 _loaders: dict[str, Any] = {}

@@ -55,14 +55,7 @@ class Waiting(torch.utils.data.Dataset[Any]):
 
 
 class Photos(torch.utils.data.Dataset[Any]):
-    """Real JPEG files, read again and again, with random transforms.
-
-    Args:
-        folder: with JPEG files, at any depth.
-        length: samples; the files are repeated.
-        wait_s: what a sample waits, so that an epoch lasts.
-        size: of the crops.
-    """
+    """Real JPEG files, read again and again, with random transforms."""
 
     def __init__(self, folder: Path, length: int | None = None, wait_s: float = 0.0, size: int = 224) -> None:
         self.files = sorted(str(file) for file in folder.rglob("*") if file.suffix.lower() in (".jpeg", ".jpg"))
@@ -92,7 +85,6 @@ class Digest:
         self.num_batches = 0
 
     def add(self, batch: Iterable[torch.Tensor]) -> None:
-        """Add a batch."""
         self.num_batches += 1
         for value in batch:
             self._hash.update(f"{value.dtype} {tuple(value.shape)}".encode() + value.numpy().tobytes())

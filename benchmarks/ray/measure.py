@@ -1,41 +1,13 @@
-"""Scaling, processor time, and Ray Data beside it: each returns numbers."""
+"""The processor time of Ray's workers beside that of local ones."""
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import torch
-
-from benchmarks.process_memory import process_tree
-from benchmarks.ray.clusters import Photos, Waiting, cluster_of
+from benchmarks.neighbours import read_cpu
+from benchmarks.ray.clusters import Waiting, cluster_of
 from fastload import DataLoader
-
-
-def scaling(nodes: list[int], seconds: float) -> dict[int, float]:
-    """Return the samples per second for numbers of nodes with one worker each.
-
-    Samples of 150 kB that wait 20 ms; they go through the object store, as from other machines.
-    """
-    rates = {}
-    for number in nodes:
-        with cluster_of(number) as _:
-            loader = DataLoader(
-                Waiting(0.02),
-                32,
-                num_workers=number,
-                worker_method="ray",
-                ray_options={"share_memory": False, "placement_timeout": 300},
-                seed=0,
-            )
-            batches = iter(loader)
-            _until_all_run(loader, batches, number)
-            rates[number] = _rate(batches, seconds) * 32
-            del batches
-            loader.close()
-        print(f"{number} nodes: {rates[number]:.1f} samples/s", flush=True)
-    return rates
 
 
 def _until_all_run(loader: Any, batches: Iterator[Any], number: int) -> None:
@@ -43,14 +15,6 @@ def _until_all_run(loader: Any, batches: Iterator[Any], number: int) -> None:
         next(batches)
     for _ in range(4):
         next(batches)
-
-
-def _rate(batches: Iterator[Any], seconds: float) -> float:
-    begun, made = time.monotonic(), 0
-    while (passed := time.monotonic() - begun) < seconds:
-        next(batches)
-        made += 1
-    return made / passed
 
 
 def cost(num_batches: int, share_memory: bool) -> dict[str, float]:
@@ -72,84 +36,14 @@ def cost(num_batches: int, share_memory: bool) -> dict[str, float]:
                 _until_all_run(loader, batches, 2)
             for _ in range(10):
                 next(batches)
-            waited, cpu, spent = loader.statistics().waited_s, _cpu_seconds(), 0.0
+            waited, cpu, spent = loader.statistics().waited_s, read_cpu().own_s, 0.0
             for _ in range(num_batches):
                 begun = time.perf_counter()
                 next(batches)
                 spent += time.perf_counter() - begun
             blocked = spent - (loader.statistics().waited_s - waited)
-            found[f"{side} cpu"] = (_cpu_seconds() - cpu) / num_batches * 1000
+            found[f"{side} cpu"] = (read_cpu().own_s - cpu) / num_batches * 1000
             found[f"{side} blocked"] = blocked / num_batches * 1000
             del batches
             loader.close()
     return found
-
-
-def _cpu_seconds() -> float:
-    """Return the processor time of this process and all below it, and of Ray's processes that it has started."""
-    ticks = 0
-    for pid in process_tree():
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                numbers = file.read().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += int(numbers[11]) + int(numbers[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-class Load:
-    """The samples of a dataset, for Ray Data."""
-
-    def __init__(self, dataset: Photos) -> None:
-        self.dataset = dataset
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Load one."""
-        return {"image": self.dataset[int(row["id"])][0].numpy()}
-
-
-def beside_ray_data(folder: Path, num_nodes: int, length: int, rounds: int) -> dict[str, list[dict[str, float]]]:
-    """Return what :func:`_timed` measures, of fastload and Ray Data by turns, on the same nodes."""
-    import ray
-
-    dataset = Photos(folder, length)
-    found: dict[str, list[dict[str, float]]] = {"fastload": [], "Ray Data": []}
-    with cluster_of(num_nodes) as _:
-
-        def by_ray_data() -> Iterator[Any]:
-            made = ray.data.range(length).map(Load(dataset), num_cpus=1)
-            return iter(made.iter_torch_batches(batch_size=100))
-
-        def by_fastload() -> Iterator[Any]:
-            loader = DataLoader(
-                dataset,
-                100,
-                shuffle=True,
-                num_workers=num_nodes,
-                worker_method="ray",
-                ray_options={"share_memory": False, "placement_timeout": 300},
-                seed=0,
-            )
-            return iter(loader)
-
-        for side, begin in (("fastload", by_fastload), ("Ray Data", by_ray_data)) * rounds:
-            found[side].append(_timed(begin))
-            print(side, found[side][-1], flush=True)
-    return found
-
-
-def _timed(begin: Callable[[], Iterator[Any]]) -> dict[str, float]:
-    """Return images per second of a whole epoch, seconds to its first batch, and images per second after that."""
-    since, numbers, first = time.monotonic(), [], 0.0
-    for batch in begin():
-        images = batch["image"] if isinstance(batch, dict) else batch[0]
-        assert isinstance(images, torch.Tensor)
-        numbers.append(len(images))
-        first = first or time.monotonic() - since
-    whole = time.monotonic() - since
-    return {
-        "images/s": sum(numbers) / whole,
-        "first batch s": first,
-        "images/s after the first batch": sum(numbers[1:]) / (whole - first),
-    }

@@ -47,10 +47,6 @@ def joined(device: str = "auto") -> Iterator[Rank]:
     """Create the process group from torchrun's environment variables, and destroy it unless the body raises.
 
     Without these variables it is a group of one rank.
-
-    Args:
-        device: ``"auto"``: a GPU for each rank if the machine has enough, otherwise the CPU; ``"cpu"``; or the name of
-            a GPU that all ranks share, ``"cuda:0"``, which gloo allows and NCCL does not.
     """
     number, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))

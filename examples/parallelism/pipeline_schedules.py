@@ -3,18 +3,10 @@
     torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py
     torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py --micro-batches 2,4,8 --batch-size 64
 
-Both cut a batch into micro-batches and compute the gradients of the whole batch. GPipe runs all forward passes and then
-all backward passes, so a stage holds the activations of every micro-batch; 1F1B runs each backward pass as soon as
-possible, so stage s of p holds at most p - s. This saves memory; the bubble is the same.
-
-The notes only have the manual version (pipeline_by_hand.py). ``torch.distributed.pipelining`` needs neither CUDA nor
-NCCL: it runs with gloo on the CPU (torch 2.13). Three things to know:
-
-* the loss must be a mean, since the schedule divides the gradients by the number of micro-batches at the end of a step
-  (``scale_grads``); gradients that are kept from an earlier step would be divided again;
-* the stages' shapes are given here. Otherwise torch before 2.15 runs each later stage once on uninitialised memory to
-  infer them, which changes BatchNorm's running statistics;
-* BatchNorm sees one micro-batch at a time, so this network does not use it.
+GPipe runs all forward passes and then all backward passes, so a stage holds the activations of every micro-batch; in
+1F1B stage s of p holds at most p - s. The bubble is the same. The notes only have the manual version. To know: the loss
+must be a mean, since gradients are divided by the number of micro-batches at the end (kept ones again); torch before
+2.15 runs a stage once more on uninitialised memory if its shapes are not given, which changes BatchNorm's statistics.
 
 Measured (two ranks on two cores, gloo): see README.md. On GPUs: not verified: no GPU.
 """
@@ -80,14 +72,7 @@ class Held(nn.Module):
 
 
 class Pipeline:
-    """This rank's stage under one of the schedules.
-
-    Args:
-        rank: this one; needs a process group.
-        schedule: ``"GPipe"`` or ``"1F1B"``.
-        micro_batches: their number; 1F1B needs at least as many as there are stages.
-        batch_size: a multiple of ``micro_batches``.
-    """
+    """This rank's stage under one of the schedules."""
 
     def __init__(self, rank: Rank, schedule: str, micro_batches: int, batch_size: int) -> None:
         if batch_size % micro_batches:

@@ -66,11 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 @contextlib.contextmanager
 def errors_as_messages(out: Path | None) -> Iterator[None]:
-    """Exit with one line if the body raises an error that is not a bug, or is interrupted by Ctrl-C.
-
-    Args:
-        out: the folder that the run is saved to; None: it is not saved.
-    """
+    """Exit with one line if the body raises an error that is not a bug, or is interrupted by Ctrl-C."""
     try:
         try:
             yield
@@ -144,8 +140,6 @@ def _first_line(error: BaseException) -> str:
 
 def _sample_of(error: Exception) -> str | None:
     """Return which image file an error is about, from the loader's note; None: the error is about no file."""
-    if dali := re.match(r"DALI failed (at .+?): ", str(error)):
-        return dali[1]
     notes = getattr(error, "__notes__", ())
     return next((note for note in notes if re.match("at index .+ of the dataset: ", note)), None)
 

@@ -17,7 +17,7 @@ def load(work: Work, *, loader: str) -> Iterable[Any]:
     if loader == "airbench":
         if work.batch_size != BATCH:
             raise ValueError(f"its batches have {BATCH} images, got batch_size={work.batch_size}")
-        return TransformedEpochs(CifarSizedImages(work.num_images), work.num_workers)
+        return TransformedEpochs.of(CifarSizedImages(work.num_images), work.num_workers)
     arguments: dict[str, Any] = {
         "batch_size": work.batch_size,
         "shuffle": True,

@@ -53,7 +53,6 @@ class Epochs:
 
 
 def load(work: Work) -> Iterable[Any]:
-    """Return the epochs."""
     return Epochs(work)
 
 

@@ -14,7 +14,6 @@ from benchmarks.peers.loaders.standard import tensor_transform
 
 
 def pack(work: Work) -> None:
-    """Write the chunks."""
     scratch = work.packed / "scratch"
     # Unless they are set, its cache is the system's temporary folder, in which it deletes "data" and "chunks".
     os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = str(scratch / "chunks")
@@ -31,7 +30,6 @@ def _read(item: tuple[str, int]) -> dict[str, Any]:
 
 
 def load(work: Work) -> Iterable[Any]:
-    """Return its loader."""
     import litdata
 
     dataset = litdata.StreamingDataset(

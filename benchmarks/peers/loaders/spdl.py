@@ -14,7 +14,6 @@ from benchmarks.peers.loaders.standard import pillow_folder
 
 
 def load(work: Work, *, style: str) -> Iterable[Any]:
-    """Return the loader: style "threads" or "torch"."""
     if style == "torch":
         return get_pytorch_dataloader(
             pillow_folder(work),

@@ -14,7 +14,6 @@ from benchmarks.peers.loaders import MEAN, STD, Work
 
 
 def load(work: Work, *, loader: str, decoder: str = "Pillow") -> Iterable[Any]:
-    """Return the loader of an ImageFolder."""
     arguments: dict[str, Any] = {
         "batch_size": work.batch_size,
         "shuffle": True,

@@ -25,7 +25,6 @@ class Images(StreamingDataset):
 
 
 def pack(work: Work) -> None:
-    """Write the shards."""
     with MDSWriter(out=str(work.packed), columns={"image": "jpeg", "label": "int"}) as writer:
         for path, label in image_files(work):
             with Image.open(path) as image:
@@ -33,6 +32,5 @@ def pack(work: Work) -> None:
 
 
 def load(work: Work) -> Iterable[Any]:
-    """Return torch's loader of it."""
     clean_stale_shared_memory()  # of a run that was killed; its dataset refuses to start beside it
     return DataLoader(Images(work), batch_size=work.batch_size, num_workers=work.num_workers, drop_last=True)
