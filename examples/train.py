@@ -39,7 +39,7 @@ from training.data import damaged_images, load_data_on_all_ranks, sample_images,
 from training.distributed import Signals, StopRequest, World, fail_together
 from training.errors import RunError, UsageError, errors_as_messages
 from training.evaluation import evaluate
-from training.metrics import Throughput, Timer
+from training.metrics import Throughput, Timer, flops_per_image, peak_flops
 from training.models import Whitened, build_network, parameter_groups, set_learning_rates
 from training.options import DTYPES, check_batch_norm, check_options, parse_arguments, settings_of
 from training.recipe import RECIPES, Recipe
@@ -225,6 +225,7 @@ def train_epoch(run: Run, epoch: int) -> tuple[Timer, int]:
         if run.step == first_step:
             run.loss_sum.zero_()
             distributed.seed_rank(args.seed, run.step, world.rank)  # the start of the loader draws, so not earlier
+        images, labels = images.to(world.device), labels.to(world.device)  # only DALI's labels are not there yet
         run.reporter.samples(epoch, run.step, images)
         loss, lr = run.train_step(images, labels, epoch)
         timer.images += run.recipe.batch_size
@@ -254,7 +255,9 @@ def finish_epoch(run: Run, epoch: int, timer: Timer) -> int:
         return run.stop.finish() or max(world.gather(run.stop.signals.received))
     if args.on_error == "replace":
         run.reporter.damaged(run.step, world.gather(damaged_images(run.train_loader, run.test_loader)))
-    speed = Throughput.of_ranks(timer.images, times)
+    peak = peak_flops(world.device, args.precision, args.peak_tflops)
+    flops = flops_per_image(run.network, run.data.channels, run.image_size) if peak else 0.0
+    speed = Throughput.of_ranks(timer.images, times, flops, peak)
     run.reporter.epoch(epoch, run.step, loss, tested, speed, run.image_size)
     return 0
 

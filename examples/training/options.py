@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import math
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -35,6 +36,8 @@ def parse_arguments(recipes: dict[str, Recipe], words: Sequence[str] | None = No
         if not 0 < (seconds := getattr(args, name)) <= 1e8:
             option = name.replace("_", "-")
             parser.error(f"argument --{option}: must be above 0 and at most 1e8 seconds, got {seconds}")
+    if args.peak_tflops is not None and not 0 < args.peak_tflops < math.inf:
+        parser.error(f"argument --peak-tflops: must be above 0 and finite, got {args.peak_tflops}")
     if args.debug_samples is not None and not Path(args.debug_samples).absolute().parent.is_dir():
         parser.error(f"argument --debug-samples: must be in an existing folder, got {args.debug_samples}")
     if args.seed >= 1 << 63:
@@ -71,7 +74,7 @@ def _parser(recipes: dict[str, Recipe]) -> Parser:
     add("--data-dir", type=Path, help="images, or packed images, in train/<class>/ and test/<class>/")
     add("--download", action="store_true", help="download CIFAR-10 if it is missing")
     add("--fuse", action="store_true", help="decode, crop and resize in one call")
-    add("--decoder", choices=["auto", "native", "torchvision", "pillow"], default="auto")
+    add("--decoder", choices=["auto", "native", "torchvision", "pillow", "dali"], default="auto")
     add("--resident", choices=["device", "host", "auto"], help="keep all images in memory")
     add("--workers", type=count, default=2, help="of each process; 0: load in the training process")
     add("--worker-method", choices=["multiprocessing", "thread", "ray"], default="multiprocessing")
@@ -98,6 +101,8 @@ def _parser(recipes: dict[str, Recipe]) -> Parser:
     add = parser.add_argument_group("output").add_argument
     add("--json", type=Path, metavar="FILE", help="write JSON lines; default: log.jsonl in --out")
     add("--log-every", type=positive, default=50, metavar="STEPS")
+    add("--tensorboard", type=Path, metavar="DIR")
+    add("--peak-tflops", type=float, help="of the device in this precision, for MFU; default: if known")
     add("--debug-samples", metavar="FILE", help="write hashes of each step's images to FILE.rank<n>")
     group = parser.add_argument_group("recipe, and its hyperparameters")
     group.add_argument("--recipe", choices=list(recipes), help="default: digits, folder or cifar10-fast, by --dataset")
@@ -111,6 +116,7 @@ def settings_of(args: Namespace, recipe: Recipe, data: Data) -> dict[str, Any]:
     settings: dict[str, Any] = {f"--{one.name.replace('_', '-')}": values[one.name] for one in option_fields()}
     for name in ("dataset", "seed", "precision", "fuse", "limit_batches"):
         settings[f"--{name.replace('_', '-')}"] = getattr(args, name)
+    settings["--decoder dali"] = args.decoder == "dali"  # the other decoders give the same pixels
     mean, std = list(recipe.mean), list(recipe.std)
     return settings | {"mean": mean, "std": std, "images": data.num_train, "classes": data.classes}
 
@@ -175,11 +181,24 @@ def check_loading(args: Namespace, recipe: Recipe) -> None:
         )
     if args.resident is not None and args.on_error != "raise":
         raise UsageError(f"--resident loads each image once and cannot use --on-error {args.on_error}; leave out one")
-    if decoder != "auto" and (name == "cifar10" or (name == "packed" and not args.fuse)):
+    if decoder not in ("auto", "dali") and (name == "cifar10" or (name == "packed" and not args.fuse)):
         raise UsageError(
             f"--decoder {decoder} is for image files, and with --fuse for packed images, got --dataset {name}; leave "
             "it out"
         )
+    conflicts = {
+        "--dataset folder": name != "folder",
+        "no --fuse": args.fuse,
+        "no --resident": args.resident is not None,
+        "no --on-error replace": args.on_error != "raise",
+        "--augment none or resized-crop": recipe.augment == "pad-crop",
+        "no --cutout, --erasing or --trivial-augment": recipe.cutout or recipe.erasing or recipe.trivial_augment,
+        "no --mixup or --cutmix": recipe.mixup or recipe.cutmix,
+        "no --flip alternating": recipe.flip == "alternating",
+    }
+    if decoder == "dali" and any(conflicts.values()):
+        needs = ", ".join(rule for rule, broken in conflicts.items() if broken)
+        raise UsageError(f"--decoder dali decodes, crops and normalises by itself; it needs {needs}")
 
 
 def check_batch_norm(args: Namespace, recipe: Recipe, network: nn.Module, channels: int, world: World) -> None:

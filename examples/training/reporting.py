@@ -1,4 +1,4 @@
-"""What a run reports: lines and a progress bar, JSON lines, and the hashes of its samples."""
+"""What a run reports: lines and a progress bar, JSON lines, TensorBoard, and the hashes of its samples."""
 
 from __future__ import annotations
 
@@ -25,47 +25,60 @@ from .metrics import Throughput, Timer
 
 
 class Log:
-    """Writes JSON lines.
+    """Writes JSON lines and TensorBoard files.
 
     A run that was killed writes the steps after its checkpoint again when it is resumed: the later line counts.
-
-    Args:
-        path: file that lines are appended to; None: none.
-
-    Raises:
-        UsageError: it cannot be opened.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, tensorboard: Path | None) -> None:
+        self._writer: Any = None
         try:
             self._file = None if path is None else path.open("ab", buffering=0)
         except OSError as error:
             raise UsageError(f"--json must be a writable file, got {str(path)!r}: {error.strerror or error}") from None
+        if tensorboard is not None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._writer = SummaryWriter(str(tensorboard))
+            except ImportError:
+                raise UsageError("--tensorboard needs TensorBoard: pip install tensorboard, or leave it out") from None
+            except OSError as error:
+                reason = error.strerror or error
+                raise UsageError(
+                    f"--tensorboard must be a writable folder, got {str(tensorboard)!r}: {reason}"
+                ) from None
 
     def write(self, kind: str, *, step: int, **values: Any) -> None:
-        """Write one line."""
-        if self._file is None:
-            return
-        # JSON has no NaN or infinity: Python would write them, and other readers would fail.
-        line = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in values.items()
-        }
-        rest = json.dumps({"kind": kind, "step": step, **line}).encode() + b"\n"
-        begin = os.fstat(self._file.fileno()).st_size
-        try:
-            while rest:  # a disk that is nearly full takes a part, without an error
-                rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            with contextlib.suppress(OSError):  # a pipe cannot be truncated
-                self._file.truncate(begin)  # no half line, which a resumed run would append to
-            name, reason = str(self._file.name), error.strerror or error
-            raise RunError(f"the log {name!r} cannot be written: {reason}; free some space") from None
+        """Write one line, and the numbers in it for TensorBoard."""
+        if self._file is not None:
+            # JSON has no NaN or infinity: Python would write them, and other readers would fail.
+            line = {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in values.items()
+            }
+            rest = json.dumps({"kind": kind, "step": step, **line}).encode() + b"\n"
+            begin = os.fstat(self._file.fileno()).st_size
+            try:
+                while rest:  # a disk that is nearly full takes a part, without an error
+                    rest = rest[self._file.write(rest) :]
+            except OSError as error:
+                with contextlib.suppress(OSError):  # a pipe cannot be truncated
+                    self._file.truncate(begin)  # no half line, which a resumed run would append to
+                name = str(self._file.name)
+                raise RunError(
+                    f"the log {name!r} cannot be written: {error.strerror or error}; free some space"
+                ) from None
+        for name, value in values.items() if self._writer is not None else ():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                self._writer.add_scalar(f"{kind}/{name}", value, step)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         if self._file is not None:
             self._file.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 class Reporter:
@@ -79,7 +92,7 @@ class Reporter:
         self._args = args
         self._world = world
         json_path = args.json or (None if args.out is None else args.out / "log.jsonl")
-        self.log = Log(json_path if world.rank == 0 else None)
+        self.log = Log(json_path, args.tensorboard) if world.rank == 0 else Log(None, None)
         self._console = Console(quiet=world.rank > 0, highlight=False, markup=False, soft_wrap=True)
         columns = "{task.description}", BarColumn(None), "{task.fields[rates]}", TimeRemainingColumn()
         self._progress = Progress(
@@ -145,9 +158,10 @@ class Reporter:
         """Report an epoch."""
         values: dict[str, Any] = {}
         self._last = tested
-        if speed.images:
+        if speed.images:  # 0 if the run was resumed after the epoch's last step
             values = {"images_per_s": speed.images_per_s, "seconds": speed.seconds, "image_size": image_size}
             values |= {"data_wait_of_ranks": speed.data_wait_of_ranks}
+            values |= {} if speed.utilisation is None else {"flop_utilisation": speed.utilisation}
             self._total += speed
         if tested.correct_of_views is not None:
             values["test_accuracy_of_views"] = tested.accuracy_of_views

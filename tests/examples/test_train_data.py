@@ -1,9 +1,12 @@
-"""The datasets: digits, and CIFAR-10 with its fast recipe."""
+"""The datasets: digits, CIFAR-10 with its fast recipe, and DALI."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import pickle
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,12 @@ import pytest
 import torch
 from torchvision.datasets import CIFAR10
 from training import checkpoint
-from training.data import batch_transform, load_data, load_digits, with_transform
+from training.data import batch_transform, load_data, load_digits, train_loader, with_transform
+from training.distributed import World
 from training.errors import UsageError
-from training.options import parse_arguments
+from training.options import check_loading, parse_arguments
 from training.recipe import RECIPES
-from trainings import Training
+from trainings import Training, make_images
 
 
 def test_digits_are_split_and_normalised_to_minus_1_to_1() -> None:
@@ -27,6 +31,18 @@ def test_digits_are_split_and_normalised_to_minus_1_to_1() -> None:
     normalised = batch_transform(RECIPES["digits"], 8, 10, train=False)(images)
     torch.testing.assert_close(normalised, images / 8.0 - 1)
     assert with_transform(data.train, str)[0][0].shape == (1, 8, 8)  # a TensorDataset has no transform
+
+
+def test_a_missing_dali_is_an_error_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_images(tmp_path, 4)
+    for name in ("nvidia.dali", "nvidia.dali.fn", "nvidia.dali.types"):
+        monkeypatch.setitem(sys.modules, name, None)
+    words = ["--data-dir", str(tmp_path), "--decoder", "dali", "--workers", "0", "--batch-size", "4"]
+    args, recipe = parse_arguments(RECIPES, words)
+    data = load_data(args, download=False)
+    check_loading(args, recipe)
+    with pytest.raises(UsageError, match=r"needs NVIDIA DALI, which cannot be imported: .+ pip install nvidia-dali"):
+        train_loader(args, recipe, data, World(), 32)
 
 
 def _write_cifar10(root: Path, per_file: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +73,16 @@ def _write_cifar10(root: Path, per_file: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="module")
 def cifar10_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Training, Path]]:
-    """A run of the small fast recipe with all its techniques, on two ranks and random images."""
+    """A run of the small fast recipe with all its techniques, on two ranks and random images, with TensorBoard."""
     folder = tmp_path_factory.mktemp("cifar10")
     words = ["--dataset", "cifar10", "--data-dir", str(folder), "--recipe", "cifar10-proxy", "--epochs", "2"]
     words += ["--batch-size", "40", "--workers", "0", "--out", str(folder / "run"), "--precision", "bf16"]
     words += ["--whitening-bias-epochs", "1", "--lookahead", "3", "--channels-last", "--resident", "host"]
+    if importlib.util.find_spec("tensorboard") is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own imports; the forked ranks inherit them
+            import torch.utils.tensorboard  # noqa: F401
+        words += ["--tensorboard", str(folder / "board")]
     with pytest.MonkeyPatch.context() as monkeypatch:
         _write_cifar10(folder, 21, monkeypatch)
         with Training(folder, *words, ranks=2) as training:
@@ -89,3 +110,16 @@ def test_the_fast_recipe_trains_on_cifar10_as_torchvision_stores_it(
     assert {name for name, value in state["model"].items() if value.is_floating_point()} == slow.keys()
     assert all(torch.equal(state["model"][name], value) for name, value in slow.items())
     assert slow["layers.0.bias"].abs().max() > 0  # it was trained in the first epoch
+
+
+def test_tensorboard_has_the_numbers_of_the_log(cifar10_run: tuple[Training, Path]) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    training, folder = cifar10_run
+    events = EventAccumulator(str(folder / "board"), size_guidance={"scalars": 0}).Reload()
+    for name, kind in (("loss", "step"), ("test_accuracy", "epoch"), ("images_per_s", "epoch"), ("seconds", "end")):
+        found = [(one.step, one.value) for one in events.Scalars(f"{kind}/{name}")]
+        expected = [(one["step"], pytest.approx(one[name], rel=1e-6)) for one in training.logged(kind)]
+        assert found == expected, name
+    assert len(events.Scalars("step/loss")) == 4

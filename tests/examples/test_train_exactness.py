@@ -70,7 +70,7 @@ def test_the_loop_makes_the_steps_of_a_plain_one(tmp_path: Path, precision: str)
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """The folder of a run on two ranks, and its JSON lines."""
     folder = tmp_path_factory.mktemp("trained")
-    with Training(folder, *RUN, "--out", str(folder), ranks=2) as training:
+    with Training(folder, *RUN, "--peak-tflops", "1", "--out", str(folder), ranks=2) as training:
         training.finish()
         return folder, training.logged()
 

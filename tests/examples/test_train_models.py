@@ -8,9 +8,9 @@ import cifar10
 import pytest
 import torch
 import trainings  # noqa: F401  # puts examples/ on the path
-from flops import flops_per_image
 from torch import nn
 from training.errors import UsageError
+from training.metrics import flops_per_image
 from training.models import (
     Blurred,
     GlobalMaxPool,

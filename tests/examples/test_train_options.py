@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from training import checkpoint
+from training.metrics import flops_per_image
+from training.models import build_network
 from trainings import Training, make_images, samples, train_module
 
 FEW = ("--epochs", "1", "--limit-batches", "4", "--workers", "0")
@@ -114,8 +116,13 @@ def test_packed_images_can_be_trained_on_and_a_batch_can_be_repeated(tmp_path: P
     make_images(tmp_path / "images", 10)
     assert fastload_command(["pack", str(tmp_path / "images"), str(tmp_path / "packed")]) in (0, None)
     words = ("--dataset", "packed", "--data-dir", str(tmp_path / "packed"), "--batch-size", "8", "--epochs", "1")
-    training = trained(tmp_path, *words, "--workers", "1", "--fuse")
+    training = trained(tmp_path, *words, "--workers", "1", "--fuse", "--peak-tflops", "0.1")
     assert training.lines[0] == "24 images to train on, 6 to test (every fifth), 3 classes"
+    epoch = training.logged("epoch")[0]
+    flops = flops_per_image(build_network("small", 3, 3), 3, 32)
+    assert epoch["flop_utilisation"] == pytest.approx(epoch["images_per_s"] * flops / 0.1e12)
+    assert 0 < epoch["flop_utilisation"] < 1
+    assert any(line.startswith("epoch ") and " MFU " in line for line in training.lines)
     repeated = trained(tmp_path, *words, "--workers", "0", "--repeat-batch", "--debug-samples", str(tmp_path / "same"))
     assert repeated.logged("epoch")[0]["step"] == 3
     first, *others = samples(tmp_path, 1, "same").values()
