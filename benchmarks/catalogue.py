@@ -8,10 +8,7 @@ import importlib
 
 from benchmarks.spec import Benchmark
 
-SUBJECTS = (
-    *("imagefolder", "fuse", "thread", "free_threading", "cifar", "arrays", "tensors32", "tiny", "tokens"),
-    *("custom_collate", "strided", "heavy_tail", "determinism", "startup", "memory", "strings"),
-)
+FILES = ("imagefolder", "fuse", "free_threading", "small", "heavy_tail", "determinism", "startup", "memory", "strings")
 ALL: tuple[Benchmark, ...] = tuple(
-    benchmark for subject in SUBJECTS for benchmark in importlib.import_module(f"benchmarks.cases.{subject}").BENCHMARKS
+    benchmark for name in FILES for benchmark in importlib.import_module(f"benchmarks.cases.{name}").BENCHMARKS
 )

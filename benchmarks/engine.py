@@ -59,7 +59,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_data(parser)
     add_outputs(parser)
     parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5 or more)")
-    parser.add_argument("--num-strings", type=int, metavar="N", help="strings of the strings benchmark")
     parser.add_argument("--control", action="store_true", help="torch's class on both sides: what noise alone does")
     options = parser.parse_args(arguments)
     check_outputs(parser, options)
@@ -139,8 +138,6 @@ def _arguments(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, o
     arguments = {**benchmark.arguments, **(benchmark.quick_arguments if options.quick else {})}
     if benchmark.needs_images:
         arguments["image_root"] = str(options.data)
-    if "num_strings" in arguments and options.num_strings is not None:
-        arguments["num_strings"] = options.num_strings
     return arguments
 
 

@@ -29,12 +29,15 @@ def kept_loader(side: Side, build: Callable[[], Any]) -> Any:
     return _kept[side.name]
 
 
-def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_batches: int) -> Measurement:
+def time_epoch(
+    loader: Iterable[object], *, samples_per_batch: int, num_warm_batches: int, num_samples: int | None = None
+) -> Measurement:
     """Iterate over ``loader`` once.
 
     Args:
         loader: all its batches must have ``samples_per_batch`` samples.
         samples_per_batch: turns batches into samples.
+        num_samples: of the epoch, where batches at its end are smaller.
         num_warm_batches: batches that do not count in the steady rate; at least two for each worker. With torch's
             loader, the workers finish their first batches at the same moment; a rate counted from the first of them
             would count the others as free. With fastload's, each worker meets each slot's memory for the first time.
@@ -43,7 +46,7 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
         "samples/s steady": from the arrival of the last warm batch to that of the last batch;
         "samples/s": over the whole epoch, from before ``iter()`` until ``StopIteration``, so with starting and stopping
         the workers;
-        "first batch ms": from before ``iter()`` until the first batch is here;
+        "first batch ms": from before ``iter()`` until the first batch is here; "epoch ms": the whole epoch;
         "CPU us/sample": user and system time of this process and of the workers that have ended, for the whole epoch;
         "batches": how many there were;
         "statistics": what the loader says of itself.
@@ -52,16 +55,17 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
     start = time.perf_counter()
     arrivals = [time.perf_counter() for _batch in loader]
     end = time.perf_counter()
-    num_samples = len(arrivals) * samples_per_batch
+    num_samples = num_samples or len(arrivals) * samples_per_batch
     if len(arrivals) < 2 * num_warm_batches:
         raise ValueError(
             f"an epoch of {len(arrivals)} batches is too short to leave {num_warm_batches} out of its rate"
         )
-    num_steady = (len(arrivals) - num_warm_batches) * samples_per_batch
+    num_steady = num_samples - num_warm_batches * samples_per_batch
     return {
         "samples/s steady": num_steady / (arrivals[-1] - arrivals[num_warm_batches - 1]),
         "samples/s": num_samples / (end - start),
         "first batch ms": (arrivals[0] - start) * 1e3,
+        "epoch ms": (end - start) * 1e3,
         "CPU us/sample": (cpu_seconds() - cpu_before) / num_samples * 1e6,
         "batches": len(arrivals),
         "statistics": describe(loader),

@@ -192,9 +192,7 @@ class CarryingDataset(Dataset[tuple[int, float]]):
     def __init__(self, payload: str, payload_bytes: int, num_samples: int) -> None:
         self.num_samples = num_samples
         self.payload: list[str] | list[np.ndarray]
-        if payload == "none":
-            self.payload = []
-        elif payload == "objects":
+        if payload == "objects":
             self.payload = [
                 f"folder_{number % 1000:04d}/picture_{number:012d}.jpeg" for number in range(payload_bytes // 100)
             ]
@@ -202,7 +200,7 @@ class CarryingDataset(Dataset[tuple[int, float]]):
             generator = np.random.default_rng(0)
             self.payload = [generator.random(payload_bytes // 80) for _ in range(10)]
         else:
-            raise ValueError(f"payload must be 'none', 'objects' or 'arrays', got {payload!r}")
+            raise ValueError(f"payload must be 'objects' or 'arrays', got {payload!r}")
 
     def __len__(self) -> int:
         return self.num_samples

@@ -3,10 +3,10 @@
     uv run python tests/mutants.py draw --seed 30 --each 10 engine workers ... > mutants.json
     uv run python tests/mutants.py run mutants.json --tree CHECKOUT >> found.jsonl
 
-A mutant is one change of one place of the syntax tree: a comparison swapped, a call whose result nobody uses dropped, an
-integer off by one, a condition negated. ``run`` writes each into the package of a checkout, runs the tests that belong
-to it until one fails, and restores the file. So tests of two checkouts can be compared by the same mutants, if the
-package is the same in both. A test that has not ended after 120 s has found its mutant too.
+A mutant is one change of one place of the syntax tree: a comparison swapped, a call whose result nobody uses dropped,
+an integer off by one, a condition negated. ``run`` writes each into the package of a checkout, runs the tests that
+belong to it until one fails, and restores the file. So tests of two checkouts can be compared by the same mutants, if
+the package is the same in both. A test that has not ended after 120 s has found its mutant too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Mutant(NamedTuple):
     file: str
     line: int
     begin: int
-    """In the file's characters."""
+    """In the file's bytes."""
     end: int
     old: str
     new: str
@@ -61,7 +61,8 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
     left_out = {id(one) for node in ast.walk(tree) for part in _not_run(node) for one in ast.walk(part)}
 
     def mutant(node: ast.expr | ast.stmt, new: str, kind: str) -> Mutant:
-        assert node.end_lineno is not None and node.end_col_offset is not None
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         return Mutant(file, node.lineno, begin, end, data[begin:end].decode(), new, kind)
@@ -113,13 +114,16 @@ def found_by(mutant: Mutant, tree: Path) -> str:
     """Return the test of a checkout that finds a mutant; empty: none does."""
     path = tree / mutant.file
     original = path.read_bytes()
-    assert original[mutant.begin : mutant.end].decode() == mutant.old, f"{path} is not the file that mutants were drawn of"
+    if original[mutant.begin : mutant.end].decode() != mutant.old:
+        raise SystemExit(f"{path} is not the file that the mutants were drawn of; draw them from this checkout")
     marked = "not slow" if "/ray/" in mutant.file else "not slow and not ray"
     options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--timeout=120", "-m", marked, "--tb=no"]
     command = [tree / ".venv/bin/python", "-m", "pytest", *options, *tests_of(mutant, tree)]
     path.write_bytes(original[: mutant.begin] + mutant.new.encode() + original[mutant.end :])
     try:
-        done = subprocess.run(command, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=1800)
+        done = subprocess.run(
+            command, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=1800
+        )
     except subprocess.TimeoutExpired:
         return "no end"
     finally:
@@ -152,7 +156,10 @@ def main() -> None:
         begun = time.monotonic()
         found = found_by(mutant, options.tree.resolve())
         seconds = time.monotonic() - begun
-        print(f"{number}/{len(mutants)} {mutant.file}:{mutant.line} {found or 'SURVIVED'} {seconds:.0f} s", file=sys.stderr)
+        print(
+            f"{number}/{len(mutants)} {mutant.file}:{mutant.line} {found or 'SURVIVED'} {seconds:.0f} s",
+            file=sys.stderr,
+        )
         print(json.dumps({**mutant._asdict(), "found": found, "seconds": round(seconds, 1)}), flush=True)
 
 

@@ -10,6 +10,8 @@ import functools
 
 import numpy as np
 import torch
+from PIL import Image
+from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
 from benchmarks.cases import imagefolder
@@ -25,11 +27,14 @@ FUSED_THREADS = Side(
 )
 
 
-class InMemory(datasets.CIFAR10):
-    """CIFAR-10 as it is once it is read, of made-up pixels."""
+class CifarSizedImages(Dataset[tuple[torch.Tensor, int]]):
+    """Images of 32x32 pixels in memory, augmented as CIFAR scripts do it."""
 
     def __init__(self, num_samples: int) -> None:
-        chain = transforms.Compose(
+        generator = np.random.default_rng(0)
+        self.images = generator.integers(0, 256, size=(num_samples, 32, 32, 3), dtype=np.uint8)
+        self.labels = generator.integers(0, 10, size=num_samples).tolist()
+        self.transform = transforms.Compose(
             [
                 transforms.RandomCrop(32, padding=4),
                 transforms.RandomHorizontalFlip(),
@@ -37,11 +42,21 @@ class InMemory(datasets.CIFAR10):
                 transforms.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
             ]
         )
-        datasets.VisionDataset.__init__(self, transform=chain)
-        generator = np.random.default_rng(0)
-        self.train = True
-        self.data = generator.integers(0, 256, size=(num_samples, 32, 32, 3), dtype=np.uint8)
-        self.targets = generator.integers(0, 10, size=num_samples).tolist()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.transform(Image.fromarray(self.images[index])), self.labels[index]
+
+
+class InMemory(datasets.CIFAR10):
+    """The same as CIFAR-10 once it is read."""
+
+    def __init__(self, num_samples: int) -> None:
+        made = CifarSizedImages(num_samples)
+        datasets.VisionDataset.__init__(self, transform=made.transform)
+        self.data, self.targets, self.train = made.images, made.labels, True
 
 
 _in_memory = functools.cache(InMemory)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from benchmarks.cases.arrays import TransformedEpochs
+from benchmarks.airbench import TransformedEpochs
 from benchmarks.gpu.made_data import MEAN, STD, classes, noise
 from benchmarks.gpu.measuring import kept, measuring, seconds_of
 from benchmarks.spec import Measurement, Side

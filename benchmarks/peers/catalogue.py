@@ -28,8 +28,6 @@ class Case:
 
     name: str
     """``subject-variant``."""
-    what: str
-    """A sentence for the table."""
     sides: tuple[Beside, ...]
     """fastload is one of them."""
     metrics: tuple[Metric, ...]
@@ -79,13 +77,7 @@ def _image_sides(goals: Mapping[str, float]) -> tuple[Beside, ...]:
         side("DALI", "dali", peer="dali"),
         side("FFCV, half raw", "ffcv", peer="ffcv", packed="ffcv-half-raw", file="half raw"),
         side("FFCV, JPEG", "ffcv", peer="ffcv", packed="ffcv-jpeg", file="jpeg"),
-        side("SPDL", "spdl", peer="spdl", style="threads"),
-        side("SPDL as torch's", "spdl", peer="spdl", style="torch"),
-        side("timm", "timm", peer="timm"),
-        side("webdataset", "webdataset", peer="webdataset", packed="webdataset"),
-        side("LitData", "litdata", peer="litdata", packed="litdata"),
-        side("Streaming", "streaming", peer="streaming", packed="streaming"),
-        side("Grain", "grain", peer="grain", packed="grain"),
+        side("SPDL", "spdl", peer="spdl"),
     )
 
 
@@ -96,7 +88,6 @@ _FEW_IMAGES = {"num_images": 1000}
 ALL = (
     Case(
         name="images-float32",
-        what="JPEG files -> RandomResizedCrop(224), flip -> normalised float32, NCHW; batches of 100",
         sides=_image_sides({"torch": 3.0, "DALI": 1.8, "FFCV, half raw": 1.1}),
         metrics=_metrics("ms"),
         arguments={**_IMAGES, "values": "float32"},
@@ -105,7 +96,6 @@ ALL = (
     ),
     Case(
         name="images-uint8",
-        what="JPEG files -> RandomResizedCrop(224), flip -> uint8, NCHW; batches of 100",
         sides=_image_sides({"torch": 2.4, "torchvision.io": 1.7, "DALI": 1.85, "FFCV, half raw": 1.0}),
         metrics=_metrics("ms"),
         arguments={**_IMAGES, "values": "uint8"},
@@ -114,7 +104,6 @@ ALL = (
     ),
     Case(
         name="cifar",
-        what="32x32 in memory -> crop after padding by 4, flip -> normalised float32, NCHW; batches of 512",
         sides=(
             Beside(name=OURS, package="arrays", options={"loader": "fastload"}),
             # It takes so much longer that it gets fewer images, and one epoch.

@@ -26,7 +26,6 @@ _DISTRIBUTIONS = {
     "coefficients": "torchvision",
     "dali": "nvidia-dali-cuda130",
     "standard": "torchvision",
-    "streaming": "mosaicml-streaming",
 }
 
 

@@ -36,7 +36,7 @@ from rich.progress import track
 from torch.utils.data import Dataset
 
 import fastload
-from benchmarks.cases.cifar import CifarSizedImages
+from benchmarks.cases.fuse import CifarSizedImages
 from benchmarks.figures.parts import recording
 from benchmarks.figures.rows import Row, Rows, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu

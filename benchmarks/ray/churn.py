@@ -71,7 +71,7 @@ def churn(
     with cluster_of(num_nodes) as cluster, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # losses, and workers that are not there yet, are what this is about
         loader = DataLoader(
-            Photos(folder, length, wait_ms / 1000, size=96),
+            Photos(folder, length, wait_ms / 1000),
             num_workers=num_nodes,
             worker_method="ray",
             ray_options={"share_memory": False, "placement_timeout": 300},
@@ -102,7 +102,7 @@ def churn(
         remote = loader.statistics().remote
         loader.close()
     found, expected = training.found, Digest()
-    plain = DataLoader(Photos(folder, length, size=96), num_workers=2, **given)
+    plain = DataLoader(Photos(folder, length), num_workers=2, **given)
     for batch in itertools.chain.from_iterable(itertools.repeat(plain)):
         if found.num_batches == expected.num_batches:
             break
