@@ -37,9 +37,6 @@ def main() -> int:
         return 0
     if options.control:
         chosen = [_torch_on_both_sides(benchmark) for benchmark in chosen]
-    elif (problem := _fastload_problem()) is not None:
-        complain(f"fastload.DataLoader cannot be imported ({problem}); --control puts torch's class on both sides")
-        return 1
     runnable = []
     for benchmark in chosen:
         if benchmark.needs_images and options.data is None:
@@ -78,15 +75,6 @@ def _choose(names: Sequence[str]) -> list[Benchmark]:
             subjects = sorted({benchmark.subject for benchmark in ALL})
             raise SystemExit(f"no benchmark is called {name!r}; subjects: {', '.join(subjects)}")
     return [benchmark for benchmark in ALL if not names or benchmark.name.startswith(tuple(names))]
-
-
-def _fastload_problem() -> str | None:
-    """Return why fastload's DataLoader cannot be imported, or None if it can."""
-    try:
-        from fastload import DataLoader  # noqa: F401  (only whether it is there)
-    except ImportError as error:
-        return str(error)
-    return None
 
 
 def _torch_on_both_sides(benchmark: Benchmark) -> Benchmark:

@@ -2,11 +2,11 @@
 
 import dataclasses
 import importlib
-import resource
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from benchmarks.neighbours import read_cpu
 from benchmarks.spec import Measurement, Side
 
 
@@ -19,14 +19,24 @@ def make_loader(side: Side, dataset: Any, **arguments: Any) -> Any:
 _kept: dict[str, Any] = {}
 
 
-def kept_loader(side: Side, build: Callable[[], Any]) -> Any:
-    """Build the side's loader at its first measurement in this process, and return the same one after that.
+def kept(name: str, build: Callable[[], Any]) -> Any:
+    """Build something at the first measurement in this process, and return the same after that: loaders, models."""
+    if name not in _kept:
+        _kept[name] = build()
+    return _kept[name]
 
-    A script has one loader for all its epochs, so what a loader learns in the first, the warm-up, may serve the others.
-    """
-    if side.name not in _kept:
-        _kept[side.name] = build()
-    return _kept[side.name]
+
+def kept_loader(side: Side, build: Callable[[], Any]) -> Any:
+    """Keep a side's loader: a script has one for all epochs, so what it learns in the first may serve the others."""
+    return kept(side.name, build)
+
+
+def forget() -> None:
+    """Close and drop all that is kept."""
+    for value in reversed(_kept.values()):  # iterators before their loaders
+        if callable(close := getattr(value, "close", None)):
+            close()
+    _kept.clear()
 
 
 def time_epoch(
@@ -47,11 +57,11 @@ def time_epoch(
         "samples/s": over the whole epoch, from before ``iter()`` until ``StopIteration``, so with starting and stopping
         the workers;
         "first batch ms": from before ``iter()`` until the first batch is here; "epoch ms": the whole epoch;
-        "CPU us/sample": user and system time of this process and of the workers that have ended, for the whole epoch;
+        "CPU us/sample": user and system time of all processes, for the whole epoch;
         "batches": how many there were;
         "statistics": what the loader says of itself.
     """
-    cpu_before = cpu_seconds()
+    cpu_before = read_cpu().own_s
     start = time.perf_counter()
     arrivals = [time.perf_counter() for _batch in loader]
     end = time.perf_counter()
@@ -66,7 +76,7 @@ def time_epoch(
         "samples/s": num_samples / (end - start),
         "first batch ms": (arrivals[0] - start) * 1e3,
         "epoch ms": (end - start) * 1e3,
-        "CPU us/sample": (cpu_seconds() - cpu_before) / num_samples * 1e6,
+        "CPU us/sample": (read_cpu().own_s - cpu_before) / num_samples * 1e6,
         "batches": len(arrivals),
         "statistics": describe(loader),
     }
@@ -94,9 +104,3 @@ def describe(loader: object) -> dict[str, object]:
     """Return the loader's ``statistics()`` as a dictionary; empty for torch's loader, which has none."""
     statistics = getattr(loader, "statistics", None)
     return dataclasses.asdict(statistics()) if callable(statistics) else {}
-
-
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and of its children that have ended and been waited for, in seconds."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

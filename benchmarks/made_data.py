@@ -4,9 +4,8 @@ They stand in an importable module, because workers started by spawn unpickle th
 since those workers would spend seconds on that.
 """
 
-import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -156,19 +155,6 @@ class UnequalSamples(Dataset[tuple[int, float]]):
         return index, time.perf_counter() - start
 
 
-class ChangeableOrder:
-    """A sampler whose indices can be changed between epochs, so that the first epoch can be a short warm-up."""
-
-    def __init__(self, indices: Sequence[int]) -> None:
-        self.indices = indices
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.indices)
-
-
 class FilledImages(Dataset[torch.Tensor]):
     """Float32 images of shape (3, side, side) that cost next to nothing to make."""
 
@@ -224,8 +210,3 @@ class ShortStrings(Dataset[str]):
 
     def __getitem__(self, index: int) -> str:
         return self.strings[index]
-
-
-def sample_of_indices(num_samples: int, num_drawn: int) -> list[int]:
-    """Draw ``num_drawn`` of ``num_samples`` indices without repetition, in random order."""
-    return random.Random(0).sample(range(num_samples), num_drawn)

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.figures.layout import rate
 from benchmarks.figures.rows import Row
-from benchmarks.report import Surroundings, spread_row, spread_text, stamp, with_ratio
+from benchmarks.report import Surroundings, spread_row, stamp, with_ratio
 from benchmarks.runner import Measured
 from benchmarks.spec import Compared, Comparison, Metric, Side
 from benchmarks.summary import Ratio, Spread, ratio_of, spread_of
@@ -113,7 +114,7 @@ class Outcome:
     ) -> list[Row]:
         """Return the rows of each side; ``ratios``: in whose row a ratio stands, or "apart", in one of its own."""
         first, *others = self.case.metrics
-        metrics = [first, *(metric for metric in others if all_metrics or metric.goal)]
+        metrics = [first, *(metric for metric in others if all_metrics or metric.has_goal)]
         common = stamp(surroundings, self.cores_used_by_others)
         found: dict[tuple[str, str], Row] = {}
         for side in self.measured.measurements:
@@ -174,7 +175,8 @@ def _add_side(table: Table, outcome: Outcome, side: Side) -> None:
     for number, (metric, spread) in enumerate(outcome.spreads(side.name).items()):
         has_bound = metric.most_value is not None and side.package == "fastload"
         goal = _goal(f"<= {metric.most_value:g}", outcome.within(metric, spread)) if has_bound else ""
-        table.add_row(f"  {side.name}" if number == 0 else "", spread_text(spread), metric.name, "", goal)
+        text = f"{rate(spread.median)} ({rate(spread.first_quartile)} to {rate(spread.third_quartile)})"
+        table.add_row(f"  {side.name}" if number == 0 else "", text, metric.name, "", goal)
         for one, ratio in ratios:
             if outcome.metric_of(one) == metric:
                 text = f"{ratio.value:.2f} \\[{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -26,9 +26,9 @@ from typing import Any
 
 import torch
 from torchvision import datasets
-from torchvision import transforms as v1
 
 import fastload
+from benchmarks.cases.imagefolder import build_transform
 from benchmarks.figures.parts import packs
 from benchmarks.figures.rows import Row, Rows, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
@@ -52,11 +52,6 @@ KINDS = {
     "min-side 256, raw": PackOptions(min_side=256, raw=True),
 }
 _DROP = Path("/proc/sys/vm/drop_caches")
-
-
-def pipeline() -> v1.Compose:
-    normalise = v1.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    return v1.Compose([v1.RandomResizedCrop(224), v1.RandomHorizontalFlip(), v1.ToTensor(), normalise])
 
 
 def epoch(loader: Any) -> float:
@@ -127,13 +122,13 @@ class Found:
 def measure(source: str, where: Path, rounds: int) -> Found:
     """Pack the files in all ways, and read and load the packs beside them."""
     torch.set_num_threads(1)
-    folder = datasets.ImageFolder(source, pipeline())
+    folder = datasets.ImageFolder(source, build_transform("v1"))
     made = {}
     found = Found(len(folder), {"files": sum(os.path.getsize(path) for path, _ in folder.samples)}, {})
     for name, options in KINDS.items():
         done = pack(source, where / name.replace(" ", "_").replace(",", ""), options)
         found.sizes[name], found.packing[name] = done.num_bytes, packing(folder, options)
-        made[name] = PackedImages(where / name.replace(" ", "_").replace(",", ""), pipeline())
+        made[name] = PackedImages(where / name.replace(" ", "_").replace(",", ""), build_transform("v1"))
     print(f"{len(folder)} files, {found.sizes['files'] / 1e6:.1f} MB; {os.cpu_count()} cores", flush=True)
     if os.access(_DROP, os.W_OK):
         read_cold(folder, made, rounds, found)  # before anything is mapped for longer: what is mapped stays in memory

@@ -110,16 +110,8 @@ def main() -> int:
             check_record(wheel)
             check_contents(wheel, clone, source)
         # Checked where they lie, by their names alone: twine wraps its lines.
-        by_twine = [
-            UV,
-            "tool",
-            "run",
-            "-q",
-            "twine",
-            "check",
-            "--strict",
-            *(path.name for path in [sdist, *wheels.values()]),
-        ]
+        names = [path.name for path in (sdist, *wheels.values())]
+        by_twine = [UV, *["tool", "run", "-q", "twine", "check", "--strict"], *names]
         print(output_of(*by_twine, cwd=out, env={**os.environ, "TERM": "dumb", "COLUMNS": "120"}).strip())
         print(f"{sdist.name}: {sdist.stat().st_size / 1e3:.0f} kB")
         for target, wheel in wheels.items():

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks.figures.rows import Row
-from benchmarks.summary import Ratio, Spread, spread_of
+from benchmarks.summary import Ratio, spread_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +110,6 @@ def with_ratio(row: Row, ratio: Ratio | None, of: str) -> Row:
         return row
     numbers = {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
     return dataclasses.replace(row, **numbers, ratio_spread="95 %", ratio_of=of)
-
-
-def spread_text(spread: Spread) -> str:
-    """Return ``median (first quartile to third quartile)``."""
-    return f"{_number(spread.median)} ({_number(spread.first_quartile)} to {_number(spread.third_quartile)})"
-
-
-def _number(value: float) -> str:
-    magnitude = abs(value)
-    if magnitude >= 1e6:
-        return f"{value / 1e6:.2f} M"
-    if magnitude >= 1e5:
-        return f"{value / 1e3:.0f} k"
-    decimals = 0 if magnitude >= 100 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
-    return f"{value:,.{decimals}f}"
 
 
 def complain(message: str) -> None:

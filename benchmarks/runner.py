@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import FrameType
 from typing import IO, Self
 
 from benchmarks.spec import Benchmark, Measurement, Side
@@ -164,6 +165,16 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.close()
         await asyncio.wait_for(self._process.wait(), limit_s)
+
+
+def end_children_too() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: the children have sessions of their own, and would run on."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def _tail(complaints: IO[str]) -> str:

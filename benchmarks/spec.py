@@ -49,11 +49,8 @@ class Metric:
     """False for numbers near zero, such as growth, where a ratio is noise."""
 
     @property
-    def goal(self) -> str:
-        """The goal in words, empty if there is none."""
-        if self.most_value is not None:
-            return f"value <= {self.most_value:g}"
-        return f"ratio >= {self.least_ratio:g}" if self.has_ratio and self.least_ratio is not None else ""
+    def has_goal(self) -> bool:
+        return self.most_value is not None or (self.has_ratio and self.least_ratio is not None)
 
 
 def rates(least_ratio: float | None = 0.97, whole: float | None = 0.97) -> tuple[Metric, ...]:

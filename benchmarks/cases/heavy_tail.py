@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.loops import describe, make_loader
-from benchmarks.made_data import ChangeableOrder, UnequalSamples, heavy_tailed_costs_s
+from benchmarks.made_data import UnequalSamples, heavy_tailed_costs_s
 from benchmarks.spec import FASTLOAD, TORCH, Benchmark, Measurement, Metric, Side
 
 
@@ -36,13 +36,11 @@ def epoch(side: Side, *, shape: str, num_samples: int, mean_cost_ms: float, num_
     costs_s = heavy_tailed_costs_s(shape, num_samples, mean_cost_ms / 1e3)
     free_samples = range(num_samples, num_samples + 16 * 2 * num_workers)
     dataset = UnequalSamples([*costs_s, *(0.0 for _ in free_samples)])
-    sampler = ChangeableOrder(free_samples)
-    loader = make_loader(
-        side, dataset, batch_size=16, sampler=sampler, num_workers=num_workers, persistent_workers=True
-    )
+    order = list(free_samples)
+    loader = make_loader(side, dataset, batch_size=16, sampler=order, num_workers=num_workers, persistent_workers=True)
     for _batch in loader:
         pass
-    sampler.indices = range(num_samples)
+    order[:] = range(num_samples)
     slept_s = [0.0] * num_samples
     start = time.perf_counter()
     for indices, durations in loader:

@@ -17,11 +17,12 @@ import torch
 import torchvision
 from torch.utils.data import RandomSampler
 
-from benchmarks.loops import cpu_seconds, kept_loader, make_loader, time_epoch, time_first_batch
+from benchmarks.loops import kept_loader, make_loader, time_epoch, time_first_batch
+from benchmarks.neighbours import read_cpu
 from benchmarks.spec import FASTLOAD, TORCH, Benchmark, Measurement, Metric, Side, rates
 
-_MEAN = (0.485, 0.456, 0.406)
-_STD = (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
 
 def build_transform(version: str) -> Any:
@@ -32,7 +33,7 @@ def build_transform(version: str) -> Any:
     if version in ("v1", "uint8"):
         from torchvision import transforms
 
-        values = [transforms.ToTensor(), transforms.Normalize(_MEAN, _STD)]
+        values = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
         return transforms.Compose(
             [
                 transforms.RandomResizedCrop(224),
@@ -48,7 +49,7 @@ def build_transform(version: str) -> Any:
             v2.RandomHorizontalFlip(),
             v2.ToImage(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(_MEAN, _STD),
+            v2.Normalize(MEAN, STD),
         ]
     )
 
@@ -76,14 +77,14 @@ def epoch_or_none(side: Side, *, image_root: str, version: str, num_images: int,
     dataset = _image_folder(image_root, version)
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=_load_and_drop, args=(dataset, first, num_images)) for first in range(2)]
-    cpu_before = cpu_seconds()
+    cpu_before = read_cpu().own_s
     start = time.perf_counter()
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     rate = num_images / (time.perf_counter() - start)
-    cpu_us = (cpu_seconds() - cpu_before) / num_images * 1e6
+    cpu_us = (read_cpu().own_s - cpu_before) / num_images * 1e6
     return {"samples/s steady": rate, "samples/s": rate, "CPU us/sample": cpu_us, "statistics": {}}
 
 

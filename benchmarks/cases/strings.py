@@ -11,8 +11,10 @@ epoch costs, in a tenth of the time.
 Meaningless if: the machine swaps (about 3 GB are needed for ten million strings).
 """
 
+import random
+
 from benchmarks.loops import describe, make_loader
-from benchmarks.made_data import ShortStrings, sample_of_indices
+from benchmarks.made_data import ShortStrings
 from benchmarks.process_memory import read_tree_memory
 from benchmarks.spec import Benchmark, Measurement, Metric, Side
 
@@ -20,7 +22,7 @@ from benchmarks.spec import Benchmark, Measurement, Metric, Side
 def epoch(side: Side, *, num_strings: int, num_read: int) -> Measurement:
     """Read the memory before, during and after an epoch over ``num_read`` of the strings, in batches of 1,000."""
     dataset = ShortStrings(num_strings)
-    indices = sample_of_indices(num_strings, min(num_read, num_strings))
+    indices = random.Random(0).sample(range(num_strings), num_read)
     loader = make_loader(side, dataset, batch_size=1000, sampler=indices, num_workers=2)
     before = read_tree_memory()
     num_batches = len(loader)

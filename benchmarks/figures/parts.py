@@ -24,8 +24,6 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("ImageFolder, `fuse=True`: first batch, ms", "fuse-imagefolder-first-batch", FUSED, FIRST),
     ("CIFAR-10's size in memory, `fuse=True`, batches of 512", "fuse-cifar", FUSED, STEADY),
     ("the same, no workers", "fuse-cifar-inline", FUSED, STEADY),
-    ("`fastload.transforms` on such an array, beside torchvision's, one thread", "arrays-torch-1-threads", OURS, ALL),
-    ("beside a loader that transforms the whole set at once", "arrays-whole-epochs-1-threads", OURS, ALL),
     ("images of CIFAR's size, one at a time: pad-crop, flip", "cifar", OURS, STEADY),
     ('the same, `seeding="torch"`', "cifar", TORCH_SEEDING, STEADY),
     ("the same, no workers", "inline", OURS, STEADY),

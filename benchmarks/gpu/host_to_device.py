@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.made_data import ReadyBatches, noise
-from benchmarks.gpu.measuring import kept, measuring, seconds_of
-from benchmarks.loops import describe, make_loader
+from benchmarks.gpu.measuring import measuring, seconds_of
+from benchmarks.loops import describe, kept, make_loader
 from benchmarks.spec import Measurement, Side
 from fastload import prefetch
 

@@ -4,6 +4,7 @@ Out: lines on standard output. The status is 1 if nothing can be measured or tes
 """
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import platform
@@ -54,10 +55,9 @@ def _installed(module: str, distribution: str) -> str | None:
         there = False
     if not there:
         return None
-    try:
+    with contextlib.suppress(PackageNotFoundError):
         return version(distribution)
-    except PackageNotFoundError:
-        return "of unknown version"
+    return "of unknown version"
 
 
 def _print_native() -> None:
@@ -68,8 +68,7 @@ def _print_native() -> None:
         print(f"fastload cannot be imported: {error}")
         return
     print(f"fastload: {fastload.__file__}")
-    print(f"native library, arrays: {native.why_not() or 'yes'}")
-    print(f"native library, JPEG: {native.why_not() or 'yes'}")
+    print(f"native library: {native.why_not() or 'yes'}")
 
 
 def _print_device(torch: object, device: str) -> int:

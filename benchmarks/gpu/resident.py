@@ -18,7 +18,8 @@ from torch.utils.data import TensorDataset
 
 from benchmarks.airbench import TransformedEpochs
 from benchmarks.gpu.made_data import MEAN, STD, classes, noise
-from benchmarks.gpu.measuring import kept, measuring, seconds_of
+from benchmarks.gpu.measuring import measuring, seconds_of
+from benchmarks.loops import kept
 from benchmarks.spec import Measurement, Side
 from fastload import DataLoader
 from fastload import transforms as T  # noqa: N812
@@ -28,8 +29,8 @@ _SIZE = 32
 _PADDING = 4
 
 
-def resident_loader(images: Tensor, labels: Tensor, batch_size: int, device: str, **options: Any) -> Any:
-    """Return fastload's loader over images [N, 3, 32, 32] uint8 that lie on the device."""
+def array_loader(images: Tensor, labels: Tensor, batch_size: int, device: str, **options: Any) -> Any:
+    """Return fastload's loader over images [N, 3, 32, 32] uint8, which lie on the device unless ``resident=None``."""
     options = {"resident": "device", "device": device, "batch_transform": augmentation(), **options}
     return DataLoader(TensorDataset(images, labels), batch_size, shuffle=True, seed=1, drop_last=True, **options)
 
@@ -59,7 +60,7 @@ def epoch(side: Side, *, device: str, num_images: int, batch_size: int) -> Measu
 def _epochs(side: Side, num_images: int, batch_size: int, device: str) -> Any:
     images, labels = noise(num_images, 3, _SIZE, _SIZE), classes(num_images)
     if side.package == "fastload":
-        return resident_loader(images, labels, batch_size, device)
+        return array_loader(images, labels, batch_size, device)
     mean, std = (torch.tensor(values, dtype=_DTYPE, device=device).view(1, -1, 1, 1) for values in (MEAN, STD))
     normalised = (images.to(device).to(_DTYPE) / 255 - mean) / std
     whole = num_images // batch_size * batch_size  # it drops no batch, and the other side does

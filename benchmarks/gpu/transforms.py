@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.made_data import MEAN, NUM_CLASSES, STD, classes, noise
-from benchmarks.gpu.measuring import captured, kept, measuring, seconds_of
+from benchmarks.gpu.measuring import captured, measuring, seconds_of
+from benchmarks.loops import kept
 from benchmarks.spec import Measurement, Side
 from fastload import transforms as T  # noqa: N812  (as the documentation has it)
 

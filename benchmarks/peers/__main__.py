@@ -8,13 +8,11 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
 from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
@@ -24,6 +22,7 @@ from benchmarks.peers.catalogue import ALL, OURS, Beside, Case
 from benchmarks.peers.runner import Runner
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
+from benchmarks.runner import end_children_too
 
 _REPETITIONS = 5
 _QUICK_REPETITIONS = 2
@@ -37,8 +36,7 @@ def main() -> int:
         for case in chosen:
             print(f"{case.name}: {', '.join(side.name for side in case.sides)}")
         return 0
-    # The children have sessions of their own, so that whoever ends this process alone would leave them running.
-    signal.signal(signal.SIGTERM, _end)
+    end_children_too()
     repetitions = options.repetitions or (_QUICK_REPETITIONS if options.quick else _REPETITIONS)
     with tempfile.TemporaryDirectory() as scratch:
         if options.packed is None:
@@ -47,10 +45,6 @@ def main() -> int:
             outcomes = asyncio.run(_run(chosen, repetitions, options, advance))
     print_table(outcomes, look_around(sys.argv[1:], module="benchmarks.peers"))
     return 1 if any(outcome.measured.failed for outcome in outcomes) else 0
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

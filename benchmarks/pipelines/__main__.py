@@ -11,14 +11,12 @@ import contextlib
 import dataclasses
 import json
 import os
-import signal
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from types import FrameType
 
 from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
@@ -27,7 +25,7 @@ from benchmarks.outcome import Outcome, print_table
 from benchmarks.pipelines.catalogue import LEAST_RATIO, PIPELINES
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
-from benchmarks.runner import SECONDS_PER_MEASUREMENT, Child, Measured, MeasurementFailed
+from benchmarks.runner import SECONDS_PER_MEASUREMENT, Child, Measured, MeasurementFailed, end_children_too
 from benchmarks.spec import TORCH, Benchmark, Measurement, Metric, Side
 
 STEADY = Metric(name="samples/s steady", more_is_better=True)
@@ -43,15 +41,9 @@ def main() -> int:
         for name, pipeline in PIPELINES.items():
             print(f"{name}: {pipeline.what}")
         return 0
-    # The children have sessions of their own, so that whoever ends this process alone would leave them running.
-    signal.signal(signal.SIGTERM, _end)
+    end_children_too()
     with tempfile.TemporaryDirectory(prefix="pipelines-") as made:
         return asyncio.run(_measure(options, made))
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

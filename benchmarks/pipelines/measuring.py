@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from benchmarks.loops import time_epoch
-from benchmarks.neighbours import read_cpu
 from benchmarks.pipelines.catalogue import PIPELINES
 from benchmarks.pipelines.source import Source
 from benchmarks.process_memory import read_tree_memory
@@ -33,18 +32,11 @@ def prepare(side: Side, **arguments: Any) -> Measurement:
 
 
 def epoch(side: Side, *, num_workers: int, **arguments: Any) -> Measurement:
-    """Time an epoch; the loader is kept from call to call, as a script keeps it.
-
-    Returns:
-        See :func:`~benchmarks.loops.time_epoch`; "CPU us/sample" is that of all processes, of workers that live on too.
-    """
+    """Time an epoch; the loader is kept from call to call, as a script keeps it."""
     loader = _kept(side, num_workers=num_workers, **arguments)
     num_samples, batch_size = _sizes(loader, **arguments)
-    before = read_cpu().own_s
-    found = time_epoch(
-        loader, samples_per_batch=batch_size, num_warm_batches=2 * max(1, num_workers), num_samples=num_samples
-    )
-    return {**found, "CPU us/sample": (read_cpu().own_s - before) / num_samples * 1e6}
+    num_warm = 2 * max(1, num_workers)
+    return time_epoch(loader, samples_per_batch=batch_size, num_warm_batches=num_warm, num_samples=num_samples)
 
 
 def memory(side: Side, **arguments: Any) -> Measurement:

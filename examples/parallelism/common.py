@@ -27,7 +27,10 @@ from leaving import end_process, leave, run_rank
 
 DIGITS = Path(__file__).parents[1] / "digits.npz"
 
-__all__ = ["DIGITS", "LIMIT", "Rank", "cut", "digits", "end_process", "joined", "leave", "run_rank", "seconds"]
+__all__ = [
+    "DIGITS", "LIMIT", "Rank", "batch_of", "cut", "digits", "end_process", "gradients", "joined", "leave", "run_rank",
+    "seconds",
+]  # fmt: skip
 
 # Time limit of collectives. The first step of a large network may take minutes.
 LIMIT = datetime.timedelta(minutes=5)
@@ -75,6 +78,17 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         labels = torch.from_numpy(arrays["labels"]).long()
     testing = torch.arange(len(labels)) % 5 == 0
     return images[~testing], labels[~testing], images[testing], labels[testing]
+
+
+def batch_of(size: int) -> tuple[Tensor, Tensor]:
+    """Return images [size, 3, 16, 16] and labels [size], the same on every rank."""
+    data = torch.Generator().manual_seed(1)
+    return torch.randn(size, 3, 16, 16, generator=data), torch.randint(0, 10, (size,), generator=data)
+
+
+def gradients(module: nn.Module) -> list[Tensor]:
+    """Return the gradients, in the parameters' order."""
+    return [value.grad for value in module.parameters() if value.grad is not None]
 
 
 def cut(layers: list[nn.Module], count: int) -> list[nn.Sequential]:

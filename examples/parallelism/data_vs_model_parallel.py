@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from common import Rank, joined, run_rank, seconds
-from pipeline_schedules import Pipeline, batch_of, make_stages
+from common import Rank, batch_of, joined, run_rank, seconds
+from pipeline_schedules import Pipeline, make_stages
 from send_receive import Piece
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy

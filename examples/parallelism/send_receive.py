@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Rank, cut, joined, run_rank
+from common import Rank, batch_of, cut, gradients, joined, run_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -154,17 +154,6 @@ def make_pieces(network: str, count: int) -> list[nn.Sequential]:
         )  # dropout would draw other numbers in each part
         layers = [*made.features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), made.classifier]
     return cut(layers, count)
-
-
-def batch_of(size: int) -> tuple[Tensor, Tensor]:
-    """Return images [size, 3, 32, 32] and labels [size]."""
-    data = torch.Generator().manual_seed(1)
-    return torch.randn(size, 3, 32, 32, generator=data), torch.randint(0, 10, (size,), generator=data)
-
-
-def gradients(module: nn.Module) -> list[Tensor]:
-    """Return the gradients, in the parameters' order."""
-    return [value.grad for value in module.parameters() if value.grad is not None]
 
 
 def gradients_alone(
