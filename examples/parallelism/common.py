@@ -1,4 +1,4 @@
-"""What the examples share: joining the process group (step by step in ddp_toy.py), the digits, stages, timing.
+"""What the examples share: joining the process group (step by step in ddp_toy.py), a batch, stages, timing.
 
 In: torchrun's environment variables. Out: a :class:`Rank` inside a process group.
 """
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -25,12 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # where leaving.py is
 
 from leaving import end_process, leave, run_rank
 
-DIGITS = Path(__file__).parents[1] / "digits.npz"
-
-__all__ = [
-    "DIGITS", "LIMIT", "Rank", "batch_of", "cut", "digits", "end_process", "gradients", "joined", "leave", "run_rank",
-    "seconds",
-]  # fmt: skip
+__all__ = ["LIMIT", "Rank", "batch_of", "cut", "end_process", "gradients", "joined", "leave", "run_rank", "seconds"]
 
 # Time limit of collectives. The first step of a large network may take minutes.
 LIMIT = datetime.timedelta(minutes=5)
@@ -64,20 +58,6 @@ def joined(device: str = "auto") -> Iterator[Rank]:
         dist.init_process_group("nccl" if own_gpu else "gloo", timeout=LIMIT)
     yield Rank(number, count, place)
     leave()
-
-
-def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return 1,437 digits for training with their labels, and 360 for testing; source: examples/README.md.
-
-    Returns:
-        images [n, 1, 8, 8], float32 from -1 to 1; labels [n], int64; for training, then for testing (every
-        fifth).
-    """
-    with np.load(DIGITS) as arrays:
-        images = torch.from_numpy(arrays["images"]).unsqueeze(1).float() / 8 - 1
-        labels = torch.from_numpy(arrays["labels"]).long()
-    testing = torch.arange(len(labels)) % 5 == 0
-    return images[~testing], labels[~testing], images[testing], labels[testing]
 
 
 def batch_of(size: int) -> tuple[Tensor, Tensor]:

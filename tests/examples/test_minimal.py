@@ -18,10 +18,10 @@ import torch
 from test_train_resume import same
 
 EPOCHS, STEPS = 2, 22  # of an epoch
-WORDS = ("--epochs", str(EPOCHS), "--save-every", "10", "--workers", "1", "--seed", "3")
+WORDS = ("--epochs", str(EPOCHS), "--workers", "1", "--seed", "3")
 
 
-def rank(number: int, count: int, port: int, out: Path, killed_at: int | None) -> None:
+def rank(number: int, count: int, port: int, out: Path, killed_at: int | None, save_every: int) -> None:
     """Be a rank of torchrun's; kill this process when it has made so many steps."""
     names = {"RANK": number, "WORLD_SIZE": count, "LOCAL_RANK": number, "LOCAL_WORLD_SIZE": count}
     os.environ.update({name: str(value) for name, value in names.items()})
@@ -30,7 +30,7 @@ def rank(number: int, count: int, port: int, out: Path, killed_at: int | None) -
     printed = os.open(out / f"printed-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(printed, 1)
     sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.argv = ["minimal.py", *WORDS, "--out", str(out)]
+    sys.argv = ["minimal.py", *WORDS, "--save-every", str(save_every), "--out", str(out)]
     made, plain = itertools.count(1), torch.optim.SGD.step
 
     def step(self: torch.optim.SGD, *given: Any) -> Any:
@@ -43,7 +43,7 @@ def rank(number: int, count: int, port: int, out: Path, killed_at: int | None) -
     minimal.main()
 
 
-def run(out: Path, ranks: int, killed_at: int | None = None) -> list[int | None]:
+def run(out: Path, ranks: int, killed_at: int | None = None, save_every: int = 10) -> list[int | None]:
     """Run it, or resume it; return the exit codes of the ranks."""
     out.mkdir(exist_ok=True)
     context = multiprocessing.get_context("fork")
@@ -51,7 +51,7 @@ def run(out: Path, ranks: int, killed_at: int | None = None) -> list[int | None]
     with socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
-        given = ranks, reserved.getsockname()[1], out, killed_at
+        given = ranks, reserved.getsockname()[1], out, killed_at, save_every
         processes = [context.Process(target=rank, args=(number, *given)) for number in range(ranks)]
         for process in processes:
             process.start()
@@ -93,9 +93,11 @@ def test_killed_and_resumed_on_two_ranks_the_weights_are_those_of_a_run_that_nob
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_on_two_ranks_ends_on_one(tmp_path: Path) -> None:
-    assert run(tmp_path, 2, 25)[0] == -signal.SIGKILL
-    assert checkpoint(tmp_path)["step"] == 20
+def test_a_run_that_was_killed_on_two_ranks_after_the_end_of_an_epoch_was_saved_ends_on_one(
+    tmp_path: Path,
+) -> None:
+    assert run(tmp_path, 2, STEPS + 3, save_every=11)[0] == -signal.SIGKILL
+    assert checkpoint(tmp_path)["step"] == STEPS
     assert run(tmp_path, 1) == [0]
     assert checkpoint(tmp_path)["step"] == EPOCHS * STEPS
     assert run(tmp_path, 1) == [0]  # nothing is left to do
