@@ -77,7 +77,13 @@ def _image_sides(goals: Mapping[str, float]) -> tuple[Beside, ...]:
         side("DALI", "dali", peer="dali"),
         side("FFCV, half raw", "ffcv", peer="ffcv", packed="ffcv-half-raw", file="half raw"),
         side("FFCV, JPEG", "ffcv", peer="ffcv", packed="ffcv-jpeg", file="jpeg"),
-        side("SPDL", "spdl", peer="spdl"),
+        side("SPDL", "spdl", peer="spdl", style="threads"),
+        side("SPDL as torch's", "spdl", peer="spdl", style="torch"),
+        side("timm", "timm", peer="timm"),
+        side("webdataset", "webdataset", peer="webdataset", packed="webdataset"),
+        side("LitData", "litdata", peer="litdata", packed="litdata"),
+        side("Streaming", "streaming", peer="streaming", packed="streaming"),
+        side("Grain", "grain", peer="grain", packed="grain"),
     )
 
 

@@ -2,7 +2,7 @@
 
 Each peer gets a virtual environment of its own in ``DIR/<name>``, made by uv, with the Python, torch and torchvision of
 the interpreter that runs this, so that all sides decode with the same libraries. uv links the wheels from its cache, so
-three environments take about as much disk as one.
+nine environments take about as much disk as one.
 """
 
 import argparse
@@ -38,12 +38,17 @@ RECIPES = {
         module="ffcv",
         debian=("libopencv-dev", "libturbojpeg0-dev", "pkg-config", "g++"),
     ),
+    "grain": Recipe(packages=("grain==0.2.*",), module="grain.python"),
+    "litdata": Recipe(packages=("litdata==0.2.*",), module="litdata"),
     # Its decoder is FFmpeg's: libavdevice, libavfilter and what they bring, of any version from 4 to 9.
     "spdl": Recipe(
         packages=("spdl==0.8.*", "spdl-core==0.8.*", "spdl-io==0.8.*"),
         module="spdl.io",
         debian=("libavdevice59", "libavfilter8"),
     ),
+    "streaming": Recipe(packages=("mosaicml-streaming==0.13.*",), module="streaming"),
+    "timm": Recipe(packages=("timm==1.0.*",), module="timm"),
+    "webdataset": Recipe(packages=("webdataset==1.0.*",), module="webdataset"),
 }
 
 

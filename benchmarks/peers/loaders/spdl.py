@@ -1,4 +1,4 @@
-"""SPDL: its own decoding (FFmpeg's) in threads."""
+"""SPDL: its own decoding (FFmpeg's) in threads; and its loader for torch's datasets, in processes."""
 
 import math
 import random
@@ -7,12 +7,22 @@ from typing import Any
 
 import spdl.io
 import torch
-from spdl.dataloader import DataLoader
+from spdl.dataloader import DataLoader, get_pytorch_dataloader
 
 from benchmarks.peers.loaders import MEAN, STD, Work, image_files
+from benchmarks.peers.loaders.standard import pillow_folder
 
 
-def load(work: Work) -> Iterable[Any]:
+def load(work: Work, *, style: str) -> Iterable[Any]:
+    """Return the loader: style "threads" or "torch"."""
+    if style == "torch":
+        return get_pytorch_dataloader(
+            pillow_folder(work),
+            batch_size=work.batch_size,
+            shuffle=True,
+            num_workers=work.num_workers,
+            drop_last=True,
+        )
     mean = torch.tensor(MEAN).view(3, 1, 1).mul_(255)
     std = torch.tensor(STD).view(3, 1, 1).mul_(255)
 

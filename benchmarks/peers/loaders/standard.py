@@ -14,23 +14,33 @@ from benchmarks.peers.loaders import MEAN, STD, Work
 
 
 def load(work: Work, *, loader: str, decoder: str = "Pillow") -> Iterable[Any]:
+    """Return the loader of an ImageFolder."""
     arguments: dict[str, Any] = {
         "batch_size": work.batch_size,
         "shuffle": True,
         "num_workers": work.num_workers,
         "drop_last": True,
     }
-    if decoder == "Pillow":
-        dataset = ImageFolder(str(work.images), build_transform("v1" if work.normalised else "uint8"))
-    else:  # an image is a tensor already
-        values = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)] if work.normalised else []
-        transform = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *values])
-        dataset = ImageFolder(str(work.images), transform, loader=_decode)
     if loader == "fastload":
         import fastload
 
-        return fastload.DataLoader(dataset, **arguments, fuse=True)
-    return DataLoader(dataset, **arguments)
+        return fastload.DataLoader(pillow_folder(work), **arguments, fuse=True)
+    return DataLoader(pillow_folder(work) if decoder == "Pillow" else _tensor_folder(work), **arguments)
+
+
+def pillow_folder(work: Work) -> ImageFolder:
+    """Return the dataset as torchvision's reference scripts have it."""
+    return ImageFolder(str(work.images), build_transform("v1" if work.normalised else "uint8"))
+
+
+def tensor_transform(work: Work) -> v2.Compose:
+    """Return the same transforms for an image that is a tensor already."""
+    values = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)] if work.normalised else []
+    return v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *values])
+
+
+def _tensor_folder(work: Work) -> ImageFolder:
+    return ImageFolder(str(work.images), tensor_transform(work), loader=_decode)
 
 
 def _decode(path: str) -> torch.Tensor:
