@@ -163,7 +163,6 @@ def test_a_file_that_is_not_made_of_rows_is_an_error_that_names_it(change, words
 def test_what_runners_found_becomes_rows():
     from benchmarks import pack
     from benchmarks.profiling import overhead
-    from benchmarks.profiling.predictions import Pair, sums
 
     common = {"date": "2026-11-23", "commit": "abc"}
     shares = [(0.02, 0.01, 0.0), (0.04, 0.03, -0.01), (0.03, 0.02, 0.01)]
@@ -182,16 +181,6 @@ def test_what_runners_found_becomes_rows():
     assert (loading.value, loading.ratio, loading.ratio_low, loading.ratio_high) == (2.0, 2.5, 2.0, 3.0)
     assert (loading.ratio_of, loading.ratio_spread) == ("raw / files", "min, max")
     assert ("files", "size, of the files") not in rows
-
-    pairs = [Pair("slow reads", "none", "1 x 2", -0.5, 10.0, predicted) for predicted in (11.0, 12.0, None)]
-    assert {row.metric: row.value for row in sums("all", pairs, common)} == pytest.approx(
-        {
-            "error of predictions, %: median": 15,
-            "error of predictions, %: nine of ten below": 19,
-            "error of predictions, %: largest": 20,
-            "without a prediction, %": 100 / 3,
-        }
-    )
 
 
 def test_a_row_that_a_table_needs_and_is_not_there_is_named():
