@@ -1,0 +1,192 @@
+"""What every source of batches does, whatever makes them: see :class:`fastload.work.Source`.
+
+A new source gets a line in ``SOURCES``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from fastload import DataLoader
+from fastload.engine.build import Builder
+from fastload.engine.kept import Kept
+from fastload.sampling.epochs import Epoch
+from fastload.spec import spec_of
+from fastload.work import EpochWork, Shard, Source
+
+LENGTH, SIZE = 24, 4
+FAILS = 9
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "torch's seeding": {"num_workers": 2, "seeding": "torch"},
+    "resident": {"resident": "host"},
+    "ray": {"num_workers": 2, "worker_method": "ray"},
+}
+RAY = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+NAMES = [pytest.param(name, marks=RAY if name == "ray" else []) for name in SOURCES]
+every_source = pytest.mark.parametrize("name", NAMES)
+# Resident data were read before the epoch begins, and so were their errors raised.
+every_loading_source = pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("resident",)])
+
+
+class Numbers(Dataset[torch.Tensor]):
+    def __init__(self, fails: int | None = None) -> None:
+        self.fails = fails
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == self.fails:
+            raise ValueError(f"sample {index}")
+        return torch.tensor([index, index * index])
+
+
+@pytest.fixture(autouse=True)
+def cluster(name: str) -> Iterator[None]:
+    if name != "ray":
+        yield
+        return
+    from ray_clusters import cluster_of_two
+
+    with cluster_of_two():
+        yield
+
+
+@contextmanager
+def opened(name: str, dataset: Dataset[Any]) -> Iterator[Source]:
+    loader = DataLoader(dataset, SIZE, multiprocessing_context=None, **SOURCES[name])
+    epoch = Epoch(number=0, known=None, shard=Shard(length=LENGTH), base_seed=1)
+    source = Builder(spec_of(loader), Kept()).build(epoch).source
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def order(seed: int) -> list[list[int]]:
+    indices = random.Random(seed).sample(range(LENGTH), LENGTH)
+    return [indices[start : start + SIZE] for start in range(0, LENGTH, SIZE)]
+
+
+def work(batches: Any, epoch: int = 0) -> EpochWork:
+    return EpochWork(index_batches=iter(batches), epoch=epoch, shard=Shard(length=LENGTH), identity=epoch)
+
+
+def expected(batches: list[list[int]]) -> list[list[list[int]]]:
+    return [[[index, index * index] for index in indices] for indices in batches]
+
+
+def rest_of(source: Source) -> list[Any]:
+    found = []
+    while True:
+        try:
+            found.append(source.next().result().tolist())
+        except StopIteration:
+            return found
+
+
+@every_source
+def test_batches_come_in_order_epoch_after_epoch(name: str) -> None:
+    with opened(name, Numbers()) as source:
+        for epoch in range(3):
+            source.begin(work(order(epoch), epoch))
+            assert source.first_error() is None
+            assert rest_of(source) == expected(order(epoch))
+            with pytest.raises(StopIteration):
+                source.next()
+        assert not source.broken
+
+
+@every_source
+def test_each_epoch_has_a_number_of_its_own(name: str) -> None:
+    with opened(name, Numbers()) as source:
+        numbers = []
+        for epoch in range(2):
+            source.begin(work(order(epoch), epoch))
+            numbers.append(source.iteration)
+            rest_of(source)
+        assert numbers[0] < numbers[1]
+
+
+@every_source
+def test_what_is_left_of_an_epoch_is_dropped_when_the_next_one_begins(name: str) -> None:
+    with opened(name, Numbers()) as source:
+        source.begin(work(order(0)), work(order(1), 1))
+        assert source.next().result().tolist() == expected(order(0))[0]
+        source.begin(work(order(2), 2))
+        assert rest_of(source) == expected(order(2))
+
+
+@every_source
+def test_an_epoch_that_was_announced_is_given_when_it_begins(name: str) -> None:
+    with opened(name, Numbers()) as source:
+        source.begin(work(order(0)), work(order(1), 1))
+        assert rest_of(source) == expected(order(0))
+        source.begin(work(order(1), 1))
+        assert rest_of(source) == expected(order(1))
+
+
+@every_source
+def test_a_batch_says_which_samples_it_has(name: str) -> None:
+    with opened(name, Numbers()) as source:
+        source.begin(work(order(0), 5))
+        for number, indices in enumerate(order(0)):
+            batch = source.next()
+            assert (batch.epoch, batch.position, list(batch.indices)) == (5, SIZE * number, indices)
+
+
+@every_source
+def test_an_error_of_the_sampler_is_in_its_place_and_known_if_it_is_the_first(name: str) -> None:
+    def failing(after: int) -> Iterator[list[int]]:
+        yield from order(0)[:after]
+        raise KeyError("sampler")
+
+    with opened(name, Numbers()) as source:
+        source.begin(work(failing(2)))
+        assert source.first_error() is None
+        assert [source.next().result().tolist() for _ in range(2)] == expected(order(0))[:2]
+        with pytest.raises(KeyError, match="sampler"):
+            source.next().result()
+        source.begin(work(failing(0), 1))
+        error = source.first_error()
+        assert error is None or isinstance(error, KeyError)
+        with pytest.raises(KeyError, match="sampler"):
+            source.next().result()
+
+
+@every_loading_source
+def test_an_error_of_a_sample_is_in_its_place_and_the_others_come(name: str) -> None:
+    with opened(name, Numbers(FAILS)) as source:
+        source.begin(work(order(0)))
+        for indices, values in zip(order(0), expected(order(0)), strict=True):
+            batch = source.next()
+            if FAILS in indices:
+                with pytest.raises(ValueError, match=f"sample {FAILS}"):
+                    batch.result()
+            else:
+                assert batch.result().tolist() == values
+        assert not source.broken
+
+
+@every_source
+def test_it_says_whose_it_is_and_closes_twice(name: str) -> None:
+    with opened(name, Numbers()) as source:
+        assert source.pid in (None, os.getpid())
+        assert bool(source.workers) == ("num_workers" in SOURCES[name])
+        assert source.is_resident == (name == "resident")
+        source.begin(work(order(0)))
+        source.next()
+        source.note()
+        source.close()
