@@ -97,7 +97,7 @@ class Builder:
             source = resident_source(columns, self._device, kept, self.keys_of(epoch), epoch, samplers)
             return Pipeline(source, source, pin)
         job, tail = self.job(epoch, ranks)
-        source = self._workers(job) if spec.num_workers else self._inline(job)
+        source = self._source(job)
         try:
             if spec.has_device_stage:
                 from ..device.prefetch import DeviceAhead, mover_of
@@ -178,7 +178,12 @@ class Builder:
         )
         return job, tail
 
-    def _inline(self, job: Job) -> Source:
+    def _source(self, job: Job) -> Source:
+        if hasattr(type(self._spec.dataset), "fastload_source"):  # not of what a wrapper passes on
+            source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
+            return source
+        if self._spec.num_workers:
+            return self._workers(job)
         from .inline import InlineSource
 
         return InlineSource(job, self._kept.counts, repeats_interrupted=self._spec.has_device_stage)

@@ -35,9 +35,9 @@ class InlineSource(Source):
         self._seeder = VisitingSeeder()
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
-        self.iteration = next(observe.numbers)
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
+        self.iteration = next(observe.numbers)
         self._work = work
         self._indices = work.index_batches
         self._row = work.first_row

@@ -217,13 +217,13 @@ class ResidentSource(Source):
         self._keys_of = keys_of
         self._mover = mover_of(arguments, kept, columns=columns)
         self._bytes_at_once = _bytes_at_once(arguments, self._mover.device) if may_look_ahead else 0
-        listener = observe.listener
-        self._observed = None if listener is None else _ListenerCalls(listener)
-        self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
         self._stage: DeviceAhead | None = None
         keep_in_children(self)
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
+        listener = observe.listener
+        self._observed = None if listener is None else _ListenerCalls(listener)
+        self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
         self._source = _RowBatches(
             work,
             self._columns,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from socket_source import OnServer, served
 from torch.utils.data import Dataset
 
 from fastload import DataLoader
@@ -32,11 +33,12 @@ SOURCES: dict[str, dict[str, Any]] = {
     "torch's seeding": {"num_workers": 2, "seeding": "torch"},
     "resident": {"resident": "host"},
     "ray": {"num_workers": 2, "worker_method": "ray"},
+    "socket": {},
 }
 RAY = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 NAMES = [pytest.param(name, marks=RAY if name == "ray" else []) for name in SOURCES]
 every_source = pytest.mark.parametrize("name", NAMES)
-# Resident data were read before the epoch begins, and so were their errors raised.
+# Resident data were read before the epoch begins, errors of samples were raised then, and transforms have their draws.
 every_loading_source = pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("resident",)])
 
 
@@ -54,8 +56,8 @@ class Numbers(Dataset[torch.Tensor]):
 
 
 @pytest.fixture(autouse=True)
-def cluster(name: str) -> Iterator[None]:
-    if name != "ray":
+def cluster(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("ray") is None:
         yield
         return
     from ray_clusters import cluster_of_two
@@ -65,14 +67,21 @@ def cluster(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(name: str, dataset: Dataset[Any]) -> Iterator[Source]:
-    loader = DataLoader(dataset, SIZE, multiprocessing_context=None, **SOURCES[name])
+def opened(name: str, dataset: Numbers) -> Iterator[Source]:
+    data: Dataset[Any] = dataset
+    served_by = None
+    if name == "socket":
+        address, served_by = served(dataset.__getitem__)
+        data = OnServer(address, LENGTH)
+    loader = DataLoader(data, SIZE, **SOURCES[name])
     epoch = Epoch(number=0, known=None, shard=Shard(length=LENGTH), base_seed=1)
     source = Builder(spec_of(loader), Kept()).build(epoch).source
     try:
         yield source
     finally:
         source.close()
+        if served_by is not None:
+            served_by.join()
 
 
 def order(seed: int) -> list[list[int]]:
@@ -138,7 +147,7 @@ def test_an_epoch_that_was_announced_is_given_when_it_begins(name: str) -> None:
         assert rest_of(source) == expected(order(1))
 
 
-@every_source
+@every_loading_source
 def test_a_batch_says_which_samples_it_has(name: str) -> None:
     with opened(name, Numbers()) as source:
         source.begin(work(order(0), 5))
@@ -190,3 +199,13 @@ def test_it_says_whose_it_is_and_closes_twice(name: str) -> None:
         source.next()
         source.note()
         source.close()
+
+
+def test_a_loader_iterates_over_a_source_that_its_dataset_makes() -> None:
+    address, thread = served(Numbers().__getitem__)
+    loader = DataLoader(OnServer(address, LENGTH), SIZE, shuffle=True, seed=3)
+    found = torch.cat(list(loader))
+    thread.join()
+    assert torch.equal(found, torch.cat(list(DataLoader(Numbers(), SIZE, shuffle=True, seed=3))))
+    assert loader.statistics().batches == LENGTH // SIZE
+    loader.close()
