@@ -30,7 +30,7 @@ from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, Sampling, samplers_of
 from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch
-from .spec import Spec, part, sampling_of, spec_of, with_arguments_of
+from .spec import part, sampling_of, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .engine.statistics import Statistics
@@ -232,12 +232,13 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _check_own_arguments(self) -> None:
         try:
-            self._check_parts(with_arguments_of(self))
+            self._check_parts()
         except ConfigError as error:
             argument_defaults().explain(error)
             raise
 
-    def _check_parts(self, spec: Spec) -> None:
+    def _check_parts(self) -> None:
+        spec = with_arguments_of(self)
         workers, device, fusing = part(spec, WorkerArguments), part(spec, DeviceArguments), part(spec, FusingArguments)
         workers.check()
         device.check()
