@@ -31,7 +31,7 @@ _LIBRARIES = sys.stdlib_module_names | {"albumentations", "cv2", "fastload", "nu
 ATTRIBUTE, ITEM, OWNER, CELL, DEFAULT, CODE = range(6)
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """From an object to one that it holds."""
 
     kind: int
@@ -46,7 +46,7 @@ class Found(NamedTuple):
     """An object that was searched for."""
 
     thing: Any
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     """The path to it."""
 
     @property
@@ -83,38 +83,38 @@ def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[F
     return found
 
 
-def _held_by(holder: Any) -> Iterator[tuple[Step, Any]]:
+def _held_by(holder: Any) -> Iterator[tuple[PathStep, Any]]:
     if isinstance(holder, dict):
         items = list(itertools.islice(dict.items(holder), _MAX_ITEMS))
-        yield from ((Step(ITEM, key), value) for key, value in items)
+        yield from ((PathStep(ITEM, key), value) for key, value in items)
     elif isinstance(holder, _CONTAINERS):
         values = list(itertools.islice(holder, _MAX_ITEMS))
-        yield from ((Step(ITEM, place), value) for place, value in enumerate(values))
+        yield from ((PathStep(ITEM, place), value) for place, value in enumerate(values))
     elif isinstance(holder, types.FunctionType):
         yield from _named_by(holder)
     elif isinstance(holder, types.MethodType):
-        yield Step(OWNER, None), holder.__self__
-        yield Step(CODE, None), holder.__func__
+        yield PathStep(OWNER, None), holder.__self__
+        yield PathStep(CODE, None), holder.__func__
         return
     elif isinstance(holder, functools.partial):
-        yield Step(ATTRIBUTE, "func"), holder.func
-        yield Step(ATTRIBUTE, "args"), holder.args
-        yield Step(ATTRIBUTE, "keywords"), holder.keywords
+        yield PathStep(ATTRIBUTE, "func"), holder.func
+        yield PathStep(ATTRIBUTE, "args"), holder.args
+        yield PathStep(ATTRIBUTE, "keywords"), holder.keywords
     for name, value in attributes_of(holder):
-        yield Step(ATTRIBUTE, name), value
+        yield PathStep(ATTRIBUTE, name), value
     if not _is_of_a_library(type(holder)):
         for kind in type(holder).__mro__:
             if not _is_of_a_library(kind):
                 functions = (value for value in list(vars(kind).values()) if isinstance(value, types.FunctionType))
-                yield from ((Step(CODE, None), function) for function in functions)
+                yield from ((PathStep(CODE, None), function) for function in functions)
 
 
-def _named_by(function: types.FunctionType) -> Iterator[tuple[Step, Any]]:
+def _named_by(function: types.FunctionType) -> Iterator[tuple[PathStep, Any]]:
     """Yield the objects that a function can use besides its arguments."""
     for place, cell in enumerate(function.__closure__ or ()):
         if cell != types.CellType():  # not empty
-            yield Step(CELL, place), cell.cell_contents
-    yield from ((Step(DEFAULT, place), value) for place, value in enumerate(function.__defaults__ or ()))
+            yield PathStep(CELL, place), cell.cell_contents
+    yield from ((PathStep(DEFAULT, place), value) for place, value in enumerate(function.__defaults__ or ()))
     if _is_of_a_library(function):
         return
     codes = [function.__code__]
@@ -123,7 +123,7 @@ def _named_by(function: types.FunctionType) -> Iterator[tuple[Step, Any]]:
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
         for name in code.co_names:
             if name in function.__globals__:
-                yield Step(CODE, None), function.__globals__[name]
+                yield PathStep(CODE, None), function.__globals__[name]
 
 
 def _is_of_a_library(thing: Any) -> bool:
@@ -146,7 +146,7 @@ def with_others(root: Any, others: list[tuple[Found, object]]) -> Any:
     return made.get(id(root), root)
 
 
-def _with_other(holder: Any, steps: tuple[Step, ...], other: object, made: dict[int, Any]) -> Any:
+def _with_other(holder: Any, steps: tuple[PathStep, ...], other: object, made: dict[int, Any]) -> Any:
     if not steps:
         return other
     step = steps[0]
@@ -156,7 +156,7 @@ def _with_other(holder: Any, steps: tuple[Step, ...], other: object, made: dict[
     return copied
 
 
-def _held_at(holder: Any, step: Step) -> Any:
+def _held_at(holder: Any, step: PathStep) -> Any:
     if step.kind == OWNER:
         return holder.__self__
     if step.kind == CELL:
@@ -168,7 +168,7 @@ def _held_at(holder: Any, step: Step) -> Any:
     return holder[step.key]
 
 
-def _put(holder: Any, step: Step, child: Any) -> Any:
+def _put(holder: Any, step: PathStep, child: Any) -> Any:
     if step.kind == OWNER:
         return types.MethodType(holder.__func__, child)
     if step.kind == CELL:

@@ -207,19 +207,19 @@ class Prefetched:
 
     def __iter__(self) -> Iterator[Any]:
         ahead = DeviceAhead(_Plain(iter(self.iterable)), self._mover, self._depth)
-        return _Iteration(ahead)
+        return _PrefetchedIterator(ahead)
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]  # its own error, where it has no length
 
 
-class _Iteration:
+class _PrefetchedIterator:
     """One iteration over a prefetched iterable."""
 
     def __init__(self, ahead: DeviceAhead) -> None:
         self._ahead = ahead
 
-    def __iter__(self) -> _Iteration:
+    def __iter__(self) -> _PrefetchedIterator:
         return self
 
     def __next__(self) -> Any:

@@ -77,7 +77,7 @@ class _Pending:
     """Whether a worker must load it again and collate it, since its samples could not be sent."""
 
 
-class _Epoch:
+class _EpochUnderWay:
     """One epoch's batches under way.
 
     Args:
@@ -125,7 +125,7 @@ class Delivery(Source):
         kept: has the layouts, counts, and takes the slots in the end.
     """
 
-    _epoch: _Epoch
+    _epoch: _EpochUnderWay
     """Set by :meth:`begin`."""
 
     def __init__(self, pool: Pool, window: Window, kept: Kept) -> None:
@@ -140,7 +140,7 @@ class Delivery(Source):
         self._stale: dict[int, int] = {}
         """Slots of dropped batches, with the results that are still to come for them."""
         self._begun = False
-        self._following: _Epoch | None = None
+        self._following: _EpochUnderWay | None = None
         """The epoch after it, once its work is submitted ahead of time."""
         self._upcoming: EpochWork | None = None
         self._turns: Turns | None = None
@@ -162,7 +162,7 @@ class Delivery(Source):
             self._drop(self._epoch)
         if following is not None:
             self._drop(following)
-        self._epoch = epoch = _Epoch(work)
+        self._epoch = epoch = _EpochUnderWay(work)
         self._begun = True
         self.pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._window.num_workers
@@ -303,13 +303,13 @@ class Delivery(Source):
                 epoch.first_row += num_rows
         self._counts.max_in_flight = max(self._counts.max_in_flight, self._num_under_way())
 
-    def _begin_upcoming(self) -> _Epoch | None:
+    def _begin_upcoming(self) -> _EpochUnderWay | None:
         if self._upcoming is not None:
-            self._following, self._upcoming = _Epoch(self._upcoming), None
+            self._following, self._upcoming = _EpochUnderWay(self._upcoming), None
         return self._following
 
     def _issue(
-        self, epoch: _Epoch, batch_id: int, indices: Any, num_rows: int, worker_id: int | None, since: int
+        self, epoch: _EpochUnderWay, batch_id: int, indices: Any, num_rows: int, worker_id: int | None, since: int
     ) -> None:
         sampler_ns = time.perf_counter_ns() - since if since else 0
         whole = self._window.whole_reason is not None or self._book.given_up is not None
@@ -344,7 +344,7 @@ class Delivery(Source):
                 batch.error = batch.error or error
                 self._part_done(epoch, batch_id, batch)
 
-    def _chunks(self, epoch: _Epoch, batch_id: int, num_rows: int) -> list[tuple[int, int]]:
+    def _chunks(self, epoch: _EpochUnderWay, batch_id: int, num_rows: int) -> list[tuple[int, int]]:
         """Return the rows of each task of a batch."""
         awaited = batch_id == 0 and epoch is self._epoch
         sample_ns = self._book.sample_ns and self._book.sample_ns / self.pool.task_cost
@@ -371,7 +371,7 @@ class Delivery(Source):
             self.broken = True
             raise
 
-    def _epoch_of(self, item: WorkItem) -> _Epoch | None:
+    def _epoch_of(self, item: WorkItem) -> _EpochUnderWay | None:
         """Return the epoch that an item belongs to; None if it was dropped."""
         if item.iteration == self._epoch.number:
             return self._epoch
@@ -413,7 +413,7 @@ class Delivery(Source):
         batch.parts[item.chunk_id] = (item, result)
         self._part_done(epoch, item.batch_id, batch)
 
-    def _part_done(self, epoch: _Epoch, batch_id: int, batch: _Pending) -> None:
+    def _part_done(self, epoch: _EpochUnderWay, batch_id: int, batch: _Pending) -> None:
         batch.missing -= 1
         if batch.missing:
             return
@@ -430,7 +430,7 @@ class Delivery(Source):
                 batch.error, batch.missing = error, 0
         epoch.completed.append(batch_id)
 
-    def _replica_ended(self, epoch: _Epoch, worker_id: int) -> None:
+    def _replica_ended(self, epoch: _EpochUnderWay, worker_id: int) -> None:
         """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""
         assert self._turns is not None
         self._turns.active[worker_id] = False
@@ -438,7 +438,7 @@ class Delivery(Source):
             if batch.worker_id == worker_id and batch.missing:
                 del epoch.batches[batch_id]
 
-    def _drop(self, epoch: _Epoch) -> None:
+    def _drop(self, epoch: _EpochUnderWay) -> None:
         """Forget the batches of an epoch. A slot is free when nobody can be writing to it any more."""
         for batch in epoch.batches.values():
             if batch.missing:
@@ -454,7 +454,7 @@ class Delivery(Source):
             self._stale.pop(item.slot, None)
             self.pool.slots.release(item.slot)
 
-    def _finish(self, pending: _Pending, epoch: _Epoch) -> Batch:
+    def _finish(self, pending: _Pending, epoch: _EpochUnderWay) -> Batch:
         """Turn a complete batch into what the user gets.
 
         Raises:

@@ -43,7 +43,7 @@ _AT_ONCE_ON_DEVICE = 1 << 26
 _OURS = "fastload.transforms."
 
 
-class _Batch(NamedTuple):
+class _RowBatch(NamedTuple):
     """What is to be gathered."""
 
     rows: Rows
@@ -111,7 +111,7 @@ class _RowBatches(Stage):
         self._observed = observed
         # What an interrupt leaves is there for the next time.
         self._indices_read: Any = None
-        self._found: list[_Batch] = []
+        self._found: list[_RowBatch] = []
         self._num_rows = 0
         """Of those found."""
         self._error: Exception | None = None
@@ -150,7 +150,7 @@ class _RowBatches(Stage):
         last = len(found[-1].rows)
         return self._num_rows + last <= self.at_once and not (self._in_pairs and last % 2)
 
-    def _next(self) -> _Batch:
+    def _next(self) -> _RowBatch:
         if self._indices_read is None:
             self._indices_read = next(self._indices)
         indices = self._indices_read
@@ -166,7 +166,7 @@ class _RowBatches(Stage):
             self._advance(len(indices))
             raise
         self._advance(len(indices))
-        return _Batch(rows, draws)
+        return _RowBatch(rows, draws)
 
     def _advance(self, num_rows: int) -> None:
         self._row += num_rows
@@ -177,7 +177,7 @@ class _RowBatches(Stage):
         """What a sample takes in memory."""
         return self._columns.num_bytes // max(len(self._columns), 1)
 
-    def loaded(self, parts: list[_Batch]) -> Batch:
+    def loaded(self, parts: list[_RowBatch]) -> Batch:
         """Return what the device stage is to be given for some batches."""
         rows: Any = torch.from_numpy(np.concatenate([batch.rows for batch in parts]))
         draws = Draws.joined([batch.draws for batch in parts])
@@ -236,7 +236,7 @@ class ResidentSource(Source):
         depth = 0 if self._mover.streams is None else self._arguments.prefetch_to_device
         self._stage = DeviceAhead(self._source, self._mover, depth)
         self._given: Iterator[Batch] = iter(())
-        self._singly: deque[_Batch] = deque()
+        self._singly: deque[_RowBatch] = deque()
 
     def next(self, wait: bool = True) -> Batch:
         if self._stage is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..run.targets import Result, Target, Verb
+from ..run.targets import Target, TargetResult, Verb
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def explain(target: Target, options: dict[str, Any]) -> Result:
+def explain(target: Target, options: dict[str, Any]) -> TargetResult:
     """Print the tables of a script's loaders, or of an object.
 
     Raises:
@@ -27,7 +27,7 @@ def explain(target: Target, options: dict[str, Any]) -> Result:
     from .tables import print_tables  # takes time: torch
 
     print_tables(target.value, made=target.made, advice=options["samples"])
-    return Result(0)
+    return TargetResult(0)
 
 
 VERB = Verb(

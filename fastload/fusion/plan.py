@@ -21,7 +21,7 @@ from ..transforms.tensors import memory_format_of
 from ..transforms.values import Normalize
 from .changes import replaced
 from .recognition import Pipeline, recognise_transform
-from .sources import Router, Source, source_of
+from .sources import Router, SampleSource, source_of
 from .stages import Stages, fits, names_of, size_after, stages_of
 
 # Columns that the name of a stage may take.
@@ -56,7 +56,7 @@ class Line(NamedTuple):
 class Part:
     """The plan of one of the datasets that a dataset is made of."""
 
-    source: Source
+    source: SampleSource
     pipeline: Pipeline
     moved: int = 0
     """How many of the last steps a batched transform does on the device."""

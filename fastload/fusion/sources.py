@@ -58,7 +58,7 @@ _WATCHED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SampleSource:
     """A dataset whose images are known."""
 
     name: str
@@ -86,7 +86,7 @@ class Source:
         return f"{self.name}: {self.count:,} images of {sides}, {'RGB' if self.channels == 3 else 'L'}"
 
 
-def source_of(dataset: Any) -> Source:
+def source_of(dataset: Any) -> SampleSource:
     """Return what a leaf's images are.
 
     Raises:
@@ -116,7 +116,7 @@ def source_of(dataset: Any) -> Source:
         data = _pixels(own, np.ndarray, (None, 3, None, None))
         count, size = len(data), data.shape[2:]
     target = own.get("target_transform")
-    return Source(
+    return SampleSource(
         name=type(dataset).__name__,
         count=count,
         channels=channels,

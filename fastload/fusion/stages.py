@@ -29,7 +29,7 @@ from ..transforms.gather import MovingTransform
 from ..transforms.resize import RandomResizedCrop, Resize
 from ..transforms.sample import Drawn, SampleTransform, Sizes, State, Unchanged
 from .conversions import PILToTensor, ToImage, ToPureTensor
-from .sources import Source
+from .sources import SampleSource
 
 _LOW = (1 << 64) - 1
 
@@ -49,7 +49,9 @@ class Stages(NamedTuple):
     """Whether the result is written into the batch: all steps are known, and all results have one size."""
 
 
-def stages_of(source: Source, steps: Sequence[SampleTransform], states: Sequence[State], *, whole: bool) -> Stages:
+def stages_of(
+    source: SampleSource, steps: Sequence[SampleTransform], states: Sequence[State], *, whole: bool
+) -> Stages:
     """Return the stages of the workers' steps, given the states before each of them and after the last.
 
     ``whole``: no unknown transform follows, and the result is a tensor.
@@ -81,7 +83,7 @@ def stages_of(source: Source, steps: Sequence[SampleTransform], states: Sequence
     return Stages(head, cropped, max(per_sample, head), values, direct=True)
 
 
-def size_after(source: Source, steps: Sequence[SampleTransform]) -> tuple[int, int] | None:
+def size_after(source: SampleSource, steps: Sequence[SampleTransform]) -> tuple[int, int] | None:
     """Return the size of all images after these steps; None if they may differ."""
     size = source.size
     for step in steps:
@@ -92,7 +94,7 @@ def size_after(source: Source, steps: Sequence[SampleTransform]) -> tuple[int, i
     return size
 
 
-def _num_gathered(source: Source, steps: Sequence[SampleTransform], states: Sequence[State]) -> int:
+def _num_gathered(source: SampleSource, steps: Sequence[SampleTransform], states: Sequence[State]) -> int:
     """Return how many of the first steps only move pixels of the whole array, and can be batched."""
     size = source.size
     for place, (step, state) in enumerate(zip(steps, states, strict=False)):

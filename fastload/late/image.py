@@ -29,7 +29,7 @@ from torch import Tensor
 from ..native.rows import FILTERS, MOST_SIDE, Pixels
 from .originals import Originals
 from .scope import Scope, thread
-from .source import Source, read
+from .source import FileSource, read
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
@@ -55,7 +55,7 @@ class _State:
 
     __slots__ = ("access", "sample", "source", "view")
 
-    def __init__(self, source: Source, view: View) -> None:
+    def __init__(self, source: FileSource, view: View) -> None:
         self.source = source
         self.view = view
         self.sample: object = None
@@ -360,7 +360,7 @@ class _LateAccess:
         self.real()[place] = color
 
 
-def made_late(source: Source, view: View, mode: str, info: dict[Any, Any]) -> Any:
+def made_late(source: FileSource, view: View, mode: str, info: dict[Any, Any]) -> Any:
     """Return a late image, and register it with the sample that is being made."""
     new: Any = Image.Image()
     attributes = vars(new)

@@ -13,7 +13,7 @@ from PIL import Image, JpegImagePlugin
 from ..native import jpeg
 from .image import ORIGINALS, made_late, make_late, release
 from .scope import thread
-from .source import Source
+from .source import FileSource
 from .view import View
 
 
@@ -68,5 +68,5 @@ def image_of_record(
     if not is_checked:
         jpeg.check_record(data)
     release(thread.scope)
-    source = Source(data, size.width, size.height, size.components == 1, where)
+    source = FileSource(data, size.width, size.height, size.components == 1, where)
     return made_late(source, View.whole(size.width, size.height), "RGB", info)

@@ -26,7 +26,7 @@ EOI = b"\xff\xd9"
 _MOST_LOOKS = 16
 
 
-def read(image: Any) -> Source | str:
+def read(image: Any) -> FileSource | str:
     """Read the file of an opened image as Pillow's ``load`` does, errors included.
 
     Returns it; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
@@ -46,7 +46,7 @@ def read(image: Any) -> Source | str:
     return "too large" if max(image.size) > MOST_SIDE else found
 
 
-def _read(file: Any, block_bytes: int) -> Source | str:
+def _read(file: Any, block_bytes: int) -> FileSource | str:
     file.seek(0)
     waiting = jpeg.Waiting()
     blocks: list[bytes] = []
@@ -69,7 +69,7 @@ def _read(file: Any, block_bytes: int) -> Source | str:
         status = waiting.look_at(block)
         if status is Status.DONE:
             blocks.append(block[: waiting.end])
-            return Source(b"".join(blocks), waiting.width, waiting.height, waiting.components == 1)
+            return FileSource(b"".join(blocks), waiting.width, waiting.height, waiting.components == 1)
         if status is not Status.INCOMPLETE:
             return status.name.lower().replace("_", " ")
         blocks.append(block)
@@ -97,7 +97,7 @@ class _RecentUses(threading.local):
 _recent_uses = _RecentUses()
 
 
-class Source:
+class FileSource:
     """A JPEG image that is not decoded yet: a file up to its end of image, or a record and where it lies, for errors.
 
     Sizes are in pixels.

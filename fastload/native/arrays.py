@@ -54,7 +54,7 @@ class AxisStep(NamedTuple):
     second: int
 
 
-class _Step(ctypes.Structure):
+class _ArrayStep(ctypes.Structure):
     _fields_ = [
         ("kind", ctypes.c_int32),
         ("width", ctypes.c_int32),
@@ -64,7 +64,7 @@ class _Step(ctypes.Structure):
     ]
 
 
-class _Task(ctypes.Structure):
+class _ArrayTask(ctypes.Structure):
     _fields_ = [
         ("source", ctypes.c_void_p),
         ("source_strides", ctypes.c_int64 * 4),
@@ -84,7 +84,7 @@ class _Task(ctypes.Structure):
 
 @functools.cache
 def _run() -> Any:
-    arguments = ctypes.POINTER(_Task), ctypes.c_int64, ctypes.c_int64, ctypes.c_int
+    arguments = ctypes.POINTER(_ArrayTask), ctypes.c_int64, ctypes.c_int64, ctypes.c_int
     return native.function("fastload_arrays", ctypes.c_int64, *arguments)
 
 
@@ -162,7 +162,7 @@ class BatchWriter:
         self._images, self._fill, self._table = images, None if fill is None else _fill(fill, channels), table
         self._dtype = torch.uint8 if table is None else table.dtype
         self._shape = (channels, *size)
-        self._task = _Task(
+        self._task = _ArrayTask(
             source=images.data_ptr(),
             source_strides=images.stride(),
             item=self._dtype.itemsize,
@@ -206,7 +206,7 @@ class BatchWriter:
             raise ValueError(f"level must be a position in {native.LEVELS}, got {level=}")
         referenced: list[Any] = []  # the task has only addresses
         steps = [_steps(of_axis, num, axis, referenced) for of_axis, axis in ((rows, "rows"), (cols, "cols"))]
-        task = _Task.from_buffer_copy(self._task)
+        task = _ArrayTask.from_buffer_copy(self._task)
         task.indices = None if indices is None else indices.data_ptr()
         task.target = out.data_ptr()
         task.target_strides = tuple(task.item * stride for stride in out.stride())
@@ -264,13 +264,13 @@ def _fill(fill: Sequence[int], channels: int) -> Any:
 
 def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]) -> Any:
     """Return steps as the library takes them; ``referenced`` keeps what they point to."""
-    converted = (_Step * len(steps))()
+    converted = (_ArrayStep * len(steps))()
     referenced.append(converted)
     for place, (kind, values, first, second) in enumerate(steps):
         if not 0 < second < _MAX_SIDE:
             raise ValueError(f"the side of a step of {axis} must be in [1, {_MAX_SIDE}), got {second}")
         if kind == StepKind.OFFSET:
-            converted[place] = _Step(kind, 8, None, first, second)
+            converted[place] = _ArrayStep(kind, 8, None, first, second)
             continue
         if values is None:
             raise TypeError(f"a step of {axis} of the kind {kind.name} must have values")
@@ -283,5 +283,5 @@ def _steps(steps: Sequence[AxisStep], num: int, axis: str, referenced: list[Any]
                 f"{tuple(values.shape)}"
             )
         referenced.append(values)
-        converted[place] = _Step(kind, values.element_size(), values.data_ptr(), first, second)
+        converted[place] = _ArrayStep(kind, values.element_size(), values.data_ptr(), first, second)
     return converted

@@ -17,7 +17,7 @@ from .description import FILE, Description, PackOptions, read_description
 from .listing import Listing, list_images
 from .parts import Part, load_pyarrow
 from .progress import columns, locked
-from .tasks import Failures, Task, make_all
+from .tasks import Failures, PackTask, make_all
 
 # Each part costs every process that reads it a memory map and a file descriptor.
 _MOST_PARTS = 256
@@ -106,7 +106,7 @@ def pack(
     with locked(folder), TerminalBar(columns("packing")) as progress:
         there = _prepare(folder, plan)
         tasks = [
-            Task(
+            PackTask(
                 path=os.path.join(folder, plan.part_name(number)),
                 root=listing.root,
                 names=listing.names[first : first + plan.images_per_part],
@@ -171,7 +171,7 @@ def _remove_temporary(folder: str) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def _made(left: list[Task], workers: int | None, tell: Callable[[], object], folder: str) -> Failures:
+def _made(left: list[PackTask], workers: int | None, tell: Callable[[], object], folder: str) -> Failures:
     """Make the missing parts, and return the files that cannot be packed.
 
     Raises:
@@ -192,7 +192,7 @@ def _made(left: list[Task], workers: int | None, tell: Callable[[], object], fol
 
 
 def _describe(
-    plan: Description, tasks: list[Task], reasons: dict[str, str], skip: bool
+    plan: Description, tasks: list[PackTask], reasons: dict[str, str], skip: bool
 ) -> tuple[Description, Failures]:
     """Return the description of the finished pack, read from its files, and the files that were skipped.
 

@@ -26,7 +26,7 @@ Failures = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class PackTask:
     """A part to make."""
 
     path: str
@@ -41,7 +41,7 @@ class Task:
     """Make the part without files that cannot be packed; otherwise such a part is not made."""
 
 
-def make(task: Task, tell: Callable[[], object]) -> Failures:
+def make(task: PackTask, tell: Callable[[], object]) -> Failures:
     """Make a part, and return the files that cannot be packed; ``tell`` is called after each image.
 
     Raises:
@@ -76,7 +76,7 @@ def make(task: Task, tell: Callable[[], object]) -> Failures:
     return failures
 
 
-def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) -> Iterator[Failures]:
+def make_all(tasks: Sequence[PackTask], workers: int, tell: Callable[[], object]) -> Iterator[Failures]:
     """Make parts, and yield the files of each that cannot be packed, in the order of completion.
 
     With one worker, this process makes all parts. ``tell`` is called after each image.
@@ -92,7 +92,7 @@ def make_all(tasks: Sequence[Task], workers: int, tell: Callable[[], object]) ->
     waiting = list(reversed(tasks))
     # Not forked, because Arrow has threads, and the user's process may have some.
     context = multiprocessing.get_context("spawn")
-    busy: dict[Connection, tuple[Any, Task]] = {}
+    busy: dict[Connection, tuple[Any, PackTask]] = {}
     processes = []
 
     def give(connection: Connection, process: Any) -> None:
@@ -151,7 +151,7 @@ def _blocked_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _died(process: Any, task: Task) -> PackError:
+def _died(process: Any, task: PackTask) -> PackError:
     process.join()
     return PackError(
         f"the process that made {os.path.basename(task.path)} died (exit code {process.exitcode}); run the same "

@@ -13,7 +13,7 @@ from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text
 from .reader import read_trace
 from .ring import CACHE_HITS
 from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
-from .trace import Batch, Rank, Span, Step, Trace
+from .trace import Rank, Span, Trace, TracedBatch, TracedStep
 from .verdict import MODERATE, Facts, Hottest, judge, stall_share, step_interval, summed
 from .whatif import what_if
 from .workers import (
@@ -171,17 +171,17 @@ def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str) -> H
     return Hottest(name if is_stage else None, share, f"{where} takes {words}{more}")
 
 
-def _asked(step: Step) -> int:
+def _asked(step: TracedStep) -> int:
     """Return when the step's iterator was made, or else when its batch was asked for."""
     return min([step.wait.begun, *(span.begun for span in step.startup)])
 
 
-def _start(step: Step) -> int:
+def _start(step: TracedStep) -> int:
     """Return the time from making an iterator to its first batch."""
     return step.wait.ended - _asked(step)
 
 
-def _end(step: Step) -> int:
+def _end(step: TracedStep) -> int:
     return step.wait.ended + (step.loop_ns or 0)
 
 
@@ -260,7 +260,7 @@ def _timelines(one: _Blamed) -> dict[str, Any]:
     base = _asked(one.rank.steps[0]) if shown else 0
     until = max((step.step.wait.ended for step in shown), default=0)
 
-    def span(batch: Batch, at: Span) -> dict[str, Any]:
+    def span(batch: TracedBatch, at: Span) -> dict[str, Any]:
         begun, ended = (at.begun - base) / 1e6, (at.ended - base) / 1e6
         return {"begun_ms": begun, "ended_ms": ended, "batch": batch.number, "pass_number": batch.iterator}
 

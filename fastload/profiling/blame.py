@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from .trace import Batch, Rank, Sample, Span, Step, Task
+from .trace import Rank, Sample, Span, TaskSpan, TracedBatch, TracedStep
 from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, first_tasks, gil_share, union
 
 Clock = Literal["host", "device"]
@@ -49,7 +49,7 @@ class Segment(Span):
         return self.ns - (self.cpu_ns or 0.0) - self.runnable_ns
 
 
-def segments_of(task: Task, gil: float) -> list[Segment]:
+def segments_of(task: TaskSpan, gil: float) -> list[Segment]:
     """Cut a task into segments.
 
     They are in the order of time and leave no gaps. ``gil``: share of blocked time that is waiting for the interpreter.
@@ -148,7 +148,7 @@ def _parts(segment: Segment, gil: float) -> dict[str, int]:
 class BlamedStep:
     """A step and what it lost."""
 
-    step: Step
+    step: TracedStep
     total_ns: int
     """Making the iterator, waiting, and the loop."""
     stall_ns: int
@@ -161,7 +161,7 @@ class BlamedStep:
     the order cost time: while all workers are busy, no other order would give more batches."""
 
 
-def clock_of(steps: list[Step]) -> Clock:
+def clock_of(steps: list[TracedStep]) -> Clock:
     """Return whose time counts: the device's if it is known for most steps."""
     return "device" if 2 * sum(step.device_idle_ns is not None for step in steps) > len(steps) else "host"
 
@@ -193,7 +193,7 @@ class _Attribution:
         self._core_wait = {loader: core_wait_share(rank, loader) for loader in loaders}
         self._segments: dict[int, list[Segment]] = {}
         self._loader_of: dict[int, int] = {}
-        of_worker: dict[tuple[int, int], list[Task]] = defaultdict(list)
+        of_worker: dict[tuple[int, int], list[TaskSpan]] = defaultdict(list)
         for batch in batches:
             for task in batch.tasks:
                 self._loader_of[id(task)] = batch.loader
@@ -207,7 +207,7 @@ class _Attribution:
         self._later = _first_later(batches)
         self._unusual = {loader: UnusualTasks(self._workers, loader) for loader in loaders}
 
-    def blame(self, step: Step, clock: Clock, last: bool) -> BlamedStep:
+    def blame(self, step: TracedStep, clock: Clock, last: bool) -> BlamedStep:
         """Attribute one step's stall. After the ``last`` one, nothing waits for the end of its epoch."""
         parts: Counter[str] = Counter()
         begun, ended = step.wait.begun, step.wait.ended
@@ -232,7 +232,7 @@ class _Attribution:
         assert sum(parts.values()) == stall, (parts, stall)
         return BlamedStep(step, total, stall, dict(+parts), held, unusual)
 
-    def _follow(self, parts: Counter[str], step: Step, task: Task | None, begun: int, ended: int) -> None:
+    def _follow(self, parts: Counter[str], step: TracedStep, task: TaskSpan | None, begun: int, ended: int) -> None:
         batch, at = step.batch, begun
         drawn, pinned = batch.drawn, batch.pinned
         if task is None:  # nothing is known of the work
@@ -262,7 +262,7 @@ class _Attribution:
             at = until
         self._main_thread(parts, step, at, ended)
 
-    def _main_thread(self, parts: Counter[str], step: Step, begun: int, ended: int) -> None:
+    def _main_thread(self, parts: Counter[str], step: TracedStep, begun: int, ended: int) -> None:
         """The main thread had the complete batch before it.
 
         Where workers are threads, what it neither computed nor waited for a core was waiting for the interpreter.
@@ -292,7 +292,7 @@ class _Attribution:
             parts[state] += ended - at
         return max(begun, ended)
 
-    def _meanwhile(self, parts: Counter[str], done: Task, begun: int, ended: int, state: str, in_main: bool) -> int:
+    def _meanwhile(self, parts: Counter[str], done: TaskSpan, begun: int, ended: int, state: str, in_main: bool) -> int:
         """The result of a task was on its way; while its worker was at another task, that is what took the time.
 
         With faster transport the loop would wait for the worker all the same, and transport is slow because the worker
@@ -311,15 +311,15 @@ class _Attribution:
             parts.update(found)
         return max(begun, ended)
 
-    def _queue(self, parts: Counter[str], awaited: Task, begun: int, ended: int) -> int:
+    def _queue(self, parts: Counter[str], awaited: TaskSpan, begun: int, ended: int) -> int:
         """A task was in its worker's queue: what the worker did instead took the time."""
         for first, last, task in self._beside_tasks(parts, awaited, begun, ended):
             parts["startup" if id(task) in self._firsts else "queued"] += last - first
         return max(begun, ended)
 
     def _beside_tasks(
-        self, parts: Counter[str], of: Task, begun: int, ended: int
-    ) -> Iterator[tuple[int, int, Task | None]]:
+        self, parts: Counter[str], of: TaskSpan, begun: int, ended: int
+    ) -> Iterator[tuple[int, int, TaskSpan | None]]:
         """Add what the worker of a task did at other tasks; yield when it did nothing, and the task that followed."""
         at = begun
         for task in self._workers[self._loader_of[id(of)], of.worker].after(begun):
@@ -332,7 +332,7 @@ class _Attribution:
         if ended > at:
             yield at, ended, None
 
-    def _task(self, parts: Counter[str], task: Task, begun: int, ended: int) -> int:
+    def _task(self, parts: Counter[str], task: TaskSpan, begun: int, ended: int) -> int:
         """A worker was at a task, for as much of it as lies in the time."""
         until = min(ended, max(begun, task.ended))
         begun = max(begun, task.begun)
@@ -351,7 +351,7 @@ class _Attribution:
                 _spread(parts, segment.parts, overlap)
         return until
 
-    def _held(self, step: Step, task: Task | None, begun: int, ended: int) -> tuple[int, int]:
+    def _held(self, step: TracedStep, task: TaskSpan | None, begun: int, ended: int) -> tuple[int, int]:
         """Return how long a later batch was complete, and for how much of that the order was to blame."""
         batch = step.batch
         later = self._later.get((batch.iterator, batch.number))
@@ -389,7 +389,7 @@ def _spread(into: Counter[str], shares: Mapping[str, int], ns: int) -> None:
         into[largest] += left
 
 
-def _first_later(batches: list[Batch]) -> dict[tuple[int, int], int]:
+def _first_later(batches: list[TracedBatch]) -> dict[tuple[int, int], int]:
     """Return for each batch when the first of the later ones of its epoch was complete."""
     earliest: dict[int, int] = {}
     found: dict[tuple[int, int], int] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from .trace import Rank, Step, Task
+from .trace import Rank, TaskSpan, TracedStep
 from .workers import first_tasks
 
 _READY_NS = 1_000_000
@@ -61,9 +61,9 @@ class Overheads:
 _USUAL = Overheads()
 
 
-def split_epochs(steps: Sequence[Step]) -> list[list[Step]]:
+def split_epochs(steps: Sequence[TracedStep]) -> list[list[TracedStep]]:
     """Return steps grouped by epoch."""
-    epochs: list[list[Step]] = []
+    epochs: list[list[TracedStep]] = []
     for step in steps:
         if not epochs or step.first or step.iterator != epochs[-1][-1].iterator:
             epochs.append([])
@@ -71,13 +71,13 @@ def split_epochs(steps: Sequence[Step]) -> list[list[Step]]:
     return epochs
 
 
-def measure_overheads(rank: Rank, steps: Sequence[Step]) -> Overheads:
+def measure_overheads(rank: Rank, steps: Sequence[TracedStep]) -> Overheads:
     """Return the overheads in the steps of one loader."""
-    by_worker: dict[tuple[int, int], list[Task]] = defaultdict(list)
+    by_worker: dict[tuple[int, int], list[TaskSpan]] = defaultdict(list)
     for step in steps:
         for task in step.batch.tasks:
             by_worker[step.iterator, task.worker].append(task)
-    pairs: list[tuple[Task, Task]] = []  # tasks that follow each other in a worker
+    pairs: list[tuple[TaskSpan, TaskSpan]] = []  # tasks that follow each other in a worker
     for tasks in by_worker.values():
         pairs += itertools.pairwise(sorted(tasks, key=lambda task: task.begun))
     waking, turning = _between_tasks(pairs)
@@ -103,7 +103,7 @@ def measure_overheads(rank: Rank, steps: Sequence[Step]) -> Overheads:
     )
 
 
-def _between_tasks(pairs: Iterable[tuple[Task, Task]]) -> tuple[float, float]:
+def _between_tasks(pairs: Iterable[tuple[TaskSpan, TaskSpan]]) -> tuple[float, float]:
     """Return how long an idle worker takes to begin, and a busy one to go from task to task."""
     waking, turning = [], []
     for before, task in pairs:
@@ -116,7 +116,7 @@ def _between_tasks(pairs: Iterable[tuple[Task, Task]]) -> tuple[float, float]:
     return woken, max(0.0, mean(turning, min(_USUAL.turning_ns, woken)))
 
 
-def _transport(steps: Sequence[Step], next_task: dict[int, int]) -> tuple[float, float, float]:
+def _transport(steps: Sequence[TracedStep], next_task: dict[int, int]) -> tuple[float, float, float]:
     """Return the times for sending, for sending while the worker is at its next task, and for receiving.
 
     Receiving is what the main thread computes. If it is blocked meanwhile, the sender is not done: torch's worker hands
@@ -155,7 +155,7 @@ def _transport(steps: Sequence[Step], next_task: dict[int, int]) -> tuple[float,
     return idle, mean(meanwhile, idle), mean(received, _USUAL.receiving_ns)
 
 
-def _first_tasks(steps: Sequence[Step]) -> list[Task]:
+def _first_tasks(steps: Sequence[TracedStep]) -> list[TaskSpan]:
     """Return each worker's first task of each epoch, during which much is done for the first time."""
     pairs = ((step.iterator, task) for step in steps for task in step.batch.tasks)
     return first_tasks(pair for pair in pairs if pair[1].dispatched is not None and pair[1].worker >= 0)
@@ -170,7 +170,7 @@ def _start_of(elapsed: float, cpu: float | None, runnable: float | None) -> Part
     return Part(cpu, elapsed - cpu - queued, queued)
 
 
-def _starts(rank: Rank, steps: Sequence[Step], sending: float, receiving: float) -> tuple[Part, Part, float]:
+def _starts(rank: Rank, steps: Sequence[TracedStep], sending: float, receiving: float) -> tuple[Part, Part, float]:
     """Return what starting a worker costs the main thread, how long until it begins, and what ending it costs.
 
     The second includes by how much later than others its first result arrives.

@@ -12,7 +12,7 @@ from ..errors import TraceError
 from .recorder import cost_of_hooks
 from .recording import Process, RecordIndex, complete_since, processes, read_settings, taking_turns
 from .ring import Kind, Record, RingFile
-from .trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
+from .trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from .trials import trials_of
 from .workers import union
 
@@ -122,7 +122,7 @@ class _RankReader:
         pids = sorted({pid for note in self._epochs for pid in note["processes"]})
         self._workers = [others[pid] for pid in pids if pid in others]
         self._since = complete_since(ring for process in (main, *self._workers) for ring in process.rings)
-        self._batches: dict[tuple[int, int], Batch] = {}
+        self._batches: dict[tuple[int, int], TracedBatch] = {}
         self._dispatched = {(record.a, record.b, record.d): record for record in self._records[Kind.DISPATCH]}
         self._arrived = self._arrivals()
 
@@ -168,7 +168,7 @@ class _RankReader:
             files={note["index"]: note["path"] for note in files},
         )
 
-    def _check_workers(self, steps: list[Step]) -> None:
+    def _check_workers(self, steps: list[TracedStep]) -> None:
         """Note it as missing if workers that made batches have written nothing."""
         iterators = {step.iterator for step in steps}
         written = {worker.pid for worker in self._workers}
@@ -180,10 +180,10 @@ class _RankReader:
                     "PYTHONPATH of fastload profile"
                 )
 
-    def _batch(self, iterator: int, number: int) -> Batch:
+    def _batch(self, iterator: int, number: int) -> TracedBatch:
         batch = self._batches.get((iterator, number))
         if batch is None:
-            batch = self._batches[iterator, number] = Batch(
+            batch = self._batches[iterator, number] = TracedBatch(
                 number=number,
                 drawn=None,
                 sampler_ns=None,
@@ -244,11 +244,11 @@ class _RankReader:
             return None
         return waits[place].a, waits[place].b
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[TracedStep]:
         upcoming = deque(self._records[Kind.EPOCH])
         made: dict[int, int] = {}
         epochs: dict[int, int] = {}
-        steps: list[Step] = []
+        steps: list[TracedStep] = []
         after = 0
         for wait in self._records[Kind.WAIT]:
             begun: list[Span] = []
@@ -278,7 +278,7 @@ class _RankReader:
                 continue
             is_first = epochs.get(wait.a) != made.get(wait.a, 0) and not (self._since and wait.a not in made)
             steps.append(
-                Step(
+                TracedStep(
                     number=len(steps),
                     loader=self._loader_of.get(wait.a, -1),
                     iterator=wait.a,
@@ -299,7 +299,7 @@ class _RankReader:
         cached = [wait.begun for wait in self._records[Kind.WAIT] if wait.small == 2]
         return (cached[-1] - cached[0]) / (len(cached) - 1) if len(cached) > 1 else None
 
-    def _add_measures(self, steps: list[Step]) -> None:
+    def _add_measures(self, steps: list[TracedStep]) -> None:
         """Add to steps what was measured of the loop, the device, and copies to it."""
         loops = {record.begun: record for record in self._records[Kind.LOOP]}
         devices = {(record.a, record.b): record for record in self._records[Kind.DEVICE]}
@@ -325,11 +325,11 @@ def _sum_known(values: Iterable[int]) -> int | None:
     return sum(found) if any(found) and min(found) >= 0 else None
 
 
-def _carried_task(record: Record) -> Task:
+def _carried_task(record: Record) -> TaskSpan:
     """Return a task of a worker on another machine: work of which no more is known, then the way here."""
     come, ended = min(record.ended, record.begun + record.c), record.ended
-    way = Stage(come, ended, CARRYING, ended - come)
-    return Task(
+    way = StageSpan(come, ended, CARRYING, ended - come)
+    return TaskSpan(
         begun=record.begun,
         ended=ended,
         worker=record.small,
@@ -345,12 +345,12 @@ def _carried_task(record: Record) -> Task:
     )
 
 
-def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Task:
+def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> TaskSpan:
     begun, ended = record.begun, record.ended
     reads = records.within(Kind.READ, begun, ended)
     collations = records.within(Kind.COLLATE, begun, ended)
     stages = records.within(Kind.STAGE, begun, ended)
-    return Task(
+    return TaskSpan(
         begun=begun,
         ended=ended,
         worker=record.small,
@@ -374,7 +374,7 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
                 cpu_ns=_known(found.b),
                 weight=found.c,
                 stages=[
-                    Stage(stage.begun, stage.ended, names.get(stage.name, "?"), _known(stage.a))
+                    StageSpan(stage.begun, stage.ended, names.get(stage.name, "?"), _known(stage.a))
                     for stage in stages
                     if found.begun <= stage.begun and stage.ended <= found.ended
                 ],

@@ -168,7 +168,7 @@ def simulate(workload: Workload, model: LoaderModel) -> SimulatedRun:
     result = SimulatedRun()
     for number in range(len(workload.epochs)):
         cores = Cores(model.cores, model.others)
-        cores.run(cores.start(_Epoch(cores, workload, number, model, result).main()))
+        cores.run(cores.start(_SimulatedEpoch(cores, workload, number, model, result).main()))
         result.elapsed_ns += cores.now
         result.cpu_ns += cores.spent
     return result
@@ -178,7 +178,7 @@ _Task = tuple[int, Sequence[Part]]
 """Number of the batch, and what the task takes."""
 
 
-class _Epoch:
+class _SimulatedEpoch:
     """One epoch: what its threads share."""
 
     def __init__(self, cores: Cores, workload: Workload, number: int, model: LoaderModel, result: SimulatedRun) -> None:

@@ -27,7 +27,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Stage(Span):
+class StageSpan(Span):
     """A stage within a sample, such as ``RandomResizedCrop``. Stages do not overlap; gaps between them are possible."""
 
     name: str
@@ -44,11 +44,11 @@ class Sample(Span):
     """None if it was not measured."""
     weight: int
     """Number of samples that it stands for: of small samples not every one is recorded."""
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[StageSpan] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Task(Span):
+class TaskSpan(Span):
     """What a worker did in one piece: a whole batch, or, in fastload's loaders, some of its samples."""
 
     worker: int
@@ -77,7 +77,7 @@ class Task(Span):
 
 
 @dataclass(slots=True)
-class Batch:
+class TracedBatch:
     """How a batch was made."""
 
     number: int
@@ -86,7 +86,7 @@ class Batch:
     """When its indices were drawn and sent, by the main thread."""
     sampler_ns: int | None
     """The part of that spent in the sampler."""
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[TaskSpan] = field(default_factory=list)
     pinned: Span | None = None
     """When a thread copied it to page-locked memory."""
     iterator: int = -1
@@ -107,7 +107,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Step:
+class TracedStep:
     """A wait for a batch and what the loop did with the batch."""
 
     number: int
@@ -117,7 +117,7 @@ class Step:
     """Number of the epoch, unique among all loaders."""
     wait: Span
     """In ``next()``, on the host's clock."""
-    batch: Batch
+    batch: TracedBatch
     startup: list[Span]
     """Since the previous step: making iterators and starting workers."""
     first: bool
@@ -153,8 +153,8 @@ class Rank:
     cores: int
     loaders: dict[int, Mapping[str, Any]]
     """Description of each loader: see hooks/loader_info.py."""
-    steps: list[Step]
-    ahead: list[Batch]
+    steps: list[TracedStep]
+    ahead: list[TracedBatch]
     """Batches that were never delivered, or whose wait was overwritten: they kept workers busy."""
     begun: int
     ended: int

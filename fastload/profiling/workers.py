@@ -10,7 +10,7 @@ from itertools import accumulate
 from statistics import median, median_low, quantiles
 
 from .schema import SlowSample, Workers
-from .trace import Batch, Rank, Sample, Span, Task
+from .trace import Rank, Sample, Span, TaskSpan, TracedBatch
 
 _UNUSUAL_TASK = 1.5
 """A task that takes so many times the median one is unusually slow."""
@@ -55,22 +55,22 @@ def loader_text(loader: Mapping[str, object]) -> str:
     return name if loader.get("length") is None else f"{name} with {loader['length']} samples"
 
 
-def all_batches(rank: Rank) -> Iterable[Batch]:
+def all_batches(rank: Rank) -> Iterable[TracedBatch]:
     """Yield all batches that were worked on, delivered or not."""
     yield from (step.batch for step in rank.steps)
     yield from rank.ahead
 
 
-def first_tasks(tasks: Iterable[tuple[int, Task]]) -> list[Task]:
+def first_tasks(tasks: Iterable[tuple[int, TaskSpan]]) -> list[TaskSpan]:
     """Return each worker's first task of each epoch, from pairs of epoch and task."""
-    found: dict[tuple[int, int], Task] = {}
+    found: dict[tuple[int, int], TaskSpan] = {}
     for epoch, task in tasks:
         place = epoch, task.worker
         found[place] = min(found.get(place, task), task, key=lambda one: one.begun)
     return list(found.values())
 
 
-def tasks_of(rank: Rank, loader: int, within: Span | None = None) -> list[Task]:
+def tasks_of(rank: Rank, loader: int, within: Span | None = None) -> list[TaskSpan]:
     """Return the tasks of a loader's workers, in the order of time; ``within``: those that overlap with it."""
     tasks = [task for batch in all_batches(rank) if batch.loader == loader for task in batch.tasks]
     if within is not None:
@@ -124,7 +124,7 @@ def core_wait_share(rank: Rank, loader: int) -> float:
 class WorkerTimes:
     """When one worker was busy, and with what; ``tasks``: the worker's."""
 
-    def __init__(self, tasks: list[Task]) -> None:
+    def __init__(self, tasks: list[TaskSpan]) -> None:
         self.tasks = sorted(tasks, key=lambda task: (task.begun, task.ended))
         self._ended = list(accumulate((task.ended for task in self.tasks), max))
         self._occupied = union(
@@ -132,7 +132,7 @@ class WorkerTimes:
             for task in self.tasks
         )
 
-    def after(self, at: int) -> list[Task]:
+    def after(self, at: int) -> list[TaskSpan]:
         """Return the tasks that ended after a time."""
         return self.tasks[bisect_right(self._ended, at) :]
 
@@ -175,11 +175,11 @@ class UnusualTasks:
         middle = median_low(medians.values()) if medians else 0
         self._slow = {number for number, value in medians.items() if value > UNUSUAL_WORKER * middle}
 
-    def __contains__(self, task: Task) -> bool:
+    def __contains__(self, task: TaskSpan) -> bool:
         return _without_run_queue(task) > self._limit or task.worker in self._slow
 
 
-def _without_run_queue(task: Task) -> int:
+def _without_run_queue(task: TaskSpan) -> int:
     return max(0, task.ns - (task.runnable_ns or 0))
 
 
@@ -220,7 +220,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
     )
 
 
-def _shares(tasks: Sequence[Task]) -> tuple[float | None, float | None, float | None]:
+def _shares(tasks: Sequence[TaskSpan]) -> tuple[float | None, float | None, float | None]:
     """Return the shares of the tasks' time: on the CPU, in the run queue, blocked."""
     known = [task for task in tasks if task.cpu_ns is not None]
     total = sum(task.ns for task in known)
@@ -233,12 +233,12 @@ def _shares(tasks: Sequence[Task]) -> tuple[float | None, float | None, float | 
     return on_cpu, run_queue, max(0.0, 1.0 - on_cpu - run_queue)
 
 
-def _samples_in(task: Task) -> int:
+def _samples_in(task: TaskSpan) -> int:
     """Return the number of samples in a task; 0 if it is unknown."""
     return task.num_samples or sum(sample.weight for sample in task.samples)
 
 
-def worker_paces(tasks: Iterable[Task]) -> dict[int, float]:
+def worker_paces(tasks: Iterable[TaskSpan]) -> dict[int, float]:
     """Return how many times as long as the median worker each one takes; empty if that cannot be told.
 
     A slow worker takes longer for all of its samples, the fast and the usual ones: the smaller of both ratios counts.
@@ -259,7 +259,7 @@ def worker_paces(tasks: Iterable[Task]) -> dict[int, float]:
     return {worker: min(found[worker] / median_low(found.values()) for found in (quick, usual)) for worker in taken}
 
 
-def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:
+def _stages_ms(tasks: Sequence[TaskSpan]) -> dict[str, float]:
     """Return the mean time per sample of each stage, of the rest of the sample, and of collation."""
     total: dict[str, int] = defaultdict(int)
     counted = [task for task in tasks if _samples_in(task)]
@@ -274,7 +274,7 @@ def _stages_ms(tasks: Sequence[Task]) -> dict[str, float]:
     return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])}
 
 
-def slow_samples(tasks: Iterable[Task], files: Mapping[int, str]) -> list[SlowSample]:
+def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[SlowSample]:
     """Return the samples that took longest, the slowest first; ``files``: names of files by the samples' index."""
     known = [(task.worker, sample) for task in tasks for sample in task.samples if sample.index is not None]
     return [

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import TraceError
 from .overheads import Overheads, Part, mean, measure_overheads, split_epochs
-from .trace import Batch, Rank, Step, Task
+from .trace import Rank, TaskSpan, TracedBatch, TracedStep
 from .trials import Trials
 from .workers import UNUSUAL_WORKER, first_tasks, main_loader, worker_paces
 
@@ -153,7 +153,7 @@ def measure_workload(rank: Rank, warmup: int) -> Workload:
     )
 
 
-def _steps_of_one_loader(rank: Rank) -> list[Step]:
+def _steps_of_one_loader(rank: Rank) -> list[TracedStep]:
     """Return the steps with the loader that most is lost to; what happens with other loaders counts as its loop."""
     chosen = main_loader(rank)
     steps = [step for step in rank.steps if step.loader == chosen]
@@ -170,16 +170,16 @@ def _steps_of_one_loader(rank: Rank) -> list[Step]:
     return steps
 
 
-def _step_ns(step: Step, *, last: bool) -> float:
+def _step_ns(step: TracedStep, *, last: bool) -> float:
     ending = 0 if step.ending is None or last else step.ending.ns
     return float(step.wait.ns + (step.loop_ns or 0) + sum(span.ns for span in step.startup) + ending)
 
 
-def _is_known(batch: Batch) -> bool:
+def _is_known(batch: TracedBatch) -> bool:
     return bool(batch.tasks) and all(task.cpu_ns is not None or task.samples for task in batch.tasks)
 
 
-def _loops(steps: Sequence[Step]) -> list[Part]:
+def _loops(steps: Sequence[TracedStep]) -> list[Part]:
     """Return what the loop takes after each step; for the last step, whose end was not recorded, the median."""
     found = [None if step.loop_ns is None else _loop(step, step.loop_ns) for step in steps]
     known = [part for part in found if part is not None] or [Part()]
@@ -187,7 +187,7 @@ def _loops(steps: Sequence[Step]) -> list[Part]:
     return [usual if part is None else part for part in found]
 
 
-def _loop(step: Step, loop_ns: int) -> Part:
+def _loop(step: TracedStep, loop_ns: int) -> Part:
     if step.loop_cpu_ns is None:  # a loop that waits for a device needs no core
         waits = 0.0 if step.device_busy_ns is None else min(float(step.device_busy_ns), loop_ns)
         return Part(loop_ns - waits, waits)
@@ -196,7 +196,9 @@ def _loop(step: Step, loop_ns: int) -> Part:
     return Part(cpu, loop_ns - cpu - queued, queued)
 
 
-def _first_tasks(steps: Sequence[Step], recent: Sequence[Step], loader: Mapping[str, Any]) -> dict[int, _FirstTask]:
+def _first_tasks(
+    steps: Sequence[TracedStep], recent: Sequence[TracedStep], loader: Mapping[str, Any]
+) -> dict[int, _FirstTask]:
     """Return what workers' first tasks took besides their samples, by the tasks' identities; empty if nothing.
 
     Nearly all first tasks must be slower than nearly all others: single ones may have had slow samples. Samples are
@@ -244,7 +246,9 @@ def _mean_elapsed(samples: Sequence[Part]) -> float:
     return sum(map(_elapsed, samples)) / len(samples)
 
 
-def _batch_work(step: Step, loop: Part, paces: Mapping[int, float], firsts: Mapping[int, _FirstTask]) -> BatchWork:
+def _batch_work(
+    step: TracedStep, loop: Part, paces: Mapping[int, float], firsts: Mapping[int, _FirstTask]
+) -> BatchWork:
     """Return the work of a batch; ``firsts``: those of :func:`_first_tasks`."""
     batch = step.batch
     samples: list[Part] = []
@@ -278,7 +282,7 @@ def _batch_work(step: Step, loop: Part, paces: Mapping[int, float], firsts: Mapp
 class _Split:
     """Divides a task's time into what it takes and waiting for a core."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: TaskSpan) -> None:
         self._task = task
         measured = [(sample.cpu_ns, sample.weight) for sample in task.samples if sample.cpu_ns is not None]
         cpu = task.cpu_ns

@@ -19,7 +19,7 @@ from .. import observe
 from ..base.users_line import users_frame
 from ..errors import ConfigError
 from .result_file import may_act, write_result
-from .targets import VARIABLE, Result, Target, UsageError, call_action
+from .targets import VARIABLE, Target, TargetResult, UsageError, call_action
 
 
 def start() -> None:
@@ -80,7 +80,7 @@ class ScriptLoaders:
             result = call_action(self._action, Target(loader, made=made), self._options)
         except (UsageError, ConfigError) as error:
             print(f"fastload {self._verb}: {error}", file=sys.stderr)
-            result = Result(2)
+            result = TargetResult(2)
         sys.stdout.flush()
         write_result(self._result, result)
 

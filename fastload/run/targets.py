@@ -52,7 +52,7 @@ class Target(NamedTuple):
     """The loaders that a script has constructed so far, each with its line."""
 
 
-class Result(NamedTuple):
+class TargetResult(NamedTuple):
     """What a verb returns for its target."""
 
     status: int
@@ -77,7 +77,7 @@ class Verb(NamedTuple):
     add_options: Callable[[argparse.ArgumentParser], None]
     action: str
     """``"module:function"``, called as ``function(target, options)``, for a script in its own process, in place of the
-    loader's first batch; returns a :class:`Result`. ``options``: those of the command line, and ``command``, the
+    loader's first batch; returns a :class:`TargetResult`. ``options``: those of the command line, and ``command``, the
     script and its arguments. A UsageError or ConfigError is printed, and the status is 2."""
 
     def epilog(self) -> str:
@@ -92,15 +92,15 @@ status:    {self.status}
 """
 
 
-def call_action(action: str, target: Target, options: dict[str, Any]) -> Result:
+def call_action(action: str, target: Target, options: dict[str, Any]) -> TargetResult:
     """Call a verb's action: see :class:`Verb`. SIGINT and SIGTERM interrupt it; then that is the status."""
     module, _, name = action.partition(":")
-    function: Callable[[Target, dict[str, Any]], Result] = getattr(importlib.import_module(module), name)
+    function: Callable[[Target, dict[str, Any]], TargetResult] = getattr(importlib.import_module(module), name)
     try:
         with signals_raised():
             return function(target, options)
     except Interrupted as error:
-        return Result(128 + error.number)
+        return TargetResult(128 + error.number)
 
 
 def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
@@ -130,7 +130,7 @@ def run_target(verb: Verb, options: Mapping[str, Any]) -> int:
     return result.status
 
 
-def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]) -> Result:
+def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]) -> TargetResult:
     """Run a script until it has a result; without one, return the status that says what ended it.
 
     Raises:
@@ -149,16 +149,16 @@ def _result_of_script(verb: Verb, command: list[str], options: Mapping[str, Any]
             status = _wait_for_end(script, file)
         found = read_result(file)
         if found is not None:
-            return Result(*found)
+            return TargetResult(*found)
         begun = has_begun(file)
     ended = 128 + script.signal if script.signal else exit_status(status)
     if ended in _INTERRUPTED:
-        return Result(ended)
+        return TargetResult(ended)
     why = _why_no_result(command, status, number, begun=begun)
     if not begun:
         raise UsageError(why)
     print(f"fastload {verb.name}: {why}", file=sys.stderr)
-    return Result(1)
+    return TargetResult(1)
 
 
 def script_words(command: list[str], remedy: str = "name the script that this program starts") -> list[str]:

@@ -140,7 +140,7 @@ class Compose(Transform):
         return "\n".join(f"{where}: {'; '.join(chains)}" for where, chains in merged.items())
 
 
-class Stage:
+class ComposeStage:
     """Members of a Compose, in order, that are done as one; here, a single one that cannot be merged."""
 
     where = ""
@@ -165,7 +165,7 @@ class Stage:
         return arithmetic_of(self.values, images.dtype, images.shape[1])
 
 
-class OnePass(Stage):
+class OnePass(ComposeStage):
     """Members that only move pixels, and what changes the values behind them."""
 
     where = "in one launch with Triton, or one native call from uint8"
@@ -176,7 +176,7 @@ class OnePass(Stage):
         return transformed(images, moving, params[: self.split], fill, self._arithmetic(images))
 
 
-class Resized(Stage):
+class Resized(ComposeStage):
     """A resize that computes values, a flip behind a RandomResizedCrop, and what changes the values behind them."""
 
     where = "in one launch with Triton"
@@ -194,7 +194,7 @@ class Resized(Stage):
         return transformed(images, [], [], None, arithmetic)
 
 
-class Warped(Stage):
+class Warped(ComposeStage):
     """Affine transforms and flips: their matrices are multiplied, and the images resampled once."""
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
@@ -209,19 +209,19 @@ class Warped(Stage):
         return warp(images, composed, settings.interpolation, settings.fill)
 
 
-def stages_of(transforms: Sequence[Transform]) -> list[Stage]:
+def stages_of(transforms: Sequence[Transform]) -> list[ComposeStage]:
     """Return the stages that transforms make, each as long as it can be."""
-    stages: list[Stage] = []
+    stages: list[ComposeStage] = []
     members: list[Transform] = []
     for transform in transforms:
         if members and _kind([*members, transform]) is None:
-            stages.append((_kind(members) or Stage)(members))
+            stages.append((_kind(members) or ComposeStage)(members))
             members = []
         members.append(transform)
-    return [*stages, (_kind(members) or Stage)(members)] if members else []
+    return [*stages, (_kind(members) or ComposeStage)(members)] if members else []
 
 
-def _kind(members: Sequence[Transform]) -> type[Stage] | None:
+def _kind(members: Sequence[Transform]) -> type[ComposeStage] | None:
     """Return what these can be together, if anything; then every beginning of them can be something, too."""
     if len({member.layout for member in members}) > 1:
         return None
@@ -240,7 +240,7 @@ def _kind(members: Sequence[Transform]) -> type[Stage] | None:
     if all(isinstance(member, (Resampled, Flip)) for member in front):
         settings = {(member.interpolation, member.fill) for member in front if isinstance(member, Resampled)}
         return Warped if len(settings) == 1 else None
-    return Stage if len(front) == 1 else None
+    return ComposeStage if len(front) == 1 else None
 
 
 def _last_values(members: Sequence[Any]) -> list[ValueTransform]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.users_line import users_frame
 from ..errors import one_line
-from ..run.targets import Result, Target, UsageError, Verb, add_json_option
+from ..run.targets import Target, TargetResult, UsageError, Verb, add_json_option
 
 if TYPE_CHECKING:
     from ..loader import DataLoader
@@ -35,7 +35,7 @@ def _seconds(word: str) -> float:
     return seconds
 
 
-def tune(target: Target, options: dict[str, Any]) -> Result:
+def tune(target: Target, options: dict[str, Any]) -> TargetResult:
     """Tune one of a script's loaders, or of those in an object, and print the table.
 
     Raises:
@@ -56,11 +56,11 @@ def tune(target: Target, options: dict[str, Any]) -> Result:
         report = tune_loader(meant.loader, seconds=options["seconds"], subject=meant.in_words(), command=command)
     except (Exception, SystemExit) as error:  # of the user's
         print(f"fastload tune: the loader fails as it is: {one_line(error)}", file=sys.stderr)
-        return Result(1)
+        return TargetResult(1)
     if options["json"] != "-":
         show(report.table())
     interrupted = report.outcome.interrupted
-    return Result(128 + interrupted if interrupted else 0, report.to_json())
+    return TargetResult(128 + interrupted if interrupted else 0, report.to_json())
 
 
 class Found(NamedTuple):

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from ..run.targets import Result, Target, Verb, add_json_option, positive, why_not_spawned
+from ..run.targets import Target, TargetResult, Verb, add_json_option, positive, why_not_spawned
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def _methods(word: str) -> list[str]:
     return methods
 
 
-def verify(target: Target, options: dict[str, Any]) -> Result:
+def verify(target: Target, options: dict[str, Any]) -> TargetResult:
     """Verify a loader or dataset, and print the table.
 
     Raises:
@@ -50,7 +50,7 @@ def verify(target: Target, options: dict[str, Any]) -> Result:
     if options["json"] != "-":
         show(report.table())
     interrupted = report.interrupted
-    return Result(128 + interrupted if interrupted else 0 if report.ok else 1, report.to_json())
+    return TargetResult(128 + interrupted if interrupted else 0 if report.ok else 1, report.to_json())
 
 
 VERB = Verb(

@@ -21,13 +21,13 @@ from ..keys.albumentations_transforms import shared_transforms
 from .plan import Setting
 from .record import first_difference, record
 from .report import Culprit, Difference
-from .stages import Stage, find_stages, inner_stages, label_of, without
+from .stages import TransformStage, find_stages, inner_stages, label_of, without
 from .subject import Subject
 
 _TRIES = 3
 """With several workers: one worker that takes all samples hides what workers do not share."""
 
-Differs = Callable[[Sequence[Stage]], bool | None]
+Differs = Callable[[Sequence[TransformStage]], bool | None]
 """Returns whether the settings differ without these stages; None: they cannot be run without them."""
 
 
@@ -43,7 +43,7 @@ def find_culprit(
     several = setting.method == "thread" or max(setting.num_workers, setting.resumed_by, reference.num_workers) > 1
     places: list[Difference] = []
 
-    def differs(removed: Sequence[Stage], *, indices_only: bool = False) -> bool | None:
+    def differs(removed: Sequence[TransformStage], *, indices_only: bool = False) -> bool | None:
         for _ in range(_TRIES if several and not indices_only else 1):
             try:
                 made = [
@@ -82,7 +82,9 @@ def find_culprit(
     return Culprit(stage=stage.label, place=stage.place, certain=earliest is None, causes=causes), first
 
 
-def first_that_differs(stages: Sequence[Stage], differs: Differs) -> tuple[Stage | None, Stage] | None:
+def first_that_differs(
+    stages: Sequence[TransformStage], differs: Differs
+) -> tuple[TransformStage | None, TransformStage] | None:
     """Find the first stage of a chain that makes the difference, by halving; None: they differ without any stage.
 
     Before it, where chains in between could not be run, comes the first stage that it may be as well.

@@ -32,7 +32,7 @@ class _Identity(torch.nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TransformStage:
     """One transform."""
 
     paths: tuple[Path, ...]
@@ -44,9 +44,9 @@ class Stage:
     transform: Any
 
 
-def find_stages(dataset: Any) -> list[Stage]:
+def find_stages(dataset: Any) -> list[TransformStage]:
     """Return the stages of a dataset, in the order in which they are applied."""
-    found: dict[int, Stage] = {}
+    found: dict[int, TransformStage] = {}
     for holder, path in _datasets(dataset, (), 0):
         for name, value in _attributes(holder):
             for stage in _stages_of(value, (*path, name)) if _is_transform(name, value) else ():
@@ -55,12 +55,12 @@ def find_stages(dataset: Any) -> list[Stage]:
     return list(found.values())
 
 
-def inner_stages(stage: Stage) -> list[Stage]:
+def inner_stages(stage: TransformStage) -> list[TransformStage]:
     """Return the stages inside of a container; none for other stages."""
     return list(_stages_of(stage.transform, stage.paths[0])) if _items(stage.transform) is not None else []
 
 
-def without(dataset: Any, stages: Sequence[Stage]) -> Any:
+def without(dataset: Any, stages: Sequence[TransformStage]) -> Any:
     """Replace stages of a dataset by the identity, in place, and return it.
 
     Raises:
@@ -120,19 +120,19 @@ def _items(value: Any) -> Any:
     return None
 
 
-def _stages_of(value: Any, path: Path) -> Iterator[Stage]:
+def _stages_of(value: Any, path: Path) -> Iterator[TransformStage]:
     items = _items(value)
     where = "dataset" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     if items is not None:
         for number, one in enumerate(items):
-            yield Stage(((*path, number),), label_of(one), f"{where}, stage {number + 1} of {len(items)}", one)
+            yield TransformStage(((*path, number),), label_of(one), f"{where}, stage {number + 1} of {len(items)}", one)
         return
     pair = [name for name in ("transform", "target_transform") if callable(getattr(value, name, None))]
     if type(value).__name__ == "StandardTransform" and pair:  # torchvision's pair of both
         for name in pair:
             yield from _stages_of(getattr(value, name), (*path, name))
         return
-    yield Stage((path,), label_of(value), where, value)
+    yield TransformStage((path,), label_of(value), where, value)
 
 
 def label_of(value: Any) -> str:

@@ -29,7 +29,7 @@ from fastload.errors import DatasetError, StateError
 from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
 from fastload.images.dali.inputs import Files
-from fastload.images.dali.loader import _Iteration
+from fastload.images.dali.loader import _DALIIterator
 from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
@@ -597,7 +597,7 @@ class Outputs:
 def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targets_do_not_block():
     streams = Streams()
     tickets = [SimpleNamespace(rest=(torch.tensor([number]), None)) for number in range(5)]
-    batches = _Iteration(iter(tickets), Outputs(), None, streams)  # type: ignore[arg-type]
+    batches = _DALIIterator(iter(tickets), Outputs(), None, streams)  # type: ignore[arg-type]
     given = []
     for number in range(3):
         images, targets = next(batches)

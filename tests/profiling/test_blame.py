@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.profiling.blame import BlamedStep, blamed_steps, clock_of, segments_of
-from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task
+from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, TracedBatch, TracedStep
 
 MS = 1_000_000
 KNOWN = {
@@ -30,7 +30,7 @@ KNOWN = {
 }
 
 
-def rank_of(steps: list[Step], ahead: list[Batch] | None = None, **loader: Any) -> Rank:
+def rank_of(steps: list[TracedStep], ahead: list[TracedBatch] | None = None, **loader: Any) -> Rank:
     return Rank(
         rank=None,
         process=1,
@@ -43,7 +43,7 @@ def rank_of(steps: list[Step], ahead: list[Batch] | None = None, **loader: Any) 
     )
 
 
-def task_of(begun: int, ended: int, **values: Any) -> Task:
+def task_of(begun: int, ended: int, **values: Any) -> TaskSpan:
     fields: dict[str, Any] = {
         "worker": 0,
         "number": 0,
@@ -55,11 +55,11 @@ def task_of(begun: int, ended: int, **values: Any) -> Task:
         "read_bytes": None,
         "device_bytes": None,
     }
-    return Task(begun=begun, ended=ended, **{**fields, **values})
+    return TaskSpan(begun=begun, ended=ended, **{**fields, **values})
 
 
-def step_of(number: int, begun: int, ended: int, tasks: list[Task], **values: Any) -> Step:
-    batch = Batch(
+def step_of(number: int, begun: int, ended: int, tasks: list[TaskSpan], **values: Any) -> TracedStep:
+    batch = TracedBatch(
         number=number,
         drawn=values.pop("drawn", None),
         sampler_ns=values.pop("sampler_ns", None),
@@ -69,12 +69,14 @@ def step_of(number: int, begun: int, ended: int, tasks: list[Task], **values: An
         loader=0,
     )
     fields: dict[str, Any] = {"startup": [], "first": False, "loop_ns": MS}
-    return Step(number=number, loader=0, iterator=0, wait=Span(begun, ended), batch=batch, **{**fields, **values})
+    return TracedStep(number=number, loader=0, iterator=0, wait=Span(begun, ended), batch=batch, **{**fields, **values})
 
 
-def blamed(step: Step, *others: Step, **loader: Any) -> BlamedStep:
+def blamed(step: TracedStep, *others: TracedStep, **loader: Any) -> BlamedStep:
     """Charge the first of some steps, of which the last is not the last of the rank."""
-    end = Step(99, 0, 0, Span(10**12, 10**12), Batch(number=99, drawn=None, sampler_ns=None), [], False, None)
+    end = TracedStep(
+        99, 0, 0, Span(10**12, 10**12), TracedBatch(number=99, drawn=None, sampler_ns=None), [], False, None
+    )
     return blamed_steps(rank_of([step, *others, end], **loader), clock_of([step]))[0]
 
 
@@ -91,7 +93,7 @@ def samples(draw: st.DrawFn, begun: int, ended: int) -> list[Sample]:
     for place, (first, last) in enumerate(zip(cuts[::2], cuts[1::2], strict=False)):
         inner = sorted(draw(st.lists(st.integers(first, last), min_size=0, max_size=4)))
         stages = [
-            Stage(
+            StageSpan(
                 one, two, draw(st.sampled_from(["Decode", "Flip"])), draw(st.none() | st.integers(0, 2 * (two - one)))
             )
             for one, two in zip(inner[::2], inner[1::2], strict=False)
@@ -102,7 +104,7 @@ def samples(draw: st.DrawFn, begun: int, ended: int) -> list[Sample]:
 
 
 @st.composite
-def tasks(draw: st.DrawFn, worker: int, free_at: int, handed: int, number: int) -> Task:
+def tasks(draw: st.DrawFn, worker: int, free_at: int, handed: int, number: int) -> TaskSpan:
     begun = max(free_at, handed) + draw(st.integers(0, 3 * MS))
     ended = begun + draw(times)
     collate = None
@@ -133,8 +135,8 @@ def ranks(draw: st.DrawFn) -> Rank:
     device = draw(maybe)
     persistent = draw(maybe)
     now = draw(st.integers(0, 10 * MS))
-    steps: list[Step] = []
-    ahead: list[Batch] = []
+    steps: list[TracedStep] = []
+    ahead: list[TracedBatch] = []
     free = [0, 0, 0]
     for iterator in range(draw(st.integers(1, 3))):
         made = now
@@ -145,7 +147,7 @@ def ranks(draw: st.DrawFn) -> Rank:
         for number in range(draw(st.integers(1, 5))):
             drawn_for = draw(st.integers(0, 10 * MS))
             wait_begun = now + draw(times)
-            batch = Batch(number=number, drawn=None, sampler_ns=None, iterator=iterator, loader=0)
+            batch = TracedBatch(number=number, drawn=None, sampler_ns=None, iterator=iterator, loader=0)
             if workers:
                 handed = draw(st.integers(max(0, made - MS), wait_begun))
                 if draw(st.integers(0, 9)):
@@ -171,7 +173,7 @@ def ranks(draw: st.DrawFn) -> Rank:
             now = wait.ended + draw(times)
             idle = draw(st.integers(0, wait.ns + 2 * MS)) if device else None
             steps.append(
-                Step(
+                TracedStep(
                     len(steps), 0, iterator, wait, batch, startup if not number else [], not number, now - wait.ended,
                     device_idle_ns=idle if draw(st.integers(0, 9)) else None,
                 )
@@ -302,7 +304,7 @@ def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
 
 
 def test_stages_are_charged_by_their_names():
-    stage = Stage(0, 10 * MS, "Decode", 10 * MS)
+    stage = StageSpan(0, 10 * MS, "Decode", 10 * MS)
     task = task_of(0, 15 * MS, cpu_ns=15 * MS, samples=[Sample(0, 15 * MS, 0, 15 * MS, 1, [stage])])
     assert blamed(step_of(0, 0, 15 * MS, [task])).parts == {"stage:Decode": 10 * MS, "sample": 5 * MS}
 
@@ -328,7 +330,7 @@ def test_without_workers_the_work_lies_in_the_wait():
 
 
 def test_the_sampler_is_blamed_when_it_draws_the_next_indices_before_a_batch_is_given_out():
-    drawing = Batch(number=1, drawn=Span(2 * MS, 30 * MS), sampler_ns=28 * MS, iterator=0, loader=0)
+    drawing = TracedBatch(number=1, drawn=Span(2 * MS, 30 * MS), sampler_ns=28 * MS, iterator=0, loader=0)
     step = step_of(0, 0, 31 * MS, [task_of(-9 * MS, -8 * MS, arrived=1 * MS)])
     end = step_of(2, 10**12, 10**12, [], loop_ns=None)
     found = blamed_steps(rank_of([step, end], [drawing]), "host")[0]

@@ -21,7 +21,7 @@ from fastload.profiling.analyze import analyze
 from fastload.profiling.reader import read_trace
 from fastload.profiling.ring import Kind, Ring
 from fastload.profiling.schema import Analysis
-from fastload.profiling.trace import Batch, Rank, Sample, Span, Step, Trace
+from fastload.profiling.trace import Rank, Sample, Span, Trace, TracedBatch, TracedStep
 from fastload.profiling.whatif import WhatIf, what_if
 from fastload.profiling.workload import measure_workload
 
@@ -104,15 +104,17 @@ def with_validation(number: int, work_ms: float, loop_ms: float, every: int, wai
     """Return a run with one worker where after every so many steps another loader is waited for, and 60 ms follow."""
     loops = [loop_ms + (wait_ms + 60.0) * (place % every == every - 1) for place in range(number)]
     rank = recorded([work_ms] * number, workers=1, loop_ms=loops)
-    steps: list[Step] = []
+    steps: list[TracedStep] = []
     for step in rank.steps:
         steps.append(dataclasses.replace(step, number=len(steps)))
         if step.number % every == every - 1:
             steps[-1].loop_ns = int(loop_ms * MS)
             begun = steps[-1].wait.ended + int(loop_ms * MS)
             ended = begun + int(wait_ms * MS)
-            batch = Batch(number=0, drawn=None, sampler_ns=None, tasks=[task_of(begun, ended)], iterator=99, loader=1)
-            steps.append(Step(len(steps), 1, 99, Span(begun, ended), batch, [], True, 60 * MS))
+            batch = TracedBatch(
+                number=0, drawn=None, sampler_ns=None, tasks=[task_of(begun, ended)], iterator=99, loader=1
+            )
+            steps.append(TracedStep(len(steps), 1, 99, Span(begun, ended), batch, [], True, 60 * MS))
     loaders = {0: {**rank.loaders[0], "dataset": "a.Train", "length": 400}, 1: {"num_workers": 0, "dataset": "a.Val"}}
     return dataclasses.replace(rank, steps=steps, loaders=loaders)
 

@@ -13,7 +13,7 @@ import pytest
 from profiled import DATASET, plain, profile, record_in_fork, write
 
 from fastload.profiling.reader import read_trace
-from fastload.profiling.trace import Step, Trace
+from fastload.profiling.trace import Trace, TracedStep
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ if __name__ == "__main__":
 OURS = "from fastload import DataLoader"
 
 
-def indices_of(step: Step) -> list[int | None]:
+def indices_of(step: TracedStep) -> list[int | None]:
     tasks = sorted(step.batch.tasks, key=lambda task: task.number)
     return [sample.index for task in tasks for sample in sorted(task.samples, key=lambda sample: sample.begun)]
 
@@ -90,7 +90,7 @@ def _check_trace(trace: Trace, loaders: list[dict[str, Any]]) -> None:
     assert bool(rank.probe_ns) <= any("worker_method" in arguments for arguments in loaders)
 
 
-def _check_batches(steps: list[Step], arguments: dict[str, Any]) -> None:
+def _check_batches(steps: list[TracedStep], arguments: dict[str, Any]) -> None:
     assert [step.first for step in steps] == [place % 6 == 0 for place in range(12)]
     workers = set()
     for place, step in enumerate(steps):

@@ -21,7 +21,7 @@ from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis, RankAnalysis
 from fastload.profiling.stats import ratio_interval
 from fastload.profiling.summary import summary
-from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from fastload.profiling.verdict import Facts, Hottest, judge
 
 MS = 1_000_000
@@ -50,8 +50,8 @@ def steps_of(number: int = 60, loop_ms: int = 10, unusual: float = 0.0, **parts_
     stall = sum(parts.values())
     made = []
     for place in range(number):
-        batch = Batch(number=place, drawn=None, sampler_ns=None)
-        step = Step(place, 0, 0, Span(0, stall), batch, [], False, loop_ms * MS)
+        batch = TracedBatch(number=place, drawn=None, sampler_ns=None)
+        step = TracedStep(place, 0, 0, Span(0, stall), batch, [], False, loop_ms * MS)
         made.append(
             BlamedStep(step, stall + loop_ms * MS, stall, parts, round(unusual * stall), round(unusual * stall))
         )
@@ -157,9 +157,9 @@ def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Ran
     steps, at = [], 0
     for place, (wait, loop) in enumerate(zip(waits_ms, loops_ms, strict=True)):
         begun, at = at, at + wait * MS
-        task = Task(begun, at, 0, 0, 1, begun, at, wait * MS, 0, None, None)
-        batch = Batch(number=place, drawn=None, sampler_ns=None, tasks=[task], iterator=0, loader=0)
-        steps.append(Step(place, 0, 0, Span(begun, at), batch, [], False, loop * MS))
+        task = TaskSpan(begun, at, 0, 0, 1, begun, at, wait * MS, 0, None, None)
+        batch = TracedBatch(number=place, drawn=None, sampler_ns=None, tasks=[task], iterator=0, loader=0)
+        steps.append(TracedStep(place, 0, 0, Span(begun, at), batch, [], False, loop * MS))
         at += loop * MS
     return Rank(number, 100 + (number or 0), 8, {0: {"num_workers": 1}}, steps, [], 0, at)
 
@@ -213,9 +213,9 @@ def stalled(*, worker_ms: tuple[int, ...] = (40, 40), number: int = 60, **task: 
 def blurred(share: float) -> Any:
     """Return samples of which a transform takes a share."""
 
-    def samples(task: Task) -> list[Sample]:
+    def samples(task: TaskSpan) -> list[Sample]:
         until = task.begun + int(share * task.ns)
-        stage = Stage(task.begun, until, "GaussianBlur", until - task.begun)
+        stage = StageSpan(task.begun, until, "GaussianBlur", until - task.begun)
         return [Sample(task.begun, task.ended, 0, task.ns, 1, [stage])]
 
     return samples

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.schema import Interval
-from fastload.profiling.trace import Batch, Rank, Sample, Span, Stage, Step, Task, Trace
+from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from fastload.profiling.trials import Choice, Trials
 from fastload.profiling.whatif import WhatIf, what_if
 from fastload.profiling.workload import measure_workload
@@ -44,7 +44,7 @@ def recorded(
     ``loop_ms`` is that of all steps, or of each. ``computing`` and ``queued`` are shares of the work; the rest of it is
     blocked. ``stages`` are shares of it too.
     """
-    steps: list[Step] = []
+    steps: list[TracedStep] = []
     now = 0.0
     for iterator in range(passes):
         startup = [Span(int(now * MS), int((now + starting_ms) * MS))]
@@ -67,12 +67,12 @@ def recorded(
             task.cpu_ns, task.runnable_ns = int(task.ns * computing), int(task.ns * queued)
             task.samples = [sample_of(task, stages)]
             steps.append(
-                Step(
+                TracedStep(
                     number=len(steps),
                     loader=0,
                     iterator=iterator,
                     wait=Span(int(now * MS), int(ended * MS)),
-                    batch=Batch(number=number, drawn=None, sampler_ns=None, tasks=[task]),
+                    batch=TracedBatch(number=number, drawn=None, sampler_ns=None, tasks=[task]),
                     startup=startup if number == 0 else [],
                     first=number == 0,
                     loop_ns=int(loop * MS),
@@ -88,8 +88,8 @@ def recorded(
     )
 
 
-def task_of(begun: float, work: float, handed: float | None, arrived: float, worker: int) -> Task:
-    return Task(
+def task_of(begun: float, work: float, handed: float | None, arrived: float, worker: int) -> TaskSpan:
+    return TaskSpan(
         begun=int(begun * MS),
         ended=int((begun + work) * MS),
         worker=worker,
@@ -104,12 +104,12 @@ def task_of(begun: float, work: float, handed: float | None, arrived: float, wor
     )
 
 
-def sample_of(task: Task, stages: Sequence[tuple[str, float]]) -> Sample:
+def sample_of(task: TaskSpan, stages: Sequence[tuple[str, float]]) -> Sample:
     sample = Sample(task.begun, task.ended, index=0, cpu_ns=task.cpu_ns, weight=1)
     now = task.begun
     for name, share in stages:
         ns = int(task.ns * share)
-        sample.stages.append(Stage(now, now + ns, name, int(ns * (task.cpu_ns or 0) / task.ns)))
+        sample.stages.append(StageSpan(now, now + ns, name, int(ns * (task.cpu_ns or 0) / task.ns)))
         now += ns
     return sample
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fastload.transforms.affine import RandomAffine, RandomRotation
 from fastload.transforms.base import BatchShape, Transform, shape_of
-from fastload.transforms.compose import Compose, OnePass, Resized, Stage, Warped, stages_of
+from fastload.transforms.compose import Compose, ComposeStage, OnePass, Resized, Warped, stages_of
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.erasing import Cutout
 from fastload.transforms.resize import RandomResizedCrop, Resize
@@ -148,7 +148,7 @@ def test_neighbours_are_merged_where_they_can_be():
     assert kinds([resized, other_flip]) == [(Resized, 1), (OnePass, 1)]
     assert kinds([resize, flip]) == [(Resized, 1), (OnePass, 1)]
     assert kinds([Resize(4, "nearest"), flip]) == [(OnePass, 2)]
-    assert kinds([crop, Transform(), crop, flip]) == [(OnePass, 1), (Stage, 1), (OnePass, 2)]
+    assert kinds([crop, Transform(), crop, flip]) == [(OnePass, 1), (ComposeStage, 1), (OnePass, 2)]
 
 
 def test_neighbours_of_other_fill_values_interpolations_or_layouts_are_not_merged():

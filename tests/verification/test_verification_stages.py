@@ -19,7 +19,7 @@ from torchvision.datasets import FakeData
 from torchvision.transforms import v2
 
 from fastload.verification.culprit import causes_in, first_that_differs
-from fastload.verification.stages import Stage, find_stages, inner_stages, without
+from fastload.verification.stages import TransformStage, find_stages, inner_stages, without
 from fastload.verification.subject import subject_of
 
 
@@ -107,8 +107,8 @@ def test_the_stages_inside_of_a_stage():
     assert [stage.paths for stage in inner_stages(outer)] == [(("transform", 0, 0),), (("transform", 0, 1),)]
 
 
-def stages(count: int) -> list[Stage]:
-    return [Stage((("transform", number),), str(number), "", None) for number in range(count)]
+def stages(count: int) -> list[TransformStage]:
+    return [TransformStage((("transform", number),), str(number), "", None) for number in range(count)]
 
 
 @given(st.integers(1, 12), st.data())
@@ -118,7 +118,7 @@ def test_halving_finds_the_first_stage_that_differs(count: int, data: st.DataObj
     broken = data.draw(st.sets(st.integers(0, count - 1)))  # lengths that cannot be run
     asked = []
 
-    def differs(removed: Sequence[Stage]) -> bool | None:
+    def differs(removed: Sequence[TransformStage]) -> bool | None:
         kept = count - len(removed)
         asked.append(kept)
         return None if kept in broken else kept >= guilty

@@ -18,7 +18,7 @@ from fastload.buffers.layout import learn
 from fastload.buffers.slots import MemoryFile
 from fastload.workers.ray import actors
 from fastload.workers.ray.actor import Started
-from fastload.workers.ray.assignment import Task, Worker
+from fastload.workers.ray.assignment import RemoteTask, Worker
 from fastload.workers.ray.options import Options
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_made_after_close(ray):
     made.create(Worker(0))
     made.close()
     made.create(Worker(0))
-    made.run(Worker(0), Task(item(1)), 0, None)
+    made.run(Worker(0), RemoteTask(item(1)), 0, None)
     made.ask(Worker(0))
     assert ray.killed == ray.made
     assert len(ray.made) == 1
@@ -121,7 +121,7 @@ def test_an_actor_is_ended_that_is_being_made_while_its_own_thread_ends_all(ray)
 
 def test_a_call_is_told_with_its_worker_and_an_actor_that_was_replaced_is_not_current(ray):
     made, calls = actors_of(ray)
-    worker, task = Worker(3), Task(item(1))
+    worker, task = Worker(3), RemoteTask(item(1))
     made.create(worker)
     made.run(worker, task, 0, None)
     ray.made[0].run.futures[0].set_result(b"done")
@@ -145,14 +145,14 @@ def test_each_actor_gets_a_layout_once_and_those_that_share_memory_never(ray):
 
     made.create(worker)
     for generation in (1, 1, 2):
-        made.run(worker, Task(item(generation)), generation, layout)
+        made.run(worker, RemoteTask(item(generation)), generation, layout)
     assert [pickle.loads(one) if one else None for one in told()] == [layout, None, layout]
     made.end(worker)
     made.create(worker)
-    made.run(worker, Task(item(4)), 1, layout)
+    made.run(worker, RemoteTask(item(4)), 1, layout)
     assert [pickle.loads(one) for one in told()] == [layout]
     worker.shares_memory = True
-    made.run(worker, Task(item(5)), 1, None)
+    made.run(worker, RemoteTask(item(5)), 1, None)
     assert pickle.loads(ray.made[-1].run.calls[-1][0]) == tuple(item(5))
 
 

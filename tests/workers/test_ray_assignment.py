@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.work import WorkItem
-from fastload.workers.ray.assignment import Assignment, Task, Worker
+from fastload.workers.ray.assignment import Assignment, RemoteTask, Worker
 from fastload.workers.ray.pace import MOST_TASKS
 from fastload.workers.ray.stores import Shares, Store
 
@@ -45,7 +45,7 @@ def lose(made: Assignment, worker: Worker) -> None:
 def test_the_worker_with_the_fewest_tasks_gets_the_next_and_none_gets_more_than_two():
     made = running(3)
     for serial in range(7):
-        made.add(Task(item(serial)))
+        made.add(RemoteTask(item(serial)))
     assert submit(made) == [(0, 0), (1, 1), (2, 2), (0, 3), (1, 4), (2, 5)]
     assert not made.wants_more
     made.done(made.workers[1], made.workers[1].tasks[1], num_bytes=0, now_ns=0)
@@ -57,7 +57,7 @@ def test_no_task_is_taken_before_a_worker_has_room_and_while_another_waits():
     assert not made.wants_more
     made.started(made.workers[4], shares_memory=False, now_ns=0)
     assert made.wants_more
-    made.add(Task(item(0)))
+    made.add(RemoteTask(item(0)))
     assert not made.wants_more
     submit(made)
     assert made.wants_more
@@ -67,7 +67,7 @@ def test_tasks_that_name_their_worker_wait_for_it_alone():
     made = Assignment(range(2), assigned=True, home=Store(1e9).share())
     made.started(made.workers[1], shares_memory=False, now_ns=0)
     for serial in range(6):
-        made.add(Task(item(serial), serial % 2))
+        made.add(RemoteTask(item(serial), serial % 2))
     assert made.wants_more
     assert submit(made) == [(1, 1), (1, 3), (1, 5)]
     made.started(made.workers[0], shares_memory=False, now_ns=0)
@@ -77,7 +77,7 @@ def test_tasks_that_name_their_worker_wait_for_it_alone():
 def test_a_full_object_store_leaves_tasks_to_workers_that_share_memory():
     made = running(3, store_bytes=20, shares=1)
     for serial in range(5):
-        made.add(Task(item(serial)))
+        made.add(RemoteTask(item(serial)))
     assert submit(made) == [(0, 0), (1, 1), (2, 2), (2, 3)]
     assert (made.bytes_under_way, made.wants_more) == (20, False)
     made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=0, now_ns=0)
@@ -87,12 +87,12 @@ def test_a_full_object_store_leaves_tasks_to_workers_that_share_memory():
 
 def test_results_without_a_layout_take_in_the_object_store_what_the_latest_took():
     made = running(3, store_bytes=20, shares=1)
-    made.add(Task(item(0)))
+    made.add(RemoteTask(item(0)))
     assert submit(made, None) == [(0, 0)]
     assert made.bytes_under_way == 0
     made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=15, now_ns=0)
     for serial in range(1, 6):
-        made.add(Task(item(serial)))
+        made.add(RemoteTask(item(serial)))
     assert submit(made, None) == [(0, 1), (2, 2), (2, 3)]
     assert made.bytes_under_way == made.most_bytes_under_way == 15
     made.done(made.workers[0], made.workers[0].tasks[1], num_bytes=0, now_ns=0)
@@ -106,11 +106,11 @@ def test_loaders_share_the_store_and_each_of_them_may_always_have_one_result_the
     for made in loaders:
         for worker in made.workers.values():
             made.started(worker, shares_memory=False, now_ns=0)
-        made.add(Task(item(0)))
+        made.add(RemoteTask(item(0)))
         assert submit(made) == [(0, 0)]
         made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=10, now_ns=0)
         for serial in range(1, 5):
-            made.add(Task(item(serial)))
+            made.add(RemoteTask(item(serial)))
     assert [len(submit(made)) for made in loaders] == [3, 1, 1]
     assert store.taken == 50
     first, second, third = loaders
@@ -124,11 +124,11 @@ def test_a_small_store_where_a_worker_is_holds_it_back_and_no_other():
     made = running(3)
     there = Store(15).share()
     made.workers[1].store = made.workers[2].store = there
-    made.add(Task(item(0)))
+    made.add(RemoteTask(item(0)))
     submit(made)
     made.done(made.workers[0], made.workers[0].tasks[0], num_bytes=10, now_ns=0)
     for serial in range(1, 6):
-        made.add(Task(item(serial)))
+        made.add(RemoteTask(item(serial)))
     assert submit(made) == [(0, 1), (1, 2), (0, 3)]
     assert (there.num_bytes, made.bytes_under_way) == (10, 30)
     lose(made, made.workers[1])
@@ -169,7 +169,7 @@ def test_beside_local_workers_what_no_worker_has_room_for_is_theirs():
     made = running(1, beside_local=True)
     assert made.left_over() == []
     for serial in range(4):
-        made.add(Task(item(serial)))
+        made.add(RemoteTask(item(serial)))
     assert submit(made) == [(0, 0), (0, 1)]
     assert [left.serial for left in made.left_over()] == [2, 3]
     lose(made, made.workers[0])
@@ -180,7 +180,7 @@ def test_beside_local_workers_what_no_worker_has_room_for_is_theirs():
 
 def test_beside_local_workers_a_lost_task_waits_for_the_answer_of_an_idle_worker():
     made = running(2, beside_local=True)
-    made.add(Task(item(0)))
+    made.add(RemoteTask(item(0)))
     submit(made)
     lose(made, made.workers[0])
     assert submit(made) == []
@@ -192,14 +192,14 @@ def test_beside_local_workers_a_lost_task_waits_for_the_answer_of_an_idle_worker
 
 def test_without_local_workers_nothing_is_left_over():
     made = running(1)
-    made.add(Task(item(0)))
+    made.add(RemoteTask(item(0)))
     lose(made, made.workers[0])
     assert made.left_over() == []
 
 
 def test_a_lost_task_goes_only_to_workers_that_were_heard_of_since():
     made = running(3)
-    made.add(Task(item(0)))
+    made.add(RemoteTask(item(0)))
     assert submit(made) == [(0, 0)]
     lose(made, made.workers[0])
     assert submit(made) == []
@@ -212,7 +212,7 @@ def test_a_lost_task_goes_only_to_workers_that_were_heard_of_since():
 def test_a_worker_that_is_busy_is_not_asked_but_waited_for():
     made = running(2)
     for serial in range(4):
-        made.add(Task(item(serial)))
+        made.add(RemoteTask(item(serial)))
     submit(made)
     lose(made, made.workers[0])
     assert made.to_ask() == []
@@ -224,7 +224,7 @@ def test_a_worker_that_is_busy_is_not_asked_but_waited_for():
 def test_a_task_is_lost_once_however_many_idle_workers_had_died_before(number, data):
     made = running(number)
     dead = data.draw(st.sets(st.integers(0, number - 1)))
-    task = Task(item(0))
+    task = RemoteTask(item(0))
     made.add(task)
     lost = 0
     unheard: list[Worker] = []
@@ -266,7 +266,7 @@ def test_whatever_happens_each_task_is_done_once_by_a_worker_that_may(number, as
         if what == "add" and made.wants_more:
             serial = next(serials)
             bound[serial] = worker.worker_id if assigned else None
-            made.add(Task(item(serial), bound[serial]))
+            made.add(RemoteTask(item(serial), bound[serial]))
         elif what == "start" and not worker.is_up:
             made.started(worker, shares_memory=worker.worker_id == 3, now_ns=0)
         elif what == "finish" and worker.tasks:

@@ -11,7 +11,7 @@ from test_ray_assignment import item
 
 from fastload import ClusterError, WorkerDied
 from fastload.workers.ray.actor import Started
-from fastload.workers.ray.assignment import Task, Worker
+from fastload.workers.ray.assignment import RemoteTask, Worker
 from fastload.workers.ray.faults import Death, Losses, Placement, Room, reason
 
 KILLED = Death(RuntimeError("The actor died.\n\tclass_name: RayWorker\n\tpid: 7\nIt was killed."), "a", ("a", "b"))
@@ -19,7 +19,7 @@ ROOM = Room(0, True, "the cluster has little")
 
 
 def worker_at(*serials: int) -> Worker:
-    return Worker(3, True, host="a machine", tasks={serial: Task(item(serial)) for serial in serials})
+    return Worker(3, True, host="a machine", tasks={serial: RemoteTask(item(serial)) for serial in serials})
 
 
 def started(*different: str) -> Started:

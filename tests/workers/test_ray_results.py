@@ -10,7 +10,7 @@ import pytest
 from fastload import observe
 from fastload.work import Kind, WorkItem
 from fastload.workers.fetch import Outcome, Result
-from fastload.workers.ray.assignment import Task, Worker
+from fastload.workers.ray.assignment import RemoteTask, Worker
 from fastload.workers.ray.results import Results
 
 
@@ -32,7 +32,7 @@ def test_the_profiler_is_told_how_many_samples_a_task_has(monkeypatch, kind, ind
     item = WorkItem(3, 1, 0, 2, 0, 0, num_rows, 0, kind, 1, 0, indices)
     no_seat: Any = None
     message = Result(3, 1, Outcome.BATCH, 0, None, 10).pickled()
-    assert Results(no_seat).take(Worker(1), Task(item, given_ns=5), message) == (message, None, 0)
+    assert Results(no_seat).take(Worker(1), RemoteTask(item, given_ns=5), message) == (message, None, 0)
     (noted,) = listener.noted
     assert noted[:4] == ((1, 2, 0), 1, number, 5)
     assert noted[5] == 10

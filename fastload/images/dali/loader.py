@@ -142,7 +142,7 @@ class DALILoader:
 
     def __iter__(self) -> Iterator[list[Any]]:
         self._pipelines.begin()
-        return _Iteration(iter(self.loader), self._pipelines, self._recipe, self._streams)
+        return _DALIIterator(iter(self.loader), self._pipelines, self._recipe, self._streams)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -197,7 +197,7 @@ def _schedule(files: Files, recipe: Recipe | None, pipelines: Pipelines, batch: 
     return ticket
 
 
-class _Iteration:
+class _DALIIterator:
     """One pass."""
 
     def __init__(
@@ -210,7 +210,7 @@ class _Iteration:
         self._read: deque[tuple[Any, list[Tensor]]] = deque()
         """Outputs in DALI's memory that torch's stream may still be reading, and the events behind."""
 
-    def __iter__(self) -> _Iteration:
+    def __iter__(self) -> _DALIIterator:
         return self
 
     def __next__(self) -> list[Any]:

@@ -23,7 +23,7 @@ from ...buffers.layout import Layout
 from ...buffers.slots import MemoryFile
 from ...errors import ClusterError
 from .actor import TOKEN_BYTES, TOKEN_OFFSET, Place, RayWorker, process_namespace
-from .assignment import Task, Worker
+from .assignment import RemoteTask, Worker
 from .cluster import Cluster
 from .nodes import identity
 from .options import Options
@@ -48,7 +48,7 @@ class Call(NamedTuple):
 
     worker: Worker
     actor: Actor
-    task: Task | None
+    task: RemoteTask | None
     """None: it was called to start, or to answer."""
     future: Any
     """What it returned, or why it did not."""
@@ -109,7 +109,7 @@ class Actors:
             if self._actors is not actors:  # closed meanwhile: by this very thread
                 self._end([actor])
 
-    def try_here(self, worker: Worker, task: Task, samples: list[tuple[int, Any]]) -> None:
+    def try_here(self, worker: Worker, task: RemoteTask, samples: list[tuple[int, Any]]) -> None:
         """Let an actor on this machine try samples of a task, which failed at ``worker``; it is made for the first.
 
         It has the worker's number; samples are given with their place in the task, and their index.
@@ -134,7 +134,7 @@ class Actors:
         """Return whether the actor that was called is still its worker's."""
         return self._actors.get(call.worker.worker_id) is call.actor
 
-    def run(self, worker: Worker, task: Task, generation: int, layout: Layout | None) -> None:
+    def run(self, worker: Worker, task: RemoteTask, generation: int, layout: Layout | None) -> None:
         """Let a worker do a task; ``layout``: of the rows, if it does not find it in our memory, and its generation."""
         actor = self._actors.get(worker.worker_id)
         if actor is None:  # closed meanwhile
@@ -154,7 +154,7 @@ class Actors:
         if actor is not None:
             self._call(worker, actor, None, actor.handle.answer)
 
-    def _call(self, worker: Worker, actor: Actor, task: Task | None, method: Any, *arguments: Any) -> None:
+    def _call(self, worker: Worker, actor: Actor, task: RemoteTask | None, method: Any, *arguments: Any) -> None:
         calls = self._calls
         method.remote(*arguments).future().add_done_callback(
             lambda future: calls.put(Call(worker, actor, task, future))

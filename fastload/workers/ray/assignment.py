@@ -27,7 +27,7 @@ def num_samples(item: WorkItem) -> int:
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class RemoteTask:
     """A task, until its result is here."""
 
     item: WorkItem
@@ -56,7 +56,7 @@ class Worker:
     """The same: Ray's number of it."""
     store: Share | None = None
     """Of its machine's object store; None: that is the loader's machine, or it shares memory."""
-    tasks: dict[int, Task] = field(default_factory=dict)
+    tasks: dict[int, RemoteTask] = field(default_factory=dict)
     """Those it has, by serial, in the order in which it does them."""
     most_tasks: int = MOST_TASKS
     """How many it may have at once. Those whose results are on their way count."""
@@ -90,7 +90,7 @@ class Assignment:
         self.workers = {worker_id: Worker(worker_id) for worker_id in worker_ids}
         self.most_bytes_under_way = self.made_again = 0
         self._assigned, self._home, self._beside_local = assigned, home, beside_local
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[RemoteTask] = deque()
         self._num_heard = 0
         self._sample_bytes = 0.0
         """What a sample of the latest result took in the object store."""
@@ -110,11 +110,11 @@ class Assignment:
         """Whether to take another task from the pool. Where each names its worker, one must not keep back others."""
         return self._assigned or (not self._waiting and self._free_worker() is not None)
 
-    def add(self, task: Task) -> None:
+    def add(self, task: RemoteTask) -> None:
         """Let a task wait for a worker."""
         self._waiting.append(task)
 
-    def choose(self) -> tuple[Worker, Task] | None:
+    def choose(self) -> tuple[Worker, RemoteTask] | None:
         """Return a worker and the first task that it can take now, which :meth:`give` gives it; None: all must wait."""
         for place, task in enumerate(self._waiting):
             worker = self._free_worker(task)
@@ -131,7 +131,7 @@ class Assignment:
         self._waiting.clear()
         return left
 
-    def _free_worker(self, task: Task | None = None) -> Worker | None:
+    def _free_worker(self, task: RemoteTask | None = None) -> Worker | None:
         """Return who can take a task now: it has the fewest."""
         if task is not None and task.worker_id is not None:
             worker = self.workers[task.worker_id]
@@ -152,7 +152,7 @@ class Assignment:
         """Return where a result of a worker takes room."""
         return (self._home,) if worker.store is None else (worker.store, self._home)
 
-    def give(self, worker: Worker, task: Task, *, num_bytes: int | None, now_ns: int) -> None:
+    def give(self, worker: Worker, task: RemoteTask, *, num_bytes: int | None, now_ns: int) -> None:
         """Note that a worker gets a task, and what its result will take in the object store; None: not known."""
         worker.tasks[task.item.serial] = task
         if num_bytes is None:
@@ -185,7 +185,7 @@ class Assignment:
         """Note that a worker can take none. Those it has stay its own until each of them is lost."""
         worker.is_up, worker.pace = False, Pace()
 
-    def done(self, worker: Worker, task: Task, *, num_bytes: int, now_ns: int) -> None:
+    def done(self, worker: Worker, task: RemoteTask, *, num_bytes: int, now_ns: int) -> None:
         """Note that the result of a task is here, and what it took in the object store."""
         self._forget(worker, task)
         if num_bytes:
@@ -203,14 +203,14 @@ class Assignment:
         for worker in self.workers.values():
             self._set_pace(worker, now_ns)
 
-    def lost(self, worker: Worker, task: Task) -> None:
+    def lost(self, worker: Worker, task: RemoteTask) -> None:
         """Note that no result of a task will come: it waits for another worker."""
         self._forget(worker, task)
         self.made_again += 1
         task.lost_at = self._num_heard
         self._waiting.append(task)
 
-    def _forget(self, worker: Worker, task: Task) -> None:
+    def _forget(self, worker: Worker, task: RemoteTask) -> None:
         del worker.tasks[task.item.serial]
         for share in task.shares:
             share.num_bytes -= task.num_bytes

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from ...work import Kind, WorkItem
 from ..fetch import Outcome, Result
 from .actors import Actors
-from .assignment import Assignment, Task, Worker
+from .assignment import Assignment, RemoteTask, Worker
 from .seats import Seat
 
 RETURNED = Result(-1, -1, Outcome.SKIPPED, 0, None, 0)
@@ -68,7 +68,7 @@ class Dispatcher:
             self._is_closed = True
             self._changed.notify_all()
 
-    def add(self, task: Task) -> None:
+    def add(self, task: RemoteTask) -> None:
         """Give a task to a worker, as soon as one can take it."""
         with self._changing() as assignment:
             assignment.add(task)
@@ -90,12 +90,12 @@ class Dispatcher:
         with self._changing() as assignment:
             assignment.heard(worker)
 
-    def done(self, worker: Worker, task: Task, num_bytes: int) -> None:
+    def done(self, worker: Worker, task: RemoteTask, num_bytes: int) -> None:
         """Note that a result is here, and what it took in the object store."""
         with self._changing() as assignment:
             assignment.done(worker, task, num_bytes=num_bytes, now_ns=time.perf_counter_ns())
 
-    def lost(self, worker: Worker, task: Task) -> None:
+    def lost(self, worker: Worker, task: RemoteTask) -> None:
         """Note that no result of a task will come: another worker makes it again."""
         with self._changing() as assignment:
             assignment.lost(worker, task)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from ...errors import ClusterError, WorkerDied
 from ..deaths import named, samples_of
 from .actor import Started
-from .assignment import Task, Worker
+from .assignment import RemoteTask, Worker
 
 # Deaths in a row: of one worker before it has started, and of workers that were at the same task. A machine that goes
 # takes its workers with it, whatever they do, so only deaths on machines that are still there count.
@@ -105,7 +105,7 @@ class Losses:
             "of it are made again elsewhere, the batches stay the same. statistics().remote counts further losses"
         )
 
-    def result_lost(self, worker: Worker, task: Task | None, error: BaseException) -> None:
+    def result_lost(self, worker: Worker, task: RemoteTask | None, error: BaseException) -> None:
         """Note that what a worker has returned was lost on the way.
 
         Raises:
@@ -113,7 +113,7 @@ class Losses:
         """
         self._check_bound("made a batch that was lost on the way", worker, task, error)
 
-    def _check_bound(self, what: str, worker: Worker, task: Task | None, error: BaseException) -> None:
+    def _check_bound(self, what: str, worker: Worker, task: RemoteTask | None, error: BaseException) -> None:
         if self._assigned:
             raise WorkerDied(
                 f"{worker} {what}, and its batches are bound to it (an "

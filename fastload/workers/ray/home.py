@@ -14,7 +14,7 @@ from ..fetch import Result
 from ..processes import fields_of
 from .actor import Started
 from .actors import Actors, Call
-from .assignment import Task, Worker
+from .assignment import RemoteTask, Worker
 from .faults import reason
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Home:
         self._starts_since: float | None = None
         self._has_started = False
 
-    def holds(self, worker: Worker, task: Task, value: Any, now: float) -> bool:
+    def holds(self, worker: Worker, task: RemoteTask, value: Any, now: float) -> bool:
         """Return whether a result must wait for its samples to be tried, which begins then; ``now``: in seconds."""
         if worker.shares_memory or worker.machine == self._machine:
             return False

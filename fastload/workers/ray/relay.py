@@ -31,7 +31,7 @@ from ...work import Kind
 from ..fetch import Outcome, Result
 from .actor import Started
 from .actors import Actors, Call
-from .assignment import Assignment, Task, Worker, num_samples
+from .assignment import Assignment, RemoteTask, Worker, num_samples
 from .cluster import Cluster
 from .dispatcher import Dispatcher
 from .faults import Losses, Placement
@@ -170,7 +170,7 @@ class Relay:
                 number = self.workers[0].worker_id if worker_id is None else worker_id
                 self._seat.give(Result(item.serial, number, Outcome.SKIPPED, 0, None, 0).pickled(), item, number)
             else:
-                self.dispatcher.add(Task(item, worker_id))
+                self.dispatcher.add(RemoteTask(item, worker_id))
 
     # The thread that brings back results.
 
@@ -259,7 +259,7 @@ class Relay:
             worker.store = self._shares.of(worker.machine, self._cluster.store_bytes(worker.machine))
         self.dispatcher.started(worker, shares_memory=started.shares_memory)
 
-    def _give(self, worker: Worker, task: Task, value: object) -> None:
+    def _give(self, worker: Worker, task: RemoteTask, value: object) -> None:
         message, packed, num_bytes = self._results.take(worker, task, value)
         words = self._shares.too_large(worker, worker.machine, num_samples(task.item), num_bytes)
         if words is not None:

@@ -10,7 +10,7 @@ from ...buffers.layout import Buffer
 from ...work import WorkItem
 from ..fetch import Outcome, Result
 from ..processes import fields_of
-from .assignment import Task, Worker, num_samples
+from .assignment import RemoteTask, Worker, num_samples
 from .seats import Seat
 
 
@@ -22,7 +22,7 @@ class Results:
         """Copied bytes; nanoseconds that tasks took beyond their work, of those that came through the object store."""
         self._seat = seat
 
-    def take(self, worker: Worker, task: Task, value: Any) -> tuple[bytes, Buffer | None, int]:
+    def take(self, worker: Worker, task: RemoteTask, value: Any) -> tuple[bytes, Buffer | None, int]:
         """Copy rows to their slot.
 
         Returns the result's message; what it does not contain: packed samples, or a packed batch; and what came through
@@ -48,7 +48,7 @@ class Results:
             return None
         return array if result.outcome in (Outcome.SAMPLES, Outcome.BATCH) else None
 
-    def _note_time(self, worker: Worker, task: Task, busy_ns: int) -> None:
+    def _note_time(self, worker: Worker, task: RemoteTask, busy_ns: int) -> None:
         """Note how long a task took beyond its work: the way there and back, and into the slot.
 
         A task begins when it is handed out, or when the one before it is here; so only time counts that the worker
