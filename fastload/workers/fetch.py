@@ -23,6 +23,7 @@ from ..work import Kind, WorkItem
 from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
+    from .fused import FusedLoader
     from .iterable import IterableReplica
     from .on_error import Failure
 
@@ -95,11 +96,12 @@ class Fetcher:
         heard = observe.listener
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
-        self.samples = SampleLoader(job, seeder, self.watch)
+        self._fused: FusedLoader | None = None
         if job.fused is not None:
             from .fused import FusedLoader
 
-            self.samples.fused = FusedLoader(self.samples, job.fused.of(job.dataset), self.watch)
+            self._fused = FusedLoader(job, seeder, self.watch)
+        self.samples = self._fused or SampleLoader(job, seeder, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.replica: IterableReplica | None = None
         if job.iterable:
@@ -141,8 +143,8 @@ class Fetcher:
         return Result(item.serial, self._worker_id, outcome, layout, payload, busy_ns, replica, failures, decoded)
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
-        fused = self.samples.fused_in(item.epoch)
-        if fused is None:
+        fused = self._fused
+        if fused is None or not fused.follows(item.epoch):
             samples = self.samples.load(item.indices, item.epoch, item.position)
         else:
             written = fused.chunk(item, sink)
@@ -170,11 +172,11 @@ class Fetcher:
             return self._collated(self.replica.next_samples(index))
         if not job.auto_collation:
             return self._collated(self.samples.load_own_batch(index, epoch, position))
-        fused = self.samples.fused_in(epoch)
-        if fused is None:
+        fused = self._fused
+        if fused is None or not fused.follows(epoch):
             data = self.samples.load(index, epoch, position)
         else:
-            data = fused.load(index, epoch, position)
+            data = fused.load_fused(index, epoch, position)
             if not isinstance(data, list):
                 by_default = compat.collates_by_default(job.collate_fn) and len(index)
                 batch = data.batch() if by_default else None

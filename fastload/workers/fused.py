@@ -13,65 +13,76 @@ from typing import Any
 from torch import Tensor
 
 from ..buffers.layout import LayoutMismatch, Sink
+from ..keys.seeding import Seeder
 from ..observe import Watch
 from ..work import WorkItem
-from .samples import SampleLoader, stopped
+from .samples import Job, SampleLoader, stopped
 
 
-class FusedLoader:
-    """Loads samples by a fused dataset for one worker.
+class FusedLoader(SampleLoader):
+    """Loads samples by the job's fused dataset, as long as the user's dataset is what it was made from.
 
     Args:
-        loader: of the same worker; loads what stands in for samples that fail.
-        fused: a :class:`fastload.fusion.dataset.FusedDataset`.
+        job: what to load; it has a :class:`fastload.fusion.dataset.FusedDataset`.
+        seeder: seeds what the samples draw from.
         watch: records the samples; None: they are not recorded.
     """
 
-    def __init__(self, loader: SampleLoader, fused: Any, watch: Watch | None) -> None:
-        self._loader = loader
+    def __init__(self, job: Job, seeder: Seeder, watch: Watch | None) -> None:
+        super().__init__(job, seeder, watch)
+        fused = job.fused.of(job.dataset)
         self._fused: Any = fused if watch is None else watch.batched(fused)
 
     def follows(self, epoch: int) -> bool:
         """Return whether the dataset, as it is now, can still be loaded here."""
         return bool(self._fused.follows(epoch))
 
-    def decoded(self) -> Any:
-        """Return how many images were decoded since this was asked last, by what decoded them."""
-        return self._fused.decoded()
+    def decoded(self) -> dict[str, int] | None:
+        found: dict[str, int] | None = self._fused.decoded()
+        return found
 
-    def load_one(self, index: Any, identity: int, epoch: int) -> Any:
-        """Load one sample with the randomness that belongs to an id."""
-        return self._fused.load([index], [identity], epoch, seed=self._loader.seed_generators).samples()[0]
+    def load(self, indices: Any, epoch: int, position: int) -> Any:
+        if not self.follows(epoch):
+            return super().load(indices, epoch, position)
+        made = self.load_fused(indices, epoch, position)
+        return made if isinstance(made, list) else made.samples()
 
-    def load(self, indices: Sequence[Any], epoch: int, position: int, out: Tensor | None = None) -> Any:
+    def _one(self, index: Any, identity: int, epoch: int) -> Any:
+        if not self.follows(epoch):
+            return super()._one(index, identity, epoch)
+        return self.guarded(partial(self._one_fused, identity=identity, epoch=epoch), index)
+
+    def _one_fused(self, index: Any, identity: int, epoch: int) -> Any:
+        return self._fused.load([index], [identity], epoch, seed=self.seed_generators).samples()[0]
+
+    def load_fused(self, indices: Sequence[Any], epoch: int, position: int, out: Tensor | None = None) -> Any:
         """Load samples at once; ``out``: rows for the images, of a layout that fits.
 
         Returns:
             A :class:`fastload.fusion.dataset.Loaded`; where samples failed, a list: of the others and the substitutes.
         """
-        loader = self._loader
-        ids = list(itertools.islice(loader.ids(indices, position), len(indices)))
+        ids = list(itertools.islice(self.ids(indices, position), len(indices)))
         errors: dict[int, Exception] = {}
 
         def failed(row: int, error: Exception) -> bool:
-            if loader.tolerates(error):
+            if self.tolerates(error):
                 errors[row] = error
             return row in errors
 
         try:
-            loaded = self._fused.load(indices, ids, epoch, out=out, seed=loader.seed_generators, failed=failed)
+            loaded = self._fused.load(indices, ids, epoch, out=out, seed=self.seed_generators, failed=failed)
         except StopIteration as error:
-            raise stopped(loader.job.dataset) from error
+            raise stopped(self.job.dataset) from error
         except Exception as error:
-            if not loader.tolerates(error):
+            if not self.tolerates(error):
                 raise
-            return loader.one_by_one(indices, epoch, position)
+            return self.one_by_one(indices, epoch, position)
         if not errors:
             return loaded
         samples: list[Any] = []
         made = (loaded if out is None else loaded.copied()).samples()
         for row, (index, identity, sample) in enumerate(zip(indices, ids, made, strict=True)):
-            samples += loader.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
+            samples += self.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
         return samples
 
     def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
@@ -81,7 +92,7 @@ class FusedLoader:
             The generation of the layout and what goes with the rows; or the samples, which were not written.
         """
         loaded: Any
-        load = partial(self.load, item.indices, item.epoch, item.position)
+        load = partial(self.load_fused, item.indices, item.epoch, item.position)
         generation = item.layout or 1
         layout = sink.layout(generation)
         if layout is None or not self._fused.fits(layout):

@@ -78,8 +78,6 @@ class SampleLoader:
         self.getitems = None if job.iterable else compat.batch_getter(job.dataset)
         self._subset = compat.per_sample_subset(job.dataset)
         self._source = job.dataset if self._subset is None else self._subset.dataset
-        self.fused: Any = None
-        """A :class:`.fused.FusedLoader`, which loads samples in the dataset's place; None: the dataset does."""
         if watch is not None:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
@@ -106,10 +104,6 @@ class SampleLoader:
 
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
-        fused = self.fused_in(epoch)
-        if fused is not None:
-            made = fused.load(indices, epoch, position)
-            return made if isinstance(made, list) else made.samples()
         with self.decoding_late():
             return self._load(indices, epoch, position)
 
@@ -129,22 +123,13 @@ class SampleLoader:
 
     def decoded(self) -> dict[str, int] | None:
         """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
-        counts: dict[str, int] | None = None
-        if self.fused is not None:
-            counts = self.fused.decoded()
-        elif self._late is not None:
-            counts = self._late.take_counts()
-        return counts
+        return None if self._late is None else self._late.take_counts()
 
     def settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
         if self._late is not None and (self._late.images or self._late.outlived):
             self._late.settle(sample)
         return sample
-
-    def fused_in(self, epoch: int) -> Any:
-        """Return what loads the samples of an epoch in the dataset's place; None if the dataset does."""
-        return self.fused if self.fused is not None and self.fused.follows(epoch) else None
 
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, places = self._source, None if self._subset is None else self._subset.indices
@@ -219,9 +204,6 @@ class SampleLoader:
 
     def _one(self, index: Any, identity: int, epoch: int) -> Any:
         """Load one sample with the randomness that belongs to an id."""
-        fused = self.fused_in(epoch)
-        if fused is not None:
-            return self.guarded(partial(fused.load_one, identity=identity, epoch=epoch), index)
         self.seed(epoch, identity)
         if self.getitems is None:
             return self.settled(self.guarded(partial(operator.getitem, self.dataset), index))
