@@ -60,10 +60,10 @@ def joined(device: str = "auto") -> Iterator[Rank]:
     leave()
 
 
-def batch_of(size: int) -> tuple[Tensor, Tensor]:
-    """Return images [size, 3, 16, 16] and labels [size], the same on every rank."""
+def batch_of(size: int, side: int = 16) -> tuple[Tensor, Tensor]:
+    """Return images [size, 3, side, side] and labels [size], the same on every rank."""
     data = torch.Generator().manual_seed(1)
-    return torch.randn(size, 3, 16, 16, generator=data), torch.randint(0, 10, (size,), generator=data)
+    return torch.randn(size, 3, side, side, generator=data), torch.randint(0, 10, (size,), generator=data)
 
 
 def gradients(module: nn.Module) -> list[Tensor]:

@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    images, labels = batch_of(args.batch_size)
+    images, labels = batch_of(args.batch_size, side=32)
     with joined(args.device) as rank:
         piece = Piece(rank, make_pieces(args.network, rank.count)[rank.number].to(rank.device))
         messages = []
