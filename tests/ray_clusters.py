@@ -33,7 +33,11 @@ def cluster_of_two() -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_AUTH_MODE", "disabled")
         tests = os.path.dirname(__file__)
-        folders = [tests, os.path.join(tests, "workers"), os.environ.get("PYTHONPATH", "")]
+        folders = [
+            tests,
+            *(os.path.join(tests, name) for name in ("workers", "engine")),
+            os.environ.get("PYTHONPATH", ""),
+        ]
         patch.setenv("PYTHONPATH", os.pathsep.join(folders))
         made = Cluster(
             initialize_head=True,
