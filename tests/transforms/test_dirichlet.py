@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from color_references import assert_same_distribution
+from references import assert_same_distribution
 
 from fastload.transforms.draws import Draws
 

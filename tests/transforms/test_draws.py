@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from references import assert_same_distribution
 
 from fastload.transforms.draws import Draws, Stream
 
@@ -29,17 +30,6 @@ METHODS: dict[str, Callable[[Stream], Any]] = {
 
 def many(seed: int = 0) -> Stream:
     return Draws(KEY, np.arange(MANY, dtype=np.int64)).stream(f"test {seed}")
-
-
-def distance(draws: Any, others: Any) -> float:
-    """Kolmogorov and Smirnov's: the largest distance between two distributions."""
-    points = np.sort(np.concatenate([draws, others]))
-    return float(
-        np.abs(
-            np.searchsorted(np.sort(draws), points, side="right") / len(draws)
-            - np.searchsorted(np.sort(others), points, side="right") / len(others)
-        ).max()
-    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -116,8 +106,7 @@ def test_a_generator_of_torchs_gives_a_batch_its_draws():
     ],
 )
 def test_continuous_draws_have_the_distribution_they_are_named_for(draw, reference):
-    # 1.95 sqrt(2 / n) is exceeded once in a thousand.
-    assert distance(draw(many()), reference(np.random.default_rng(1))) < 1.95 * np.sqrt(2 / MANY)
+    assert_same_distribution(draw(many()), reference(np.random.default_rng(1)))
 
 
 def test_integers_chances_and_permutations_are_uniform():

@@ -4,114 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from geometry_references import batches, keyed, made_images
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from references import batches, keyed, made_images
 from triton_kernels import CHAIN, MEAN, STD, VALUES, allow, check_close, interpreted
 
 from fastload.native.arrays import AxisStep, StepKind
-from fastload.transforms import fused, gather
+from fastload.transforms import fused
 from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.base import DTYPES, BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.gather import IndexMap
 from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.tensors import memory_format_of
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
-
-
-def pixel_by_pixel(images, steps, length, axis):
-    """Return each sample's source places along an axis, or -1: the steps, followed one place at a time."""
-    rows = []
-    for sample in range(len(images)):
-        places = []
-        for result in range(length):
-            place = result
-            for step in reversed(steps):
-                if step.kind == StepKind.FLIP:
-                    place = step.second - 1 - place if step.values[sample] else place
-                elif step.kind == StepKind.MAP:
-                    place = step.values[sample, place].item()
-                else:
-                    place += step.first + (0 if step.values is None else step.values[sample].item())
-                    place = OUTSIDE[step.kind](place, step.second)
-                if place < 0:
-                    break
-            places.append(place)
-        rows.append(places)
-    return torch.tensor(rows)
-
-
-def mirrored(place, side, again):
-    """Go back and forth until the place is inside."""
-    while not 0 <= place < side:
-        place = -place - again if place < 0 else 2 * side - 2 + again - place
-    return place
-
-
-OUTSIDE = {
-    StepKind.OFFSET: lambda place, side: place if 0 <= place < side else -1,
-    StepKind.SHIFT: lambda place, side: place if 0 <= place < side else -1,
-    StepKind.EDGE: lambda place, side: min(max(place, 0), side - 1),
-    StepKind.REFLECT: lambda place, side: mirrored(place, side, 0),
-    StepKind.SYMMETRIC: lambda place, side: mirrored(place, side, 1),
-}
-
-
-@st.composite
-def steps_along(draw, num, side):
-    """Up to three steps of an axis, and how long the result is."""
-    steps = []
-    for _ in range(draw(st.integers(0, 3))):
-        kind = draw(st.sampled_from(StepKind))
-        length = draw(st.integers(1, 9))
-        if kind == StepKind.FLIP:
-            values = torch.tensor(draw(st.lists(st.booleans(), min_size=num, max_size=num)))
-            steps.append(AxisStep(kind, values, 0, side))
-            continue
-        if kind == StepKind.MAP:
-            row = st.lists(st.integers(-1, side - 1), min_size=length, max_size=length)
-            values = torch.tensor(draw(st.lists(row, min_size=num, max_size=num)))
-            steps.append(AxisStep(kind, values, length, length))
-            side = length
-            continue
-        # A mirror shows no more than the image, and its last pixel only once.
-        most = {StepKind.REFLECT: side - 1, StepKind.SYMMETRIC: side}.get(kind, 5)
-        before, after = draw(st.integers(0, most)), draw(st.integers(0, most))
-        length = min(length, side + before + after)
-        places = st.integers(0, side + before + after - length)
-        values = torch.tensor(draw(st.lists(places, min_size=num, max_size=num)))
-        if kind == StepKind.OFFSET:
-            steps.append(AxisStep(kind, None, int(values[0]) - before, side))
-        else:
-            steps.append(AxisStep(kind, values, -before, side))
-        side = length
-    return steps, side
-
-
-@settings(max_examples=30)  # slow ones; the test of whole chains has many
-@given(data=st.data())
-def test_pixels_come_from_where_the_steps_say_bit_for_bit(data):
-    images = data.draw(batches(sides=(1, 9)))
-    rows, height = data.draw(steps_along(len(images), images.shape[2]))
-    cols, width = data.draw(steps_along(len(images), images.shape[3]))
-    fill = data.draw(st.sampled_from([(7.0,), tuple(1.5 + channel for channel in range(images.shape[1]))]))
-    before = images.clone()
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        allow(monkeypatch)
-        copy = Arithmetic(Operation.COPY, images.dtype)
-        found = fused.transformed(images, rows, cols, (height, width), fill, copy)
-    index_map = IndexMap(pixel_by_pixel(images, rows, height, 2), pixel_by_pixel(images, cols, width, 3))
-    mapped = gather.map_of(rows, cols, BatchShape(*images.shape[:2], height, width), images.device)
-    assert torch.equal(mapped.rows, index_map.rows)
-    assert torch.equal(mapped.cols, index_map.cols)
-    expected = gather._gather(images, index_map, fill)
-    assert torch.equal(found, expected)
-    assert found.dtype == images.dtype
-    assert found.is_contiguous(memory_format=memory_format_of(images))
-    assert torch.equal(images, before)
-
 
 MOVING = {
     "crop": lambda channels: RandomCrop(6, padding=3),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from geometry_references import batches, keyed, made_images
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import batches, keyed, made_images
 from triton_kernels import CHAIN, VALUES, allow, check_close
 
 from fastload.transforms import fused
