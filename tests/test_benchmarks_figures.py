@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
-from benchmarks.figures.__main__ import differences, main, typed
+from benchmarks.figures.__main__ import differences, typed
 from benchmarks.figures.catalogue import FIGURES, PLOTS, TABLES
 from benchmarks.figures.layout import digits, line, markdown, rate, ratio_cell, value_cell
 from benchmarks.figures.markers import BadMarker, render, typed_figures
@@ -220,23 +220,3 @@ def test_a_table_numbers_its_runs_where_there_are_several_and_says_where_each_to
 def test_written_numbers_are_close_to_the_values(value):
     assert float(digits(value).replace(",", "")) == pytest.approx(value, rel=0.06, abs=0.005)
     assert float(rate(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=0.0005)
-
-
-def test_check_shows_what_differs_and_fails_and_rendering_mends_it(tmp_path, monkeypatch, capsys):
-    from benchmarks.figures import __main__ as program
-
-    document = tmp_path / "README.md"
-    document.write_text("# Title\n\n<!-- figures: headline -->\n<!-- end of figures -->\n")
-    monkeypatch.setattr(program, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(program, "documents", lambda: [document])
-    monkeypatch.setattr(program, "PLOTS", {"bars.svg": lambda rows: "<svg/>\n"})
-    assert main(["--check"]) == 1
-    said = capsys.readouterr().out
-    assert "+++ README.md, rendered" in said
-    assert "+<svg/>" in said
-    assert "python -m benchmarks.figures" in said
-    assert main([]) == 0
-    assert main(["--check"]) == 0
-    document.write_text(document.read_text() + "It is 2.4 times as fast.\n")
-    assert main(["--check"]) == 1
-    assert "README.md, line" in capsys.readouterr().err

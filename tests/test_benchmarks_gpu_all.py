@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -53,20 +52,6 @@ import time
 def test_hangs():
     open({begun!r}, "w").close()
     time.sleep(1000)
-"""
-# Only in the process that has all reports. PYTEST_XDIST_WORKER does not say which: it may be set by the tests here.
-TELLING = """
-import pytest
-
-def pytest_configure(config):
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Reports())
-
-class Reports:
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report):
-        if report.failed:
-            open({failed!r}, "w").close()
 """
 
 # The limits of the script are such that no machine is so slow as to reach them: tests say when a part's time is over.
@@ -220,25 +205,6 @@ def test_a_run_ends_with_a_line_for_each_part_of_the_tests_and_each_goal(script,
 
 
 @pytest.mark.slow
-def test_each_part_gets_its_arguments(script):
-    script()
-    build, machine, *others = script.called()
-    assert build == "setup.py build_ext --inplace"
-    assert machine == "-m benchmarks.gpu.machine --device cuda --commit abc1234"
-    pytests = [line for line in others if line.startswith("-m pytest")]
-    parallel, serial, sanitizer = pytests
-    assert " -n " in parallel
-    assert parallel.endswith("test_gpu_transforms.py")
-    assert " -n " not in serial + sanitizer
-    assert serial.endswith("test_gpu_device.py")
-    assert "-k not caught_by" in sanitizer
-    assert all("--tb=short" in line and " -ra " in line and "--junitxml=" in line for line in pytests)
-    benchmarks = next(line for line in others if line.startswith("-m benchmarks.gpu "))
-    assert "--device cuda --commit abc1234 --limit " in benchmarks
-    assert benchmarks.endswith("host-to-device host-blocked")
-
-
-@pytest.mark.slow
 def test_a_failed_build_and_failed_benchmarks_stop_nothing(script, monkeypatch):
     monkeypatch.setenv("BUILD", "1")
     monkeypatch.setenv("BENCHMARKS", "3")
@@ -260,24 +226,6 @@ def test_without_a_device_nothing_is_tested_or_measured_and_the_verdict_says_so(
 
 
 @pytest.mark.slow
-def test_tests_whose_time_is_over_end_with_their_summary(script, monkeypatch, tmp_path):
-    monkeypatch.setenv("REAL_PYTEST", "parallel.xml")
-    begun, failed = pipe(tmp_path / "begun"), pipe(tmp_path / "failed")
-    script.write("parallel", FAILING + HANGING.format(begun=str(begun)))
-    (script.tests / "conftest.py").write_text(TELLING.format(failed=str(failed)))
-    with script.start() as process:
-        begun.read_bytes()
-        failed.read_bytes()
-        seconds = end_part(process)
-        status, verdict = script.ending(process)
-    assert status == 1
-    assert "1 failed" in verdict[0]
-    assert f"test_gpu_transforms::test_fails; stopped: its {seconds} s were over" in verdict[0]
-    assert "AssertionError: as it should" in script.printed
-    assert verdict[3:] == GOALS
-
-
-@pytest.mark.slow
 def test_benchmarks_that_hang_are_ended_and_what_they_had_is_judged(script, monkeypatch, tmp_path):
     begun = pipe(tmp_path / "begun")
     monkeypatch.setenv("HANG", str(begun))
@@ -288,20 +236,6 @@ def test_benchmarks_that_hang_are_ended_and_what_they_had_is_judged(script, monk
     assert status == 1
     assert f"== benchmarks: stopped: its {seconds} s were over" in script.printed
     assert verdict[3:] == GOALS
-
-
-@pytest.mark.slow
-def test_a_part_has_its_share_of_the_time_and_then_that_of_its_summary(script, monkeypatch, tmp_path):
-    begun = pipe(tmp_path / "begun")
-    monkeypatch.setenv("HANG", str(begun))
-    monkeypatch.setenv("LIMIT", "5700")
-    monkeypatch.delenv("GRACE")
-    with script.start() as process:
-        begun.read_bytes()
-        seconds = end_part(process, grace=120)  # of 12
-        script.ending(process)
-    assert re.search(r"^== tests in parallel, at \d+ s, for at most 1400 s: ", script.printed, re.MULTILINE)  # of 140
-    assert 5700 - 320 - LONG_S < seconds <= 5700 - 320  # but for 20 and the summary
 
 
 @pytest.mark.slow
@@ -331,38 +265,6 @@ def test_a_signal_ends_the_part_that_runs_and_leads_to_the_verdict(script, monke
 
 
 @pytest.mark.slow
-def test_a_process_that_a_part_leaves_behind_does_not_hold_the_script(script, monkeypatch, tmp_path):
-    left = tmp_path / "left"
-    monkeypatch.setenv("LEAVE", str(left))
-    with script.start() as process:
-        try:
-            process.wait(LONG_S)
-        finally:
-            os.kill(int(left.read_text()), signal.SIGKILL)
-    assert GOALS[-1] in (script.out / "log.txt").read_text()
-
-
-@pytest.mark.slow
-def test_results_of_an_earlier_run_are_not_taken_for_this_ones(script, monkeypatch):
-    script.out.mkdir()
-    (script.out / "benchmarks.jsonl").write_text(json.dumps(RESULTS[0]) + "\n")
-    (script.out / "parallel.xml").write_text("<testsuites/>")
-    monkeypatch.setenv("MACHINE", "1")
-    _, verdict = script()
-    assert "no report" in verdict[0]
-    assert all("not measured: machine" in line for line in verdict[3:])
-
-
-@pytest.mark.slow
-def test_a_description_of_the_machine_that_fails_in_another_way_stops_nothing(script, monkeypatch):
-    monkeypatch.setenv("MACHINE", "124")  # as a command whose time is over
-    status, verdict = script()
-    assert status == 1
-    assert verdict[0] == "tests in parallel: 1 passed, 0 failed, 0 skipped, in 0 s"
-    assert verdict[3:] == GOALS
-
-
-@pytest.mark.slow
 def test_on_the_cpu_nothing_is_judged_and_nothing_fails(script, monkeypatch, tmp_path):
     monkeypatch.setenv("DEVICE", "cpu")
     lines = [result("resident", comparisons=[ratio("fastload", "airbench", 0.5, None)])]
@@ -372,19 +274,3 @@ def test_on_the_cpu_nothing_is_judged_and_nothing_fails(script, monkeypatch, tmp
     assert verdict[-1].endswith("| 0.5 (0.5 to 0.5), n=5 | goal >= 1 | not judged: on the CPU")
     assert "tests under the sanitizer: not started: it needs a GPU" in script.printed
     assert any("--device cpu --quick" in line for line in script.called())
-
-
-def test_what_the_machine_lacks_is_said(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(REPOSITORY)
-    from benchmarks.gpu import machine
-
-    monkeypatch.setattr(
-        machine, "PACKAGES", {"no_such_module": ("no-such-package", "nothing"), "pytest": ("pytest", "")}
-    )
-    monkeypatch.setattr(sys, "argv", ["machine", "--device", "cpu", "--commit", "abc1234"])
-    assert machine.main() == 0
-    printed = capsys.readouterr().out
-    assert "no-such-package: MISSING, needed for nothing" in printed
-    assert f"pytest: {pytest.__version__}" in printed
-    assert "native library, JPEG: " in printed
-    assert "commit abc1234" in printed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -65,14 +64,6 @@ def test_a_pipeline_is_measured_and_its_samples_are_compared(tmp_path: Path) -> 
     assert all(float(str(measured[name])) > 0 for name in ("samples/s steady", "epoch ms", "CPU us/sample"))
     found = [measuring.samples(side, **arguments)["batches"] for side in (ours, TORCH)]
     assert difference(*found) is None
-
-
-@pytest.mark.parametrize("text", ["fuse", "1, fuse=True", "fuse=open('x')", "**{}, fuse=True"])
-def test_loader_arguments_that_are_no_named_literals_are_refused(text: str) -> None:
-    from benchmarks.pipelines.__main__ import loader_args
-
-    with pytest.raises(argparse.ArgumentTypeError, match="named arguments"):
-        loader_args(text)
 
 
 def test_every_pipeline_is_a_function_of_its_family() -> None:

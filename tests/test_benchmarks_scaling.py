@@ -85,9 +85,3 @@ def test_ranks_on_machines_of_their_own_add_up_and_those_on_one_share_its_link()
         for ranks in (1, 8, 16)
     ]
     assert rates == pytest.approx([1000, 1000, 2000], rel=0.05)
-
-
-def test_small_results_need_neither_links_nor_the_store() -> None:
-    job = Job(sample_ms=1, sample_kb=1)
-    outcome = Simulation(COSTS, Cluster(workers=4, link_mb_s=0.001, sender_mb_s=0.001), job).run()
-    assert outcome.limit == "workers"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
 from benchmarks import versions
@@ -38,31 +36,6 @@ def test_the_table_has_the_last_run_of_each_pair_and_what_is_missing():
     assert "| 3.14 | 2.6.0 | | newest | | not run: no Python 3.14 here | | |" in table
     assert "2026-01-02" in table
     assert "2026-01-01" not in table
-
-
-def test_tests_are_counted_and_those_that_failed_are_named_for_pytest(tmp_path, monkeypatch):
-    uv = tmp_path / "uv"
-    uv.write_text(
-        """#!/bin/sh
-for word; do case $word in --junitxml=*) cat > "${word#--junitxml=}" <<'END'
-<testsuites><testsuite>
-<testcase file="tests/a.py" name="test_one"/>
-<testcase file="tests/a.py" name="test_two[3 4]"><failure message="no"/></testcase>
-<testcase file="tests/a.py" name="test_three"><skipped/></testcase>
-<testcase file="tests/a.py" name="test_four"/>
-<testcase file="tests/a.py" name="test_four"><error message="left behind"/></testcase>
-</testsuite></testsuites>
-END
-esac; done
-exit ${STATUS-1}
-"""
-    )
-    uv.chmod(0o755)
-    monkeypatch.setattr(versions, "UV", str(uv))
-    assert versions.counted(["run"], ["tests"], 0) == (1, 1, ["tests/a.py::test_four", "tests/a.py::test_two[3 4]"])
-    monkeypatch.setenv("STATUS", "4")
-    with pytest.raises(RuntimeError, match="status 4"):
-        versions.counted(["run"], ["tests"], 0)
 
 
 def test_what_cannot_be_had_is_a_row_that_says_so(monkeypatch):

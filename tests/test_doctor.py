@@ -266,6 +266,7 @@ def put(folder: Path, name: str, number: str, **files: str) -> None:
 
 
 OURS, STRANGERS = {"__init__": "ours", "loader": "ours too", "cli": "a command"}, {"__init__": "a downloader"}
+CONTENTS = {"torch-fastload": OURS, "fastload": STRANGERS}
 
 
 @pytest.fixture
@@ -275,50 +276,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_package_as_it_was_installed_is_fine(folder):
-    put(folder, "torch-fastload", "0.1.0", **OURS)
-    (folder / "fastload.egg-info").mkdir()  # what setuptools leaves in a checkout is no installation
-    (folder / "fastload.egg-info/PKG-INFO").write_text("Metadata-Version: 2.1\nName: fastload\nVersion: 0.0.9\n")
+BOTH_GO = r"uninstall .*\bfastload torch-fastload; .*install "
+OVERWRITTEN = "fastload 0.0.3, another package that has the same folder, is installed too"
+
+
+@pytest.mark.parametrize(
+    ("installed", "state", "words", "remedy"),
+    [
+        (["torch-fastload"], "ok", "0.1.0", ""),
+        (["torch-fastload", "fastload"], "broken", f"0.1.0; changed: fastload/__init__.py; {OVERWRITTEN}", BOTH_GO),
+        # Its end would take files away.
+        (["fastload", "torch-fastload"], "costs", f"0.1.0; {OVERWRITTEN}", BOTH_GO),
+        (
+            ["torch-fastload", "-__init__"],
+            "broken",
+            "0.1.0; missing: fastload/__init__.py",
+            "uninstall [^;]*torch-fast",
+        ),
+        (["torch-fastload", "+loader"], "costs", "0.1.0; changed: fastload/loader.py", ""),
+        ([], "absent", f"is not installed: this is the folder {ROOT}", ""),
+    ],
+    ids=["as it was", "a stranger later", "a stranger before", "a file is gone", "a file was edited", "not installed"],
+)
+def test_the_files_of_the_package_are_compared_with_what_was_installed(folder, installed, state, words, remedy):
+    for one_ in installed:
+        if one_[0] in "-+":
+            path = folder / f"fastload/{one_[1:]}.py"
+            path.write_text("edited") if one_[0] == "+" else path.unlink()
+        else:
+            put(folder, one_, "0.0.3" if one_ == "fastload" else "0.1.0", **CONTENTS[one_])
+    if installed:
+        (folder / "fastload.egg-info").mkdir()  # what setuptools leaves in a checkout is no installation
+        (folder / "fastload.egg-info/PKG-INFO").write_text("Metadata-Version: 2.1\nName: fastload\nVersion: 0.0.9\n")
     found = one(installation.own_files())
-    assert found == Finding("torch-fastload", "ok", "0.1.0")
-
-
-def test_a_stranger_that_came_later_has_overwritten_a_file_and_both_are_to_go(folder):
-    put(folder, "torch-fastload", "0.1.0", **OURS)
-    put(folder, "fastload", "0.0.3", **STRANGERS)
-    found = one(installation.own_files())
-    assert found.state == "broken"
-    assert found.words == (
-        "0.1.0; changed: fastload/__init__.py; "
-        "fastload 0.0.3, another package that has the same folder, is installed too"
-    )
-    assert re.search(r"uninstall .*\bfastload torch-fastload; .*install ", found.remedy)
-
-
-def test_a_stranger_that_came_first_is_told_before_its_end_takes_a_file_away(folder):
-    put(folder, "fastload", "0.0.3", **STRANGERS)
-    put(folder, "torch-fastload", "0.1.0", **OURS)
-    found = one(installation.own_files())
-    assert found.state == "costs"
-    assert "fastload 0.0.3, another package" in found.words
-    assert "takes files of torch-fastload away" in found.cost
-    assert re.search(r"uninstall .*\bfastload torch-fastload; .*install ", found.remedy)
-
-
-def test_files_that_a_stranger_took_away_are_named(folder):
-    put(folder, "torch-fastload", "0.1.0", **OURS)
-    (folder / "fastload/__init__.py").unlink()
-    found = one(installation.own_files())
-    assert (found.state, found.words) == ("broken", "0.1.0; missing: fastload/__init__.py")
-    assert re.search(r"uninstall [^;]*torch-fastload; .*install ", found.remedy)
-    assert "fastload torch-fastload" not in found.remedy
-
-
-def test_a_file_that_somebody_has_edited_is_told_and_breaks_nothing(folder):
-    put(folder, "torch-fastload", "0.1.0", **OURS)
-    (folder / "fastload/loader.py").write_text("edited")
-    found = one(installation.own_files())
-    assert (found.state, found.words) == ("costs", "0.1.0; changed: fastload/loader.py")
+    assert (found.state, found.words) == (state, words)
+    assert re.search(remedy, found.remedy)
+    assert ("takes files of torch-fastload away" in found.cost) == (installed[:1] == ["fastload"])
+    assert remedy == BOTH_GO or "fastload torch-fastload" not in found.remedy
 
 
 def test_a_stranger_that_is_imported_in_place_of_an_editable_installation_is_told(folder, monkeypatch):
@@ -335,11 +329,6 @@ def test_many_files_are_counted(folder):
     put(folder, "torch-fastload", "0.1.0", **{f"module{number}": "x" for number in range(9)})
     shutil.rmtree(folder / "fastload")
     assert one(installation.own_files()).words.endswith("fastload/module2.py and 6 more")
-
-
-def test_a_folder_that_nobody_installed_is_told(folder):
-    found = one(installation.own_files())
-    assert (found.state, found.words) == ("absent", f"is not installed: this is the folder {ROOT}")
 
 
 STRANGERS_DOOR = {"__init__": "from .fastload import FastLoad\n", "fastload": "import no_such_requests\n"}

@@ -216,17 +216,6 @@ def test_a_dataset_that_a_function_returns_is_explained(
     assert "loaded" not in said
 
 
-@pytest.mark.slow
-def test_a_script_that_asks_for_no_batch_ends_with_status_2(folder: Path):
-    Path("idle.py").write_text("import torch; print('idle')")
-    done = explain("idle.py")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "fastload explain: idle.py did not iterate over a DataLoader; give it arguments that make it train, or name a "
-        "loader as MODULE:NAME"
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

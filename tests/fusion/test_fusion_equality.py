@@ -74,18 +74,6 @@ def test_images_of_any_size_equal_torchvisions_samples(name, size, epoch):
                 dataset[0], dataset[1]
 
 
-@pytest.mark.parametrize("name", sorted(PIPELINES)[::3])
-def test_one_sample_with_its_parameters_is_that_of_a_chunk(name, root):
-    transform = v1.Compose(PIPELINES[name])
-    for dataset in (folder(root, transform), cifar(transform, size=(33, 35))):
-        one = fused(dataset)
-        values = params_of(one, [7, 2], [7, 2], 5)
-        for (image, target), index, its in zip(one.load([7, 2], [7, 2], 5).samples(), [7, 2], values, strict=True):
-            alone, its_target = sample_with(one, index, its)
-            assert same(alone, image)
-            assert its_target == target
-
-
 @given(
     data=st.data(),
     size=st.tuples(st.integers(1, 70), st.integers(1, 70)),

@@ -9,9 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from fusion_tools import MEAN, PIPELINES, STD, cifar, folder
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from fusion_tools import PIPELINES, cifar, folder
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -54,52 +52,6 @@ class PlainRows:
         pixels = self.pixels(data, cut)
         for channel, levels in enumerate(values.table):
             out[channel] = levels[torch.from_numpy(pixels[..., channel].astype(np.int64))]
-
-
-def moving(module):
-    T = module
-    return st.lists(
-        st.one_of(
-            st.builds(T.RandomHorizontalFlip),
-            st.builds(T.RandomVerticalFlip),
-            st.builds(T.CenterCrop, st.tuples(st.integers(1, 14), st.integers(1, 14))),
-            st.builds(
-                T.RandomCrop,
-                st.tuples(st.integers(1, 9), st.integers(1, 9)),
-                st.sampled_from([None, 1, (1, 2), (2, 1, 0, 3)]),
-                st.booleans(),
-                st.sampled_from([0, 77, (1, 2, 3)]),
-                st.just("constant"),
-            ),
-            st.builds(
-                T.RandomCrop,
-                st.tuples(st.integers(1, 9), st.integers(1, 9)),
-                padding=st.integers(0, 3),
-                padding_mode=st.sampled_from(["edge", "reflect", "symmetric"]),
-            ),
-        ),
-        max_size=4,
-    )
-
-
-@given(
-    steps=st.one_of(moving(v1), moving(v2)),
-    values=st.sampled_from([[v1.PILToTensor()], [v1.ToTensor(), v1.Normalize(MEAN, STD)]]),
-)
-@settings(max_examples=200)
-@pytest.mark.skipif(not native.available(), reason="the native library is not built")
-def test_the_library_makes_the_blocks_that_torch_makes(steps, values):
-    dataset = cifar(v1.Compose([*steps, *values]), size=(9, 10))
-    plan = recognise(dataset)
-    indices = [3, 0, 11, 3, -1]
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arrays, "takes", lambda images: False)
-            expected = FusedDataset(dataset, plan, 7).load(indices, range(5), 1).images
-    except ValueError:  # too small for a crop
-        return
-    found = FusedDataset(dataset, plan, 7, native_blocks=True).load(indices, range(5), 1).images
-    assert torch.equal(found, expected)
 
 
 @pytest.mark.skipif(not native.available(), reason="the native library is not built")

@@ -8,7 +8,6 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from fused_samples import sample
 from fusion_tools import PIPELINES, cifar, folder, fused, same
 from torch.utils.data import ConcatDataset
 from torchvision import transforms as v1
@@ -109,14 +108,6 @@ def test_nothing_is_seeded_where_nothing_of_the_users_is_called():
     keys = []
     fused(cifar(v1.Compose(PIPELINES["v1, pad"]))).load([1, 2], [1, 2], 0, seed=keys.append)
     assert keys == []
-
-
-def test_the_error_of_an_unknown_transform_is_its_own():
-    def failing(image):
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        sample(fused(cifar(v1.Compose([v1.CenterCrop(20), failing]))), 3)
 
 
 def test_parts_have_their_own_unknown_transforms():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from comparing import assert_equal, jpeg, opened
-from PIL import Image, JpegImagePlugin
+from PIL import Image
 
 FILE = jpeg(icc_profile=b"profile")
 
@@ -33,53 +32,6 @@ class Own(Image.Image):
         new = cls() if new is None else new
         new.__dict__.update(image.__dict__)
         return new
-
-
-class OwnFile(JpegImagePlugin.JpegImageFile):
-    pass
-
-
-def _exchanged(image: Any) -> Any:
-    new = Image.new("L", (3, 4))
-    new.__dict__, image.__dict__ = vars(image), vars(new)
-    return new, image
-
-
-def _held(image: Any) -> list[Any]:
-    """Return what attributes that were taken before an image is loaded say behind it."""
-    attributes = vars(image)
-    image.load()
-    return [Own.of(image), attributes["_mode"], attributes["_size"], attributes.keys() == vars(image).keys(), image]
-
-
-USES: dict[str, Callable[[Any], Any]] = {
-    "into an image of its own": Own.of,
-    "into Pillow's": lambda image: Own.of(image, Image.Image()),
-    "into one without attributes": lambda image: Own.of(image, Own.__new__(Own)),
-    "into an opened file": lambda image: Own.of(image, OwnFile.__new__(OwnFile)),
-    "into one of its class": lambda image: Own.of(image, type(image).__new__(type(image))),
-    "into a new one of its class": lambda image: Own.of(image, Image.Image() if image.format else type(image)()),
-    "into another late one": lambda image: Own.of(image, opened(jpeg(20, 10)).copy()),
-    "both are used": lambda image: [Own.of(image), image.crop((0, 0, 5, 5)), image],
-    "before it is loaded": _held,
-    "exchanged": _exchanged,
-    "dir": lambda image: sorted(dir(image)),
-    "hasattr": lambda image: [hasattr(image, "__dict__"), hasattr(image, "_im"), hasattr(image, "none_such")],
-    "a shallow copy by hand": lambda image: [
-        new := image.__class__.__new__(image.__class__),
-        new.__dict__.update(copy.copy(image.__dict__)),
-        new.crop((0, 0, 9, 9)),
-    ],
-    "its pixel memory": lambda image: Own()._new(_loaded(image).im),
-    "no pixel memory": lambda image: (_loaded(image), setattr(image, "im", None), image.tobytes()),
-    "its state": lambda image: image.__setstate__(opened(jpeg(9, 8)).copy().__getstate__()[:5]) or image,
-}
-
-
-@pytest.mark.parametrize("first", FIRST)
-@pytest.mark.parametrize("use", USES)
-def test_attributes_are_those_of_an_ordinary_image(use, first):
-    assert_equal(lambda: USES[use](FIRST[first]()))
 
 
 @pytest.mark.parametrize("first", FIRST)

@@ -406,13 +406,6 @@ def test_openers_that_others_registered_are_asked(monkeypatch):
     assert type(image) is Own
 
 
-def test_an_opener_registered_during_a_sample_is_asked(monkeypatch):
-    factory = JpegImagePlugin.JpegImageFile
-    with LateSamples():
-        monkeypatch.setitem(Image.OPEN, "JPEG", (factory, Image.OPEN["JPEG"][1]))
-        assert type(opened(FILE)) is factory
-
-
 def test_images_open_that_was_replaced_is_called(monkeypatch):
     calls = []
     original = Image.open

@@ -11,10 +11,8 @@ import torch
 import torchvision.transforms.v2.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from sanitizers import run, sanitized
 from torch import Tensor
-from torchvision import transforms as v1
 
 from fastload import native
 from fastload.native import arrays
@@ -230,29 +228,6 @@ def test_compose_gives_the_same_bits_with_and_without_the_library(names, values,
         memory_format=torch.channels_last
     )
     assert torch.equal(found, expected)
-
-
-def test_a_table_of_torchvisions_steps_gives_what_torchvision_gives_for_each_image():
-    generator = np.random.default_rng(3)
-    images = generator.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
-    values = v1.Compose([v1.ToTensor(), v1.Normalize(MEAN, STD)])
-    levels = np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], 3, axis=2)
-    table = values(Image.fromarray(levels))[:, 0].contiguous()
-    top, left = (torch.from_numpy(generator.integers(0, 9, 20)) for _ in range(2))
-    flip = torch.from_numpy(generator.integers(0, 2, 20).astype(bool))
-    out = torch.empty(20, 3, 32, 32)
-    arrays.transformed(
-        torch.from_numpy(images).permute(0, 3, 1, 2),
-        [AxisStep(StepKind.SHIFT, top, -4, 32)],
-        [AxisStep(StepKind.SHIFT, left, -4, 32), AxisStep(StepKind.FLIP, flip, 0, 32)],
-        out,
-        fill=[0],
-        table=table,
-    )
-    for sample in range(20):
-        image = v1.functional.pad(Image.fromarray(images[sample]), 4)
-        image = v1.functional.crop(image, int(top[sample]), int(left[sample]), 32, 32)
-        assert torch.equal(out[sample], values(v1.functional.hflip(image) if flip[sample] else image))
 
 
 def test_large_images_are_made_in_strips():

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from emulator import Buffer, Emulated, Here, Machine
-from jpeg_files import SAMPLINGS, Maker, mutants, picture, real_files, saved, some_cut
+from jpeg_files import SAMPLINGS, mutants, picture, real_files, saved, some_cut
 
 from fastload.native import LEVELS, rows
 from fastload.native.arrays import StepKind
@@ -28,11 +28,6 @@ def arm(request, tmp_path_factory) -> Iterator[Emulated]:
     found = Emulated(tmp_path_factory.mktemp("arm"), () if request.param == "NEON" else ("-DFASTLOAD_PORTABLE",))
     yield found
     found.close()
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory) -> Maker:
-    return Maker(tmp_path_factory.mktemp("made"))
 
 
 def assert_equal(arm: Machine, result: Callable[[Machine], object]) -> None:
@@ -115,12 +110,6 @@ def test_files_of_each_sampling_and_kind_of_scan(arm, maker, sampling, kind):
 def test_grey_files_and_files_without_a_transform_of_colours(arm, maker, kind):
     data = maker.make(203, 149, kind=kind)
     assert_equal(arm, all_of_a_file(data, cuts_of(149, 203, 0)))
-
-
-def test_all_qualities(arm):
-    for quality in (1, 10, 50, 75, 95, 100):
-        data = saved(picture(np.random.default_rng(quality), 120, 170), quality=quality, subsampling=quality % 3)
-        assert_equal(arm, all_of_a_file(data, cuts_of(120, 170, quality, 3)))
 
 
 def test_damaged_files_have_the_same_status_or_the_same_pixels(arm):

@@ -132,13 +132,6 @@ def test_without_a_compiler_the_build_fails_and_says_what_helps(checkout):
     assert not library.exists()
 
 
-def test_without_a_compiler_nothing_is_built_where_that_may_be(checkout):
-    code, said, library = build(checkout, CC="ziglang", FASTLOAD_REQUIRE_NATIVE="0")
-    assert code == 0, said
-    assert f"fastload: building without the native library: {NO_COMPILER}" in said
-    assert not library.exists()
-
-
 def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(checkout, quick_compiler):
     (checkout / "fastload/native/src/store.c").write_text("#error not today\n")
     code, said, library = build(checkout, CC=quick_compiler)

@@ -6,16 +6,11 @@ import io
 
 import numpy as np
 import pytest
-from jpeg_files import SAMPLINGS, Maker, cut_of
+from jpeg_files import SAMPLINGS, cut_of
 from PIL import Image
 
 from fastload import native
 from fastload.native import jpeg
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory):
-    return Maker(tmp_path_factory.mktemp("made"))
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 9, 16, 17, 33])

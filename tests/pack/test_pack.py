@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -132,25 +131,17 @@ def test_files_that_cannot_be_decoded_are_left_out_where_that_is_asked_for(sourc
         pack(source, tmp_path / "pack", images_per_part=5, workers=1)
 
 
-def test_a_class_whose_files_are_all_left_out_keeps_its_number(source, tmp_path):
-    for path in (source / "cat").rglob("*.*"):
-        path.write_bytes(b"nothing")
-    images = packed(source, tmp_path / "pack", on_error="skip", images_per_part=2)
-    assert images.classes == ["Dog", "cat", "eel"]
-    assert images.targets == [0] * 5 + [2] * 4
-
-
-def test_a_link_to_nowhere_is_a_file_that_cannot_be_packed(source, tmp_path):
-    (source / "cat" / "lost.jpg").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(PackError, match=r"1 file cannot be packed:\n  cat/lost.jpg: FileNotFoundError"):
-        packed(source, tmp_path / "pack")
-    assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_named_pipe_is_a_file_that_cannot_be_packed_and_nobody_waits_for_it(source, tmp_path):
-    os.mkfifo(source / "cat" / "pipe.jpg")
-    with pytest.raises(PackError, match=r"1 file cannot be packed:\n  cat/pipe.jpg: OSError: .*a named pipe"):
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda path: path.symlink_to(path.parent / "nowhere"), "FileNotFoundError"),
+        (os.mkfifo, "OSError: .*a named pipe"),  # that nobody waits for
+    ],
+    ids=["link to nowhere", "named pipe"],
+)
+def test_what_is_no_file_cannot_be_packed(source, tmp_path, make, error):
+    make(source / "cat" / "lost.jpg")
+    with pytest.raises(PackError, match=rf"1 file cannot be packed:\n  cat/lost.jpg: {error}"):
         packed(source, tmp_path / "pack")
     assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
 
@@ -317,36 +308,6 @@ def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_pat
     assert done.stdout.count("\n") == 1
     again = subprocess.run(command, capture_output=True, text=True)
     assert "1 file (1 made before)" in again.stdout
-
-
-@pytest.mark.slow
-def test_a_folder_whose_name_cannot_be_printed_is_no_error(source, tmp_path):
-    command = [*PACK, source, os.fsencode(tmp_path / "pack") + b"\xff", "--workers=1"]
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff: ")
-
-
-@pytest.mark.slow
-def test_on_a_terminal_there_is_a_bar_that_leaves_nothing(source, tmp_path):
-    ours, theirs = pty.openpty()
-    try:
-        done = subprocess.run([*PACK, source, tmp_path / "pack"], stdout=subprocess.PIPE, stderr=theirs)
-    finally:
-        os.close(theirs)
-    shown = b""
-    try:
-        while more := os.read(ours, 1 << 16):
-            shown += more
-    except OSError:  # its other end is closed, and all is read
-        pass
-    finally:
-        os.close(ours)
-    assert done.returncode == 0
-    assert b"packing" in shown
-    assert b"13/13" in shown
-    assert shown.rstrip().endswith(b"\x1b[2K"), "the last thing is that the line is cleared"
 
 
 def test_the_command_ends_with_1_where_something_cannot_be_packed_and_2_where_it_is_not_understood(

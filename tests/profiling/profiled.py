@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.data import Dataset
 
 import fastload
 from fastload.profiling.reader import read_trace
@@ -22,14 +24,31 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 class Slow(Dataset):
+    def __init__(self, seconds=0.002):
+        self.seconds = seconds
+
     def __len__(self):
         return 24
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(self.seconds)
         return torch.full((4,), index)
 
 """
+
+
+class Numbers(Dataset[Any]):
+    """Samples of their index, each of which takes a time; of those of less than 0.3 ms not every one is told."""
+
+    def __init__(self, seconds: float = 0.0006) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self._seconds)
+        return torch.full((2,), index)
 
 
 class Profiled(NamedTuple):

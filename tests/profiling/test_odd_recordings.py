@@ -269,10 +269,10 @@ def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
 
 
 def test_what_changes_bring_to_a_long_run_with_many_workers_is_known_in_seconds():
-    rank = recorded([300.0, 310.0, 290.0, 305.0] * 2_500, workers=64, loop_ms=2.0)
+    rank = recorded([300.0, 310.0, 290.0, 305.0] * 500, workers=64, loop_ms=2.0)
     begun = time.thread_time()
     found, simulation, grid = what_if(trace_of(rank), rank)
-    assert time.thread_time() - begun < 30.0
+    assert time.thread_time() - begun < 6.0
     assert simulation.trusted, simulation.reason
     assert found
     assert grid is not None

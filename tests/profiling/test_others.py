@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import typing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks 
 
 from benchmarks.profiling import edits, other_tools, others
 from benchmarks.profiling.other_tools import Seen
-from benchmarks.profiling.pipelines import Pipeline, drawn, names
-
-ON_ANY_MACHINE = [name for name in names() if name not in ("read-files", "pin-bound", "copy-bound", "launch-starved")]
+from benchmarks.profiling.pipelines import Pipeline, drawn
 
 
 def one(name: str) -> Pipeline:
@@ -25,7 +23,7 @@ def one(name: str) -> Pipeline:
     return pipeline
 
 
-@pytest.mark.parametrize("name", ON_ANY_MACHINE)
+@pytest.mark.parametrize("name", ["read-sleep", "slow-rank"])
 def test_every_script_of_the_zoo_can_be_edited_for_every_tool(name: str) -> None:
     pipeline = one(name)
     script = edits.bounded(pipeline, 72)
@@ -43,25 +41,6 @@ def test_every_script_of_the_zoo_can_be_edited_for_every_tool(name: str) -> None
         assert text.count("MARKS.append(time.perf_counter())") == 1
         assert text.endswith("file.write(str(MARKS))\n")
     assert "profiler.stop()\n\n\nif __name__" in stacked
-
-
-def test_a_script_is_shortened_to_the_steps_that_are_wanted() -> None:
-    read = one("read-sleep")
-    assert f"LENGTH = {72 * read.constants['BATCH']}\n" in edits.bounded(read, 72)
-    startup = one("startup")
-    per_pass = startup.constants["LENGTH"] // startup.constants["BATCH"]
-    assert f"EPOCHS = {-(-72 // per_pass)}\n" in edits.bounded(startup, 72)
-
-
-def test_the_loops_work_goes_into_a_forward_and_a_barrier_into_the_backward() -> None:
-    text = edits.for_traceml(edits.bounded(one("slow-rank"), 72), patched=True)
-    assert "    def forward(self):\n        time.sleep(LOOP)\n        return self.weight.sum()\n" in text
-    assert "model.weight.register_hook(lambda _: torch.distributed.barrier())" in text
-
-
-def test_a_script_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match="loop over its loader"):
-        edits.timed("print('hello')\n")
 
 
 def test_the_profilers_table_gives_the_loaders_share_of_its_steps() -> None:
@@ -165,36 +144,3 @@ def test_tools_are_counted_right_where_they_tell_stalled_from_not_and_causes_onl
     lines = shown(others.counts([row(), idle], ["fastload", "torch.profiler"]))
     assert ["fastload", "2", "of", "2", "1", "of", "1", "1", "of", "1"] in lines
     assert ["torch.profiler", "1", "of", "2", "0", "of", "1", "0", "of", "1"] in lines
-
-
-def test_a_tool_that_says_the_wrong_thing_is_marked_and_one_that_failed_says_why() -> None:
-    wrong = row(seen={"torch.profiler": Seen(share=0.01, input_bound=False), "TraceML": Seen(problem="ended with 3")})
-    text = str(shown(others.list_of([wrong], ["torch.profiler", "TraceML"])))
-    assert "'1%', '✗'" in text
-    assert "'none:', 'ended', 'with', '3'" in text
-
-
-def test_how_much_longer_a_step_takes_is_told_by_quartiles_over_pipelines() -> None:
-    rows = [row(plain_ms=[40.0, 40.0], seen={"torch.profiler": Seen(took_ms=took)}) for took in (40.0, 44.0, 48.0)]
-    assert others.slower([(one_, one_.seen["torch.profiler"]) for one_ in rows]) == "+10.0% (+5.0% to +15.0%)"
-
-
-def test_markdown_keeps_hyphens_and_its_columns() -> None:
-    lines = others.in_markdown([others.list_of([row()], ["fastload"])]).splitlines()
-    assert lines == [
-        "| pipeline | cause | stall | fastload |",
-        "|---|---|---|---|",
-        "| read-sleep | read | 50% | read 50% ✓ |",
-    ]
-
-
-def test_a_line_of_json_is_the_row_again() -> None:
-    import json
-
-    assert others.from_json(json.dumps(asdict(row()))) == row()
-
-
-def test_an_unknown_pipeline_is_refused_with_the_names_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        others.main(["no-such-pipeline"])
-    assert "no such pipeline: no-such-pipeline; there are read-sleep" in capsys.readouterr().err

@@ -27,8 +27,3 @@ def test_only_pairs_with_an_effect_count(predictions):
         "3 pairs with an effect of 20%: median error 5.0%, p90 9.0%, largest 10.0%, abstained 33%"
     )
     assert predictions.summary(pairs[2:]) == "1 pairs with an effect of 20%, 0 predictions"
-
-
-def test_a_setting_is_named_by_workers_and_batches_in_flight(predictions):
-    assert predictions.named(0, 2) == "none"
-    assert predictions.named(4, 8) == "4 x 8"

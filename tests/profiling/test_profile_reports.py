@@ -14,29 +14,23 @@ from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
 
 from fastload import cli
 from fastload.base.console import as_text, show
-from fastload.errors import TraceError
 from fastload.profiling.command import write_reports
 from fastload.profiling.compare import Comparison, compare, difference, table
 from fastload.profiling.formatting import GROUPS, STATES, state_of
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
-from fastload.profiling.schema import Analysis, Interval
+from fastload.profiling.schema import Interval
 from fastload.profiling.summary import summary
 
 KINDS = all_kinds()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_json_makes_the_same_analysis_again(kind):
-    assert Analysis.from_json(KINDS[kind].to_json(), "here") == KINDS[kind]
-
-
-@pytest.mark.parametrize("columns", [50, 80, 100])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_card_keeps_to_its_columns_and_holds_no_control(kind, columns):
-    lines = as_text(summary(KINDS[kind]), width=columns).split("\n")
-    assert max(map(len, lines)) <= columns
-    assert all(line.isprintable() for line in lines)
+def test_the_card_keeps_to_its_columns_and_holds_no_control(kind):
+    for columns in (50, 100):
+        lines = as_text(summary(KINDS[kind]), width=columns).split("\n")
+        assert max(map(len, lines)) <= columns
+        assert all(line.isprintable() for line in lines)
 
 
 def test_the_card_is_plain_where_no_terminal_is():
@@ -196,10 +190,7 @@ def test_a_comparison_is_printed_in_letters_that_the_file_can_take(tmp_path) -> 
     assert "182 ms |182 ms" in done.stdout
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 99}', '{"version": 1}', '{"version": 2}', "\0\1"])
-def test_what_is_no_analysis_is_told_in_one_line(text, tmp_path, capsys):
-    (tmp_path / "profile.json").write_text(text)
-    with pytest.raises(TraceError, match=r"profile\.json"):
-        Analysis.from_json(text, str(tmp_path / "profile.json"))
+def test_what_is_no_analysis_is_told_in_one_line(tmp_path, capsys):
+    (tmp_path / "profile.json").write_text("{")
     assert cli.main(["report", str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, Dataset
+from profiled import Numbers
+from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_module
 
 import fastload
@@ -33,18 +33,6 @@ PROTECTED = [
     (torch_module._utils.pin_memory, "_pin_memory_loop"),
     (builtins, "open"),
 ]
-
-
-class Numbers(Dataset[Any]):
-    def __init__(self, seconds: float = 0.0006) -> None:
-        self._seconds = seconds  # of samples that take less than 0.3 ms not every one is told
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self._seconds)
-        return torch.full((2,), index)
 
 
 def indices(rank: Rank) -> list[list[int | None]]:

@@ -75,30 +75,6 @@ def test_where_the_system_does_not_tell_it_is_unknown_and_not_zero() -> None:
     assert told(queue, system, cpu=MS, runnable=MS) == -1
 
 
-@pytest.mark.parametrize("others", [1, 3])
-@pytest.mark.parametrize("task", [MS // 5, MS, 7 * MS])
-def test_of_tasks_that_take_turns_on_a_core_all_the_waiting_for_it_is_found(task: int, others: int) -> None:
-    queue, system, waited, found, left = RunQueue(), System(), 0, 0, 3 * MS
-    clocks: Any = lambda: system  # noqa: E731
-    for _ in range(500):
-        queue.begin(clocks)
-        rest, ready = task, 0
-        while rest:
-            part = min(rest, left)
-            rest, left = rest - part, left - part
-            if not left and rest:  # at the end of a task it is another process's turn between two of them
-                ready += others * 3 * MS
-                left = 3 * MS
-        waited += ready
-        system.ready += ready
-        found += queue.end(clocks, task + ready, task)
-        if not left:
-            system.ready += others * 3 * MS
-            left = 3 * MS
-    # What was ready between two tasks may count for the first of those that wait.
-    assert waited <= found <= waited * 1.5 if task > 3 * MS else found == waited
-
-
 TIMES = st.integers(0, 20 * MS)
 
 

@@ -99,8 +99,6 @@ class Transformed(Numbers):
 
 FAULTS: dict[str, Callable[..., Any]] = {
     "sample": lambda **more: DataLoader(Numbers(33), 4, **more),
-    "first sample": lambda **more: DataLoader(Numbers(0), 4, **more),
-    "samples at once": lambda **more: DataLoader(Many(33), 4, **more),
     "subset": lambda **more: DataLoader(torch.utils.data.Subset(Numbers(33), range(40)), 4, **more),
     "single samples": lambda **more: DataLoader(Numbers(33), batch_size=None, **more),
     "stream": lambda **more: DataLoader(Stream(), 4, **more),
@@ -110,8 +108,6 @@ FAULTS: dict[str, Callable[..., Any]] = {
     "worker": lambda **more: DataLoader(Numbers(), 4, worker_init_fn=bad_init, **more),
     "transform": lambda **more: DataLoader(Transformed(), 4, **more),
     "ours": lambda **more: fastload.DataLoader(Numbers(33), 4, **more),
-    "our collation": lambda **more: fastload.DataLoader(Numbers(), 4, collate_fn=bad_collate, **more),
-    "our samples at once": lambda **more: fastload.DataLoader(Many(33), 4, **more),
     "our stream": lambda **more: fastload.DataLoader(Stream(), 4, **more),
 }
 
@@ -131,8 +127,10 @@ def told(make: Callable[..., Any], num_workers: int) -> str:
     return re.sub(r"0x\w+|pid\(?s?\)? \d+", "N", text)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "num_workers"),
+    [*((fault, 0) for fault in FAULTS), *((fault, 1) for fault in ("sample", "stream", "sampler", "worker", "ours"))],
+)
 def test_an_error_has_the_traceback_that_it_has_without_a_recording(
     tmp_path: Path, fault: str, num_workers: int
 ) -> None:

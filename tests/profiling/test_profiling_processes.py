@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import DATASET, plain, profile, record_in_fork, write
+from profiled import DATASET, profile, record_in_fork, write
 
 from fastload.profiling.reader import read_trace
 from fastload.profiling.trace import Step, Trace
@@ -211,28 +211,6 @@ def test_however_a_script_ends_what_was_recorded_stands(tmp_path: Path, end: str
     if "raise" in end:
         assert "KeyError: 'mine'" in done.errors
         assert "fastload" not in done.errors.partition("KeyError")[0]
-
-
-def test_an_error_of_the_dataset_reads_as_it_would_without_us(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        class Broken(Slow):
-            def __getitem__(self, index):
-                if index == 9:
-                    raise ValueError("nine")
-                return super().__getitem__(index)
-
-        if __name__ == "__main__":
-            for number, batch in enumerate(DataLoader(Broken(), batch_size=4, num_workers=1)):
-                print(number, flush=True)
-        """,
-    )
-    done = profile(tmp_path, path)
-    bare = plain(tmp_path, sys.executable, path)
-    assert (done.status, done.output) == (bare.returncode, bare.stdout) == (1, "0\n1\n")
-    told = [line for line in done.errors.splitlines() if "ValueError" in line]
-    assert told == [line for line in bare.stderr.splitlines() if "ValueError" in line] != []
 
 
 def test_a_worker_that_is_killed_leaves_its_records_and_torchs_error(tmp_path: Path) -> None:

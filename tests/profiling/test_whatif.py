@@ -273,22 +273,6 @@ def test_a_single_slow_sample_at_the_start_is_no_cost_of_first_tasks():
     assert not any(measure_workload(rank, WARMUP).first_task)
 
 
-@pytest.mark.parametrize(
-    ("settings", "title"),
-    [
-        ({"num_workers": 4}, "num_workers 2 -> 4"),
-        ({"engine": "fastload", "num_workers": 3}, "fastload's loader, num_workers 2 -> 3"),
-        ({"persistent_workers": True}, "keep workers between epochs"),
-        ({"persistent_workers": False, "in_order": True}, "persistent_workers=False, in_order=True"),
-        ({"cache": "encoded"}, "cache='encoded'"),
-        ({"on_device": ["Blur"]}, "on_device=['Blur']"),
-    ],
-)
-def test_a_change_is_named_by_its_settings(settings, title):
-    rank = recorded([40.0] * 40, workers=2, loop_ms=5.0, computing=0.5, stages=[("Blur", 0.2)])
-    assert WhatIf(rank, WARMUP).fix(settings).title == title
-
-
 def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
     """Of 40 ms on a core, 24 are decoding and 8 a transform; one worker, and the loop takes 5."""
     rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("PIL.decode", 0.6), ("Blur", 0.2)])
@@ -349,14 +333,6 @@ def test_of_threads_that_compute_and_share_an_interpreter_nothing_is_predicted()
     found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
     assert simulation.reason.startswith("the workers are threads that compute")
-
-
-def test_threads_that_mostly_wait_for_reads_are_like_any_other_workers():
-    rank = recorded([40.0] * 40, workers=2, loop_ms=5.0)
-    rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
-    found, simulation, _ = what_if(trace_of(rank), rank)
-    assert simulation.trusted
-    assert found[0].settings["num_workers"] > 2
 
 
 def test_files_in_memory_take_no_blocked_time():

@@ -170,14 +170,6 @@ def test_a_recording_that_a_program_made_of_itself_is_not_run_again(recording):
     )
 
 
-def test_a_folder_that_is_no_recording_is_told_in_one_line(recording):
-    done = whatif(".", folder=recording)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "fastload whatif: . is not a recording: it has no recording.json; make one with fastload profile\n"
-    )
-
-
 def test_a_rank_that_was_not_recorded_is_refused(recording):
     done = whatif("seen", "--rank", "3", folder=recording)
     assert done.returncode == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import sys
 import typing
 from dataclasses import replace
@@ -47,13 +46,6 @@ def test_changes_that_are_known_to_help_help_by_a_fifth_at_least(seed: int) -> N
 def test_every_cause_has_a_pipeline() -> None:
     assert {pipeline.cause for pipeline in drawn(0, PURE)} == set(typing.get_args(Cause))
     assert len(MAKERS) == len(set(names()))
-
-
-def test_a_seed_draws_the_same_parameters_again_and_another_one_others() -> None:
-    measured = {"big-pickles"}  # that one measures pickling first
-    chosen = [name for name in PURE if name not in measured]
-    assert drawn(3, chosen)[0].script() == drawn(3, chosen)[0].script()
-    assert [one.script() for one in drawn(3, chosen)] != [one.script() for one in drawn(4, chosen)]
 
 
 def test_a_loop_and_its_loader_are_as_long_as_was_drawn() -> None:
@@ -120,15 +112,3 @@ def test_the_sums_leave_out_changes_that_do_little_and_count_abstaining_predicti
     table = shown(zoo.predictions(rows))
     assert "not reproduced" in table
     assert "39.0" not in table
-
-
-def test_what_cannot_be_known_beforehand_is_not_a_number() -> None:
-    on_device = [pipeline for pipeline in drawn(0, PURE) if pipeline.needs == "gpu"]
-    assert {pipeline.cause for pipeline in on_device} == {"pin", "copy", "launch-starved"}
-    assert all(math.isnan(pipeline.step_ms) for pipeline in on_device)
-
-
-def test_an_unknown_pipeline_is_refused_with_the_names_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        zoo.main(["no-such-pipeline"])
-    assert "no such pipeline: no-such-pipeline; there are read-sleep" in capsys.readouterr().err

@@ -165,22 +165,6 @@ def test_what_cannot_be_tuned_is_told(
     assert message in said
 
 
-@pytest.mark.slow
-def test_a_script_without_a_loader_ends_with_status_2(folder: Path) -> None:
-    Path("idle.py").write_text("import torch; print('idle')")
-    done = tune("idle.py")
-    assert done.returncode == 2
-    assert done.stderr.startswith("fastload tune: idle.py did not iterate over a DataLoader; ")
-
-
-@pytest.mark.slow
-def test_a_scripts_dataset_that_exits_is_told_as_any_error(folder: Path) -> None:
-    Path("exiting.py").write_text("from train import *\nfor batch in DataLoader(Exiting()):\n    pass\n")
-    done = tune("--seconds", "1", "--loader", "exiting.py:2", "exiting.py")
-    assert done.returncode == 1
-    assert done.stderr == "fastload tune: the loader fails as it is: SystemExit: no data today\n"
-
-
 @pytest.mark.parametrize("word", ["0", "-1", "soon", "nan", "inf"])
 def test_seconds_that_are_none_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -5,21 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from present_setting import PRESENT
 
 from fastload.base import console
 from fastload.tune.report import TuneReport
 from fastload.tune.search import Outcome, Slice, Trial, median_interval
-from fastload.tune.settings import Setting
-
-PRESENT = Setting(
-    num_workers=2,
-    worker_method="multiprocessing",
-    prefetch_factor=2,
-    fuse=False,
-    seeding="sample",
-    chunk_size=None,
-    resident=None,
-)
 
 
 def trial(rate: float, speedup: float = 1.0, differs: str = "", number: int = 2, **changes: object) -> Trial:

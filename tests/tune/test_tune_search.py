@@ -10,20 +10,11 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from present_setting import PRESENT
 
 from fastload.errors import ConfigError
 from fastload.tune.search import Outcome, Search, Slice, median_interval
 from fastload.tune.settings import Machine, Setting
-
-PRESENT = Setting(
-    num_workers=2,
-    worker_method="multiprocessing",
-    prefetch_factor=2,
-    fuse=False,
-    seeding="sample",
-    chunk_size=None,
-    resident=None,
-)
 
 
 @dataclass

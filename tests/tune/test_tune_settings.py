@@ -7,18 +7,10 @@ import ast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from present_setting import PRESENT
 
-from fastload.tune.settings import STAGES, Machine, Setting, as_call, as_options, candidates
+from fastload.tune.settings import STAGES, Machine, as_call, as_options, candidates
 
-PRESENT = Setting(
-    num_workers=2,
-    worker_method="multiprocessing",
-    prefetch_factor=2,
-    fuse=False,
-    seeding="sample",
-    chunk_size=None,
-    resident=None,
-)
 SETTINGS = st.builds(
     lambda number, **others: PRESENT.having(num_workers=number, **others),
     st.integers(0, 8),
