@@ -84,14 +84,6 @@ def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_mis
     assert [case.share for case in ALL] == sorted(case.share for case in ALL)
 
 
-def test_a_name_selects_sides_by_their_own_name_or_by_their_peer():
-    from benchmarks.peers.__main__ import _choose
-
-    found = {case.name: [side.name for side in case.sides] for case in _choose(["ffcv", "torch", "cifar"])}
-    assert found == {"cifar": ["fastload", "torch", "FFCV"]}
-    assert len(_choose(["spdl"])[0].sides) == 3
-
-
 def _work(**changes: Any) -> Any:
     from benchmarks.peers.loaders import Work
 

@@ -64,12 +64,3 @@ def test_a_pipeline_is_measured_and_its_samples_are_compared(tmp_path: Path) -> 
     assert all(float(str(measured[name])) > 0 for name in ("samples/s steady", "epoch ms", "CPU us/sample"))
     found = [measuring.samples(side, **arguments)["batches"] for side in (ours, TORCH)]
     assert difference(*found) is None
-
-
-def test_every_pipeline_is_a_function_of_its_family() -> None:
-    from benchmarks import pipelines
-    from benchmarks.pipelines.catalogue import PIPELINES
-
-    for name, pipeline in PIPELINES.items():
-        source = Path(pipelines.__path__[0], f"{pipeline.family}.py").read_text()
-        assert f"def {name}(source: Source, loader_class: Any, num_workers: int" in source

@@ -18,7 +18,6 @@ COSTS = Costs(
     python_us=300, ray_us=250, stored_us=900, stored_python_us=600, copy_us=200, worker_us=700, stored_worker_us=1500,
     worker_mb_us=800, raylet_us=800, node_us=4000, node_mb_us=1300, scan_us=0.03, call_ms=0.6,
 )  # fmt: skip
-FREE = Costs()
 JOBS = st.builds(
     Job,
     sample_ms=st.floats(0.01, 30),
@@ -76,12 +75,3 @@ def test_the_part_that_is_full_gives_the_rate(
     outcome = simulation.run()
     assert outcome.limit == limit
     assert outcome.samples_per_s == pytest.approx(rate, rel=0.05)
-
-
-def test_ranks_on_machines_of_their_own_add_up_and_those_on_one_share_its_link() -> None:
-    job, link = Job(sample_ms=1, sample_kb=150), {"link_mb_s": 150.0}
-    rates = [
-        Simulation(FREE, Cluster(workers=16 * ranks, ranks=ranks, **link), job).run().samples_per_s  # type: ignore[arg-type]
-        for ranks in (1, 8, 16)
-    ]
-    assert rates == pytest.approx([1000, 1000, 2000], rel=0.05)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
-from benchmarks import versions
 from benchmarks.figures import parts
 from benchmarks.figures.rows import Row, Rows
 
@@ -36,15 +35,3 @@ def test_the_table_has_the_last_run_of_each_pair_and_what_is_missing():
     assert "| 3.14 | 2.6.0 | | newest | | not run: no Python 3.14 here | | |" in table
     assert "2026-01-02" in table
     assert "2026-01-01" not in table
-
-
-def test_what_cannot_be_had_is_a_row_that_says_so(monkeypatch):
-    def missing(*words):
-        raise versions.NotHereError("error: No solution found when resolving dependencies")
-
-    monkeypatch.setattr(versions, "uv", missing)
-    [row], failed = versions.tried("3.14:2.6.0:newest", ["tests"], 0)
-    assert (row.metric, row.value, row.note, failed) == ("not run", None, "no Python 3.14 here", [])
-    monkeypatch.setattr(versions, "uv", lambda *words: "" if words[0] == "python" else missing())
-    [row], _ = versions.tried("3.14:2.6.0:newest", ["tests"], 0)
-    assert row.note == "no wheels of torch==2.6.0 and torchvision and numpy for this Python"

@@ -16,7 +16,6 @@ import types
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import numpy as np
 import PIL
 import pytest
 
@@ -103,23 +102,6 @@ def test_a_torch_that_cannot_be_imported_is_a_line_and_not_a_traceback(tmp_path:
 
 
 @pytest.mark.slow
-def test_the_parent_imports_neither_torch_nor_numpy():
-    code = (
-        "import sys; from fastload.doctor import command; "
-        "print(sorted({'torch', 'numpy', 'PIL', 'rich'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
-
-
-@pytest.mark.slow
-def test_a_word_too_many_ends_with_status_2():
-    done = doctor("now")
-    assert done.returncode == 2
-    assert done.stderr == "fastload doctor: it takes no arguments, got now\n"
-
-
-@pytest.mark.slow
 def test_a_probe_that_raises_crashes_or_hangs_costs_its_own_line_only(monkeypatch, tmp_path):
     codes = [
         "return [Finding('first', 'ok', 'works')]",
@@ -181,11 +163,6 @@ def test_a_python_that_can_do_without_the_gil_says_whether_it_does_and_what_turn
     (finding,) = probes.without_gil()
     assert (finding.state, finding.words) == (state, words)
     assert remedy in finding.remedy
-
-
-def test_a_usual_python_has_no_word_on_the_gil(monkeypatch):
-    monkeypatch.setattr(probes.gil, "IS_FREE_THREADED", False)
-    assert list(probes.without_gil()) == []
 
 
 def test_the_names_of_probes_differ():
@@ -386,16 +363,6 @@ def test_pillow_and_pillow_simd_are_told_apart_by_what_is_installed(tmp_path, th
     assert bool(trouble) == bool(found[1])
 
 
-@pytest.mark.slow
-def test_a_pillow_of_two_distributions_is_told_with_the_way_out(monkeypatch):
-    monkeypatch.setattr(images, "installed", lambda _: {"pillow": PIL.__version__, "pillow-simd": "12.1.1.post0"})
-    found = next(iter(images.pillow()))
-    assert found.state == "costs"
-    assert "have overwritten each other's files" in found.words
-    assert "uninstall" in found.remedy
-    assert found.remedy.endswith("install pillow") or found.remedy.endswith(f"{sys.executable} pillow")
-
-
 def test_the_native_library_makes_pillows_pixels_and_the_measurement_names_both():
     if rows.pillow_order() is None:
         pytest.skip("the active Pillow has values of its own")
@@ -441,14 +408,6 @@ def test_a_missing_library_names_what_building_it_wants(monkeypatch):
 def test_an_installed_library_is_built_again_from_the_clone(monkeypatch, tmp_path):
     monkeypatch.setattr(native, "LIBRARY", tmp_path / "fastload" / "native" / "_fastload.so")
     assert images.rebuild().endswith("--force-reinstall --no-deps --no-cache-dir PATH_OF_THE_CLONE")
-
-
-def test_the_made_file_is_of_the_size_that_is_told():
-    data = images.made_jpeg()
-    assert 90_000 < len(data) < 130_000
-    pixels = images.by_pillow(data)
-    assert pixels.shape == (images.SIZE, images.SIZE, 3)
-    assert np.ptp(pixels) > 100
 
 
 def test_a_quota_of_the_control_group_costs_and_is_told(monkeypatch):

@@ -156,31 +156,11 @@ def test_a_script_that_does_not_end_once_there_is_a_result_is_ended(
         assert targets._wait_for_end(script, result) == ended
 
 
-@pytest.mark.slow
-def test_a_loader_that_a_library_makes_has_the_place_of_the_users_line(folder: Path):
-    library = Path("site-packages/library.py")
-    library.parent.mkdir()
-    library.write_text("from torch.utils.data import DataLoader\n\ndef prepare(data):\n    return DataLoader(data)\n")
-    lines = ["import sys", "sys.path.append('site-packages')", "import library", "list(library.prepare([1]))"]
-    Path("user.py").write_text("\n".join(lines))
-    done = explain("user.py")
-    assert "user.py:4   iterated first" in done.stdout, done.stderr
-
-
 def test_names_of_the_users_are_no_markup_and_one_worker_is_one(capsys: pytest.CaptureFixture[str]):
     data = type("Own[red]", (list,), {})([1, 2])
     said = shown(fastload.DataLoader(data, num_workers=1), capsys)
     assert "Own[red]  as it is  Own[red] is not one of the known datasets" in said
     assert "workers    1 process\n" in said
-
-
-def test_on_a_narrow_terminal_nothing_is_cut_off(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "50")
-    name = "ADatasetWithANameOfMoreThanThirtyLetters"
-    said = shown(type(name, (list,), {})([1, 2]), capsys)
-    assert "…" not in said
-    assert all(word in said for word in f"as it is not one of the known datasets {name[:12]} {name[-4:]}".split())
-    assert max(map(len, said.splitlines())) <= 50
 
 
 @pytest.fixture
@@ -220,14 +200,6 @@ def test_a_dataset_that_a_function_returns_is_explained(
     ("words", "message"),
     [
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
-        (
-            ["--", "torchrun", "train.py"],
-            "programs are not supported, only a script, -m MODULE or MODULE:NAME; name the script",
-        ),
-        (["missing.py"], "no such script: missing.py"),
-        (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
-        (["train.py:missing"], "train.py has no missing; it has"),
-        (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
         (["train.py:fail"], "train.py:fail() raised ValueError: no data today"),
         (["train.py:root"], "explain takes a DataLoader, a dataset, or a function without arguments"),
     ],

@@ -188,17 +188,13 @@ class Images(Dataset[Any]):
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker_method": "thread"}], ids=str)
-def test_nothing_waits_for_the_device(options):
+def test_nothing_waits_for_the_device(without_waiting, options):
     loader = DataLoader(
         Images(), 32, device="cuda", batch_transform=lambda batch: (batch[0].float() / 255, batch[1]), **options
     )
     list(loader)  # what is done once: the stream, page-locked memory
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with without_waiting():
         seen = [(images, labels) for images, labels in loader]
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     for images, labels in seen:
         assert images.device.type == labels.device.type == "cuda"
         assert torch.equal((images[:, 0, 0, 0] * 255).round().long(), labels)

@@ -142,13 +142,6 @@ class Encoded:
         return (data if index % 2 else np.frombuffer(data, dtype=np.uint8)), index * 10
 
 
-@pytest.mark.slow
-def test_dali_is_imported_only_for_a_loader():
-    code = "import fastload.images, fastload.images.dali, sys; print('nvidia.dali' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
-
-
 def test_without_dali_the_error_says_how_to_get_it(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     monkeypatch.setitem(sys.modules, "nvidia.dali.fn", None)
@@ -267,29 +260,6 @@ def test_a_state_goes_on_after_what_was_given_out(folder, options):
     with pytest.raises(StateError):
         loader_of(folder, batch_size=7).load_state_dict(state)
     loader.close()
-
-
-@needs_dali
-def test_batches_may_grow(folder):
-    batches = [[0], [1, 2, 3], list(range(4, 20)), [20]]
-    loader = DALILoader(folder, batch_sampler=batches, seed=3, num_threads=2)
-    other = fastload.DataLoader(folder, batch_sampler=batches, seed=3, fuse=True)
-    assert same(list(loader), list(other))
-
-
-@needs_dali
-def test_iterations_side_by_side_have_their_own_batches(folder):
-    loader = loader_of(folder)
-    loader.set_epoch(5)
-    alone = list(loader)
-    loader.set_epoch(5)
-    first = iter(loader)
-    begun = [next(first)]
-    loader.set_epoch(5)
-    second = iter(loader)
-    pairs = list(zip(first, second, strict=False))
-    assert same(begun + [one for one, _ in pairs], alone)
-    assert same([other for _, other in pairs] + list(second), alone[:4] + alone[4:][: 5 - len(pairs)])
 
 
 @needs_dali

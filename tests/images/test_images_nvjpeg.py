@@ -89,12 +89,6 @@ def test_an_image_with_bytes_after_its_end_is_pillows(stand_in):
     assert counts == {"pillow (no end)": 1}
 
 
-def test_files_may_be_views_as_packs_give_them(stand_in):
-    data, counts = [memoryview(FILES[name]) for name in (*COMMON, "cmyk.jpg")], {}
-    check(nvjpeg._batch(data, CPU, counts), data)
-    assert counts == {"nvjpeg": 4, "pillow (colors)": 1}
-
-
 @pytest.mark.parametrize("turn", [0, 1])
 def test_errors_of_the_device_are_not_taken_for_errors_of_a_file(stand_in, monkeypatch, turn):
     calls: list[int] = []

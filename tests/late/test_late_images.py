@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -143,17 +142,3 @@ def test_a_large_crop_warns_or_is_refused_as_with_pillow(monkeypatch):
     assert_equal(lambda: opened(data).crop((0, 0, 64, 48)))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     assert_equal(lambda: opened(data))
-
-
-@pytest.mark.parametrize(
-    "use", [hash, len, lambda image: image.no_such_attribute, lambda image: image + 1, pickle.Pickler]
-)
-def test_pythons_own_errors_name_pillows_classes(use):
-    assert_equal(lambda: use(opened(files()[0])))
-    assert_equal(lambda: use(opened(files()[0]).resize((9, 8))))
-
-
-def test_the_class_of_a_late_image_can_be_pickled():
-    for make in (lambda: opened(files()[0]), lambda: opened(files()[0]).resize((9, 8))):
-        kind = as_sample(lambda make=make: type(make()))
-        assert pickle.loads(pickle.dumps(kind)) is kind

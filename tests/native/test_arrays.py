@@ -281,6 +281,11 @@ def ints(*numbers: int) -> Tensor:
     return torch.tensor(numbers)
 
 
+def along(axis: str, *step: Any) -> dict[str, Any]:
+    """Return what is changed where an axis has one step."""
+    return {axis: [AxisStep(*step)]}
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -303,41 +308,29 @@ def ints(*numbers: int) -> Tensor:
         ({"fill": [256]}, ValueError, "fill must be one number"),
         ({"level": 3}, ValueError, "level must be a position in"),
         (
-            {"rows": [AxisStep(StepKind.SHIFT, ints(0, 1, 0, 0), 0, 8)]},
+            along("rows", StepKind.SHIFT, ints(0, 1, 0, 0), 0, 8),
             ValueError,
             "of sample 1 from outside .* no fill value",
         ),
         (
-            {"rows": [AxisStep(StepKind.SHIFT, ints(0, 0), 0, 8)]},
+            along("rows", StepKind.SHIFT, ints(0, 0), 0, 8),
             ValueError,
             r"a step of rows must be integers of shape \(4,\)",
         ),
-        ({"rows": [AxisStep(StepKind.SHIFT, None, 0, 8)]}, TypeError, "of rows of the kind SHIFT must have values"),
-        ({"rows": [AxisStep(StepKind.OFFSET, None, 0, 0)]}, ValueError, "the side of a step of rows must be in"),
+        (along("rows", StepKind.SHIFT, None, 0, 8), TypeError, "of rows of the kind SHIFT must have values"),
+        (along("rows", StepKind.OFFSET, None, 0, 0), ValueError, "the side of a step of rows must be in"),
         (
-            {"rows": [AxisStep(StepKind.OFFSET, None, 0, 9)], "out": torch.zeros(4, 3, 9, 9, dtype=torch.uint8)},
+            along("rows", StepKind.OFFSET, None, 0, 9) | {"out": torch.zeros(4, 3, 9, 9).byte()},
             ValueError,
-            "of sample 0 from",
+            "of sample 0",
         ),
-        (
-            {"cols": [AxisStep(StepKind.FLIP, ints(1, 0, 0, 0), 0, 8)], "fill": [0]},
-            ValueError,
-            "of sample 0 from outside",
-        ),
-        (
-            {"cols": [AxisStep(StepKind.REFLECT, ints(0, 0, 17, 0), 0, 9)], "fill": [0]},
-            ValueError,
-            "of sample 2 from outside",
-        ),
-        ({"cols": [AxisStep(StepKind.SYMMETRIC, ints(0, -10, 0, 0), 0, 9)]}, ValueError, "of sample 1 from outside"),
-        ({"cols": [AxisStep(StepKind.MAP, torch.full((4, 9), 9), 9, 9)]}, ValueError, "of sample 0 from outside"),
-        ({"cols": [AxisStep(StepKind.MAP, torch.full((4, 9), 2**40), 9, 9)]}, ValueError, "of sample 0 from outside"),
-        ({"cols": [AxisStep(StepKind.MAP, torch.zeros(4, 8), 8, 9)]}, ValueError, r"integers of shape \(4, 9\)"),
-        (
-            {"cols": [AxisStep(StepKind.MAP, torch.zeros(4, 8, dtype=torch.int64), 8, 8)]},
-            ValueError,
-            "of sample 0 from outside",
-        ),
+        (along("cols", StepKind.FLIP, ints(1, 0, 0, 0), 0, 8), ValueError, "of sample 0 from outside"),
+        (along("cols", StepKind.REFLECT, ints(0, 0, 17, 0), 0, 9), ValueError, "of sample 2 from outside"),
+        (along("cols", StepKind.SYMMETRIC, ints(0, -10, 0, 0), 0, 9), ValueError, "of sample 1 from outside"),
+        (along("cols", StepKind.MAP, torch.full((4, 9), 9), 9, 9), ValueError, "of sample 0 from outside"),
+        (along("cols", StepKind.MAP, torch.full((4, 9), 2**40), 9, 9), ValueError, "of sample 0 from outside"),
+        (along("cols", StepKind.MAP, torch.zeros(4, 8), 8, 9), ValueError, r"integers of shape \(4, 9\)"),
+        (along("cols", StepKind.MAP, torch.zeros(4, 8).long(), 8, 8), ValueError, "of sample 0 from outside"),
     ],
 )
 def test_what_would_lead_out_of_the_memory_is_an_error(changes, error, message):

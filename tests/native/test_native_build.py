@@ -132,15 +132,6 @@ def test_without_a_compiler_the_build_fails_and_says_what_helps(checkout):
     assert not library.exists()
 
 
-def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(checkout, quick_compiler):
-    (checkout / "fastload/native/src/store.c").write_text("#error not today\n")
-    code, said, library = build(checkout, CC=quick_compiler)
-    assert code == 1
-    assert "fastload: the native library does not compile" in said
-    assert "not today" in said
-    assert not library.exists()
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("installer", ["pip", "uv pip"])
 def test_a_read_only_clone_can_be_installed(checkout, read_only, quick_compiler, tmp_path, installer):

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damaged_files import mutants
 from fuzz import build, build_threads, made_files, start
 from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
-from jpeg_files import by_pillow, cut_of, mutants, picture, saved
+from jpeg_files import by_pillow, cut_of, picture, saved
 from scan_encoder import Scan, drawn, file_of
 
 from fastload.native import jpeg

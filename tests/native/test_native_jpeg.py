@@ -7,13 +7,13 @@ import io
 import numpy as np
 import pytest
 import torch
+from damaged_files import mutants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jpeg_files import (
     SAMPLINGS,
     by_pillow,
     cut_of,
-    mutants,
     picture,
     real_files,
     saved,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jpeg_files import SAMPLINGS, by_pillow, mutants, picture, real_files, saved, some_cut
+from damaged_files import mutants
+from jpeg_files import SAMPLINGS, by_pillow, picture, real_files, saved, some_cut
 from PIL import Image
 
 from fastload import PackError

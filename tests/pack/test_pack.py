@@ -160,13 +160,6 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_not_passed_by(source, tmp_
     assert caught.value.filename == str(source / "cat" / "b")
 
 
-def test_many_names_are_counted(source, tmp_path):
-    for place in range(30):
-        (source / "cat" / f"x{place:02d}.png").write_bytes(b"")
-    with pytest.raises(PackError, match=r"30 files cannot be packed(.|\n)*cat/x19.png(.|\n)*and 10 more"):
-        pack(source, tmp_path / "pack", workers=1)
-
-
 def test_a_finished_pack_is_left_as_it_is(source, tmp_path):
     packed(source, tmp_path / "pack")
     names = ("pack.json", "part-00000-of-00003.arrow")

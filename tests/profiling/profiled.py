@@ -16,7 +16,8 @@ from torch.utils.data import Dataset
 
 import fastload
 from fastload.profiling.reader import read_trace
-from fastload.profiling.trace import Trace
+from fastload.profiling.schema import Analysis
+from fastload.profiling.trace import Rank, Trace
 
 DATASET = """
 import os, signal, sys, time
@@ -62,6 +63,17 @@ class Profiled(NamedTuple):
     @property
     def trace(self) -> Trace:
         return read_trace(str(self.folder))
+
+    @property
+    def rank(self) -> Rank:
+        """The only process that trained."""
+        (rank,) = self.trace.ranks
+        return rank
+
+    @property
+    def analysis(self) -> Analysis:
+        path = self.folder / "profile.json"
+        return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
 def write(folder: Path, text: str, name: str = "train.py") -> Path:

@@ -239,10 +239,6 @@ def test_where_a_thread_fetches_ahead_the_loop_behind_it_is_named_as_missing(tmp
     assert "the loop behind a thread" in read_trace(folder).missing
 
 
-def test_in_the_main_thread_nothing_is_missing(tmp_path):
-    assert read_trace(recording(tmp_path, [(Kind.EPOCH, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])).missing == {}
-
-
 @pytest.mark.slow
 def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
     script = """

@@ -75,15 +75,6 @@ def test_time_within_the_loader_is_charged_to_each_function_once_and_only_on_its
     assert within == {"train.py(26): __getitem__": 80, "train.py(9): spin": 60}
 
 
-def test_the_functions_that_tell_a_cause_are_looked_for_in_the_stacks_of_the_loader() -> None:
-    assert (
-        other_tools._telling({"a/train.py(9): spin": 60.0, "train.py(26): __getitem__": 80.0}, 100.0)
-        == "train.py: spin"
-    )
-    assert other_tools._telling({"<built-in method poll of select.poll object at 0x7f>": 90.0}, 100.0) == "poll"
-    assert other_tools._telling({"few": 10.0}, 100.0) == ""
-
-
 def summary(status: str, waited: float | None, late: int | None = None) -> dict[str, typing.Any]:
     evidence = {} if late is None else {"worst": {"rank": late, "value_ms": waited}}
     return {
@@ -102,16 +93,6 @@ def test_tracemls_summary_gives_its_verdict_and_share_and_the_rank_that_it_names
     for rank, right in ((pipeline.late_rank, True), (1 - pipeline.late_rank, False)):
         seen = other_tools.of_summary(summary("INPUT STRAGGLER", 20.0, rank), pipeline)
         assert (seen.cause, seen.clue) == (right, f"rank {rank}")
-
-
-def test_a_log_and_a_replay_give_the_share_and_the_ceiling() -> None:
-    log = {"batch_times": [0.03, 0.03], "total_time": 0.1, "total_batches": 2}
-    replay = {"batch_times": [0.0, 0.0], "total_time": 0.04, "total_batches": 2}
-    seen = other_tools.of_metrics(log, replay)
-    assert seen.share == pytest.approx(0.6)
-    assert seen.input_bound
-    assert seen.step_ms == pytest.approx(50.0)
-    assert seen.fix_ms == pytest.approx(20.0)
 
 
 def row(**others_: typing.Any) -> others.Row:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
@@ -179,15 +176,6 @@ def test_of_two_the_one_that_is_broken_is_named(tmp_path, capsys) -> None:
         captured = capsys.readouterr()
         assert captured.out == ""
         assert captured.err.startswith(f"fastload compare: {broken} cannot be read: ")
-
-
-@pytest.mark.interpreter
-def test_a_comparison_is_printed_in_letters_that_the_file_can_take(tmp_path) -> None:
-    write_reports(analysis("read"), str(tmp_path))
-    command = [sys.executable, "-m", "fastload.cli", "compare", str(tmp_path), str(tmp_path)]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert "182 ms |182 ms" in done.stdout
 
 
 def test_what_is_no_analysis_is_told_in_one_line(tmp_path, capsys):

@@ -228,11 +228,3 @@ def test_where_workers_are_threads_the_interpreter_is_probed_and_the_probe_ends(
         assert step.loop_cpu_ns is not None
         assert step.loop_ns >= 100_000_000
         assert 0 < step.loop_cpu_ns < step.loop_ns - 80_000_000, "it slept, and collecting garbage took the rest"
-
-
-def test_processes_without_worker_threads_have_no_probe(tmp_path: Path) -> None:
-    with fastload.profile(folder=tmp_path) as recorded:
-        before = threading.active_count()
-        list(DataLoader(Numbers(), batch_size=4))
-        assert threading.active_count() == before
-    assert recorded.trace().ranks[0].probe_ns == []

@@ -14,7 +14,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 import fastload
-from fastload.profiling.hooks.patching import hidden, without_frame
 
 
 class Fault(Exception):
@@ -40,11 +39,6 @@ class Numbers(Dataset[Any]):
         if index == self.bad:
             raise Fault(f"sample {index}")
         return torch.tensor([index])
-
-
-class Many(Numbers):
-    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
-        return [self[index] for index in indices]
 
 
 class Stream(IterableDataset[Any]):
@@ -144,21 +138,6 @@ def test_an_error_has_the_traceback_that_it_has_without_a_recording(
     assert "profiling/hooks" not in found
 
 
-def test_the_first_entry_of_a_traceback_is_taken_off_and_the_others_stay() -> None:
-    def inner() -> None:
-        raise Fault("inner")
-
-    @hidden
-    def hook() -> None:
-        with without_frame:
-            inner()
-
-    with pytest.raises(Fault) as caught:
-        hook()
-    names = [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)]
-    assert names == ["test_the_first_entry_of_a_traceback_is_taken_off_and_the_others_stay", "inner"]
-
-
 # -- warnings ---------------------------------------------------------------------------------------------------------
 
 
@@ -187,25 +166,3 @@ def test_a_warning_names_the_line_that_it_names_without_a_recording(tmp_path: Pa
     assert expected or loader != "a dataset"  # of the others it depends on torch's version
     with fastload.profile(folder=tmp_path, level=2):
         assert places_of(WARNINGS[loader]) == expected
-
-
-def test_torch_does_not_warn_of_a_length_that_nobody_asked_for(tmp_path: Path) -> None:
-    def make() -> Any:
-        return DataLoader(Measured(length=2), 4)
-
-    assert places_of(make, passes=3) == []
-    with fastload.profile(folder=tmp_path) as recorded:
-        assert places_of(make, passes=3) == []
-    assert recorded.trace().ranks[0].loaders[0]["length"] is None
-
-
-def test_a_length_that_the_script_asks_for_is_warned_of_in_the_same_line(tmp_path: Path) -> None:
-    def make() -> Any:
-        loader = DataLoader(Measured(length=2), 4)
-        assert len(loader) == 1
-        return loader
-
-    expected = places_of(make)
-    assert expected
-    with fastload.profile(folder=tmp_path):
-        assert places_of(make) == expected

@@ -9,72 +9,26 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from profiled import Profiled, profile
 
-from fastload.profiling.reader import read_trace
-from fastload.profiling.schema import Analysis
-from fastload.profiling.trace import Rank, Trace
+from fastload.profiling.trace import Rank
 
 pytestmark = pytest.mark.timeout(300)
 
 
-class Run:
-    """What came of a script.
-
-    Args:
-        folder: the script's; the recording is within.
-        text: the script.
-        words: its arguments.
-        options: of ``fastload profile``.
-        before: words in front of the script.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        text: str,
-        *words: str,
-        options: tuple[str, ...] = ("--full",),
-        before: tuple[str, ...] = (),
-    ) -> None:
-        self._folder = folder
-        (folder / "train.py").write_text(text, encoding="utf-8")
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "fastload.cli", "profile", "--out", "recorded", *options),
-                *before,
-                "train.py",
-                *words,
-            ],
-            cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-        )
-        self.status, self.output, self.complaints = done.returncode, done.stdout, done.stderr
-
-    @property
-    def trace(self) -> Trace:
-        """The recording."""
-        return read_trace(str(self._folder / "recorded"))
-
-    @property
-    def analysis(self) -> Analysis:
-        """What the recording comes to."""
-        path = self._folder / "recorded" / "profile.json"
-        return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
-
-    @property
-    def rank(self) -> Rank:
-        """The only process that trained."""
-        (rank,) = self.trace.ranks
-        return rank
+def run_of(
+    folder: Path, text: str, *words: str, options: tuple[str, ...] = ("--full",), before: tuple[str, ...] = ()
+) -> Profiled:
+    """Return what came of a script; ``before``: words in front of it."""
+    (folder / "train.py").write_text(text, encoding="utf-8")
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return profile(folder, *before, "train.py", *words, options=options, env=os.environ | environment)
 
 
 def needs(library: str) -> pytest.MarkDecorator:
@@ -189,8 +143,8 @@ def write_photographs(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path: Path) -> None:
     write_photographs(tmp_path)
-    run = Run(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
-    assert run.status == 0, run.complaints
+    run = run_of(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
+    assert run.status == 0, run.errors
     assert run.output == "".join(f"Epoch: [{epoch}][5/5] 20\nTest: [2/2] 8\n" for epoch in (0, 1))
     rank = run.rank
     assert batches_of(rank) == {"RandomSampler": [5, 5], "SequentialSampler": [2, 2]}
@@ -201,20 +155,20 @@ def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path:
     assert (explained.workers.number, explained.workers.method) == (2, multiprocessing.get_all_start_methods()[0])
     assert explained.verdict.cause is None  # 14 steps are too few, and it says so
     assert "steady steps were recorded" in explained.verdict.sentence
-    assert explained.verdict.sentence.split(";")[0][:20] in run.complaints
+    assert explained.verdict.sentence.split(";")[0][:20] in run.errors
     assert (train["engine"], train["batch_size"], train["num_workers"], train["pin_memory"]) == ("torch", 4, 2, True)
 
 
 @pytest.mark.slow
 def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
     write_photographs(tmp_path)
-    run = Run(
+    run = run_of(
         tmp_path,
         IMAGENET,
         *("photographs", "-j", "2", "-b", "4", "--epochs", "90"),
         options=("--steps", "8", "--warmup", "2"),
     )
-    assert run.status == 0, run.complaints
+    assert run.status == 0, run.errors
     assert run.output == "Epoch: [0][5/5] 20\nTest: [2/2] 8\n"
     assert len(run.rank.steps) == 10
 
@@ -239,8 +193,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @needs("timm")
 def test_timms_loaders_with_its_prefetcher_and_without_are_recorded(tmp_path: Path) -> None:
-    run = Run(tmp_path, TIMM)
-    assert (run.status, run.output) == (0, "[5, 5]\n[5, 5]\n"), run.complaints
+    run = run_of(tmp_path, TIMM)
+    assert (run.status, run.output) == (0, "[5, 5]\n[5, 5]\n"), run.errors
     rank = run.rank
     assert len(rank.loaders) == 2
     assert batches_of(rank) == {"RandomSampler": [5, 5, 5, 5]}
@@ -286,16 +240,16 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @needs("lightning")
 def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) -> None:
-    run = Run(tmp_path, LIGHTNING)
-    assert (run.status, run.output) == (0, "12 steps\n"), run.complaints
+    run = run_of(tmp_path, LIGHTNING)
+    assert (run.status, run.output) == (0, "12 steps\n"), run.errors
     assert batches_of(run.rank) == {"SequentialSampler": [2, 3, 3], "RandomSampler": [6, 6]}
 
 
 @pytest.mark.slow
 @needs("lightning")
 def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: Path) -> None:
-    run = Run(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
-    assert (run.status, run.output) == (0, ""), run.complaints
+    run = run_of(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
+    assert (run.status, run.output) == (0, ""), run.errors
     assert len(run.rank.steps) == 7
 
 
@@ -336,8 +290,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @needs("transformers")
 def test_hugging_faces_trainer_is_recorded(tmp_path: Path) -> None:
-    run = Run(tmp_path, TRAINER)
-    assert run.status == 0, run.complaints
+    run = run_of(tmp_path, TRAINER)
+    assert run.status == 0, run.errors
     assert run.output.splitlines()[-1] == "after 12 steps"
     ((passes),) = batches_of(run.rank).values()
     assert passes == [6, 6]
@@ -375,8 +329,8 @@ TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone",
 
 @pytest.mark.slow
 def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
-    run = Run(tmp_path, RANKS, before=TORCHRUN)
-    assert run.status == 0, run.complaints
+    run = run_of(tmp_path, RANKS, before=TORCHRUN)
+    assert run.status == 0, run.errors
     assert sorted(run.output.splitlines()) == ["rank 0 is done", "rank 1 is done"]
     ranks = run.trace.ranks
     assert [rank.rank for rank in ranks] == [0, 1]
@@ -387,6 +341,6 @@ def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_ranks_end_after_the_same_step(tmp_path: Path) -> None:
-    run = Run(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
-    assert (run.status, run.output) == (0, ""), run.complaints
+    run = run_of(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
+    assert (run.status, run.output) == (0, ""), run.errors
     assert [(rank.rank, len(rank.steps)) for rank in run.trace.ranks] == [(0, 11), (1, 11)]

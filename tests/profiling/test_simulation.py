@@ -276,14 +276,6 @@ def unhindered(model: LoaderModel, **changes: object) -> LoaderModel:
     return dataclasses.replace(model, cores=100.0, pin=False, **changes)
 
 
-@given(one=batches, number=st.integers(1, 20), model=machineries, order=st.sampled_from(["batch", "any"]))
-def test_more_workers_make_equal_batches_no_slower_where_cores_are_plenty(one, number, model, order):
-    run = workload([one] * number)
-    few = unhindered(model, order=order, workers=max(1, model.workers))
-    more = dataclasses.replace(few, workers=few.workers + 1)
-    assert simulate(run, more).elapsed_ns <= simulate(run, few).elapsed_ns * (1 + 1e-9) + 1.0
-
-
 @given(
     run=runs,
     model=machineries,

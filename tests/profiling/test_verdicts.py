@@ -351,18 +351,8 @@ WITH_WORKERS: dict[str, tuple[str, str]] = {
         "def get(i): return i\ndef wake(worker): time.sleep(0.1)\n"
         "train(DataLoader(Made(24, get), 4, WORKERS, worker_init_fn=wake), 4, 8)",
     ),
-    "slow reads in persistent workers": (
-        "read",
-        "def get(i): time.sleep(0.005); return i\n"
-        "train(DataLoader(Made(64, get), 4, WORKERS, persistent_workers=True), 2, 3)",
-    ),
 }
 OURS: dict[str, tuple[str, str]] = {
-    "fastload, slow reads": (
-        "read",
-        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
-        "train(fastload.DataLoader(Made(192, get), 4, WORKERS), 2)",
-    ),
     "fastload, threads that compute in Python": (
         "gil",
         "import fastload\ndef get(i): spin(4); return i\n"

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fastload.profiling.schema import Cause
-
 sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks can be imported
 
 from benchmarks.profiling import zoo
-from benchmarks.profiling.pipelines import CORES, MAKERS, drawn, names
+from benchmarks.profiling.pipelines import drawn, names
 
 # This one measures the disk first.
 PURE = [name for name in names() if name != "read-files"]
@@ -32,28 +30,6 @@ def test_pipelines_are_scripts_in_which_much_is_lost_for_one_reason_or_nothing(s
             assert pipeline.stall == 0
         elif not pipeline.needs:
             assert 0.35 <= pipeline.stall <= 0.8, pipeline.name
-
-
-@pytest.mark.parametrize("seed", [0, 1, 99])
-def test_changes_that_are_known_to_help_help_by_a_fifth_at_least(seed: int) -> None:
-    known = [pipeline for pipeline in drawn(seed, PURE) if pipeline.changed_ms is not None]
-    assert len(known) >= (10 if CORES > 1 else 8)
-    for pipeline in known:
-        assert pipeline.changed_ms is not None
-        assert pipeline.changed_ms < (1 - zoo.WORTH) * pipeline.step_ms, pipeline.name
-
-
-def test_every_cause_has_a_pipeline() -> None:
-    assert {pipeline.cause for pipeline in drawn(0, PURE)} == set(typing.get_args(Cause))
-    assert len(MAKERS) == len(set(names()))
-
-
-def test_a_loop_and_its_loader_are_as_long_as_was_drawn() -> None:
-    (pipeline,) = drawn(5, ["read-sleep"])
-    constants = pipeline.constants
-    work_ms = constants["SAMPLE"] * constants["BATCH"] / constants["WORKERS"] * 1e3
-    assert work_ms == pytest.approx(pipeline.step_ms, rel=1e-3)
-    assert 1 - constants["LOOP"] * 1e3 / work_ms == pytest.approx(pipeline.stall, rel=1e-3)
 
 
 def row(**others: typing.Any) -> zoo.Row:

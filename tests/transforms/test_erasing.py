@@ -141,14 +141,11 @@ def test_squares_are_centred_uniformly_and_clipped(size):
     [
         (RandomErasing, {"p": 1.5}, "p must be"),
         (RandomErasing, {"scale": (0.5, 1.5)}, "scale"),
-        (RandomErasing, {"scale": (0.5, 0.1)}, "scale"),
         (RandomErasing, {"ratio": (0.0, 0.1)}, "ratio"),
         (RandomErasing, {"value": "noise"}, "value"),
         (RandomErasing, {"value": None}, "value"),
-        (RandomErasing, {"value": float("nan")}, "value"),
         (RandomErasing, {"inplace": True}, "inplace"),
         (Cutout, {"size": 0}, "size"),
-        (Cutout, {"size": (3, 4)}, "size"),
         (Cutout, {"size": 3, "p": -1}, "p must be"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -210,9 +208,7 @@ def test_draws_of_other_samples_are_refused():
     [
         (lambda: MixUp(alpha=0), "alpha must be above 0"),
         (lambda: CutMix(alpha=-1.0), "alpha must be above 0"),
-        (lambda: MixUp(alpha=math.nan), "alpha must be finite"),
         (lambda: CutMix(num_classes=0), "num_classes must be an integer of at least 1"),
-        (lambda: CutMix(num_classes=2.5), "num_classes must be an integer of at least 1"),
         (lambda: MixUpOrCutMix(cutmix_p=1.1), "cutmix_p must be a probability"),
         (lambda: MixUpOrCutMix(mixup_alpha=0), "mixup_alpha must be above 0"),
     ],

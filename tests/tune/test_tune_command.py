@@ -145,13 +145,6 @@ def test_threads_are_not_recommended_where_they_break_the_dataset(
             2,
             "train.py:Waiting() is of type Waiting: no DataLoader, nor a list",
         ),
-        (["missing.py"], 2, "no such script: missing.py"),
-        ([], 2, "a script, -m MODULE or MODULE:NAME is missing; see fastload tune --help"),
-        (
-            ["--", "torchrun", "train.py"],
-            2,
-            "programs are not supported, only a script, -m MODULE or MODULE:NAME; name",
-        ),
     ],
 )
 def test_what_cannot_be_tuned_is_told(

@@ -60,11 +60,6 @@ def test_without_an_answer_all_are_listed(wanted, ask, message):
         assert str(caught.value).endswith(LISTED)
 
 
-def test_a_name_of_two_is_refused():
-    with pytest.raises(UsageError, match="is the name of several loaders"):
-        chosen([FOUND[0], FOUND[0]], "train_loader", None)
-
-
 def test_loaders_have_the_names_of_variables_items_and_attributes_that_hold_them():
     class Trainer:
         def __init__(self) -> None:

@@ -71,10 +71,6 @@ def test_on_a_narrow_terminal_no_number_is_cut_off(found, capsys, monkeypatch):
     assert "…" not in text
 
 
-def test_a_notebook_shows_the_table(found, capsys):
-    assert all(word in report(found)._repr_html_() for word in ("2,346 - 2,580", "2.30", "5 MiB", "</pre>"))
-
-
 def test_the_json_says_the_same(found):
     read = json.loads(report(found).to_json())
     assert read["recommended"] == {"worker_method": "thread"}
@@ -92,10 +88,6 @@ def test_what_fastload_run_has_no_option_for_is_to_be_pasted(found):
     made = report(found)
     assert made.without_an_edit() is None
     assert json.loads(made.to_json())["line"] == "DataLoader(..., num_workers=4)"
-
-
-def test_an_object_has_no_command_line(found):
-    assert report(found, command="").without_an_edit() is None
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,3 @@ def test_the_table_fits_the_terminal(width: int):
     lines = report("equal", "different", "skipped", "error").to_text(width).splitlines()
     assert max(map(len, lines)) <= width
     assert any("different" in line for line in lines)
-
-
-def test_what_cannot_be_blamed_on_a_stage_is_listed():
-    made = report("different")
-    made.checks[0].culprit = None
-    assert "≠ different\n  workers: 0 fork, prefetch 1" in made.to_text()

@@ -21,9 +21,7 @@ from fastload.engine.iteration import Iteration
 from fastload.fusion import FusedDataset
 from fastload.loader import argument_defaults
 from fastload.testing import assert_deterministic
-from fastload.verification.plan import Setting
 from fastload.verification.report import NotDeterministic
-from fastload.verification.subject import subject_of
 
 
 def verify(subject: Any, methods: str = "fork", **options: Any) -> fastload.VerifyReport:
@@ -92,13 +90,6 @@ def test_a_loader_with_resident_data_is_verified_with_them():
     assert [check.verdict for check in report.checks] == ["error"]
     assert "the dataset is random" in report.to_text()
     assert "resident='device' is verified on the host" in report.to_text()
-
-
-@pytest.mark.parametrize("fuse", ["auto", False])
-def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
-    subject = subject_of(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0)
-    assert subject.loader(Setting()).fuse == fuse
-    assert subject.loader(Setting(seeding="torch")).fuse == fuse
 
 
 def test_other_defaults_do_not_reach_the_loaders_that_are_compared(monkeypatch):
