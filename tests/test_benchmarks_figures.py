@@ -13,11 +13,18 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+
+from benchmarks.figures import parts
 from benchmarks.figures.__main__ import differences, typed
 from benchmarks.figures.catalogue import FIGURES, PLOTS, TABLES
 from benchmarks.figures.layout import digits, line, markdown, rate, ratio_cell, value_cell
 from benchmarks.figures.markers import BadMarker, render, typed_figures
 from benchmarks.figures.rows import BadRow, Row, Rows, append_rows, read_file, read_rows
+from benchmarks.scaling.model import Cluster, Costs, Job, Simulation, capacities
 
 TABLE = {"one": lambda: "| a |\n| --- |\n| 1 |\n", "two": lambda: "second"}
 FIGURE = {"speed": lambda: "2.4"}
@@ -220,3 +227,99 @@ def test_a_table_numbers_its_runs_where_there_are_several_and_says_where_each_to
 def test_written_numbers_are_close_to_the_values(value):
     assert float(digits(value).replace(",", "")) == pytest.approx(value, rel=0.06, abs=0.005)
     assert float(rate(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=0.0005)
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+NAMES = "Python 3.12.1, torch 2.6.0, torchvision 0.21.0, NumPy 1.26.4, Pillow 13.0.0"
+
+
+def test_the_table_has_the_last_run_of_each_pair_and_what_is_missing():
+    def run(pair, passed, failed, date):
+        common = {"case": pair, "side": "fastload", "date": date, "versions": NAMES, "n": passed + failed + 3}
+        counts = {"passed": passed, "failed": failed, "skipped": 3}
+        return [Row(metric=metric, value=value, **common) for metric, value in counts.items()]
+
+    missing = Row(case="3.14:2.6.0:newest", side="fastload", metric="not run", note="no Python 3.14 here")
+    table = parts.versions(
+        Rows(
+            {
+                "versions": [
+                    *run("3.12:2.6.0:1.26", 5, 2, "2026-01-01"),
+                    missing,
+                    *run("3.12:2.6.0:1.26", 1007, 0, "2026-01-02"),
+                ]
+            }
+        )
+    )
+    assert "| 3.12.1 | 2.6.0 | 0.21.0 | 1.26.4 | 13.0.0 | 1,007 | 0 | 3 |" in table
+    assert "| 3.14 | 2.6.0 | | newest | | not run: no Python 3.14 here | | |" in table
+    assert "2026-01-02" in table
+    assert "2026-01-01" not in table
+
+
+# -- scaling -----------------------------------------------------------------------------------------------------------
+
+
+COSTS = Costs(
+    python_us=300, ray_us=250, stored_us=900, stored_python_us=600, copy_us=200, worker_us=700, stored_worker_us=1500,
+    worker_mb_us=800, raylet_us=800, node_us=4000, node_mb_us=1300, scan_us=0.03, call_ms=0.6,
+)  # fmt: skip
+JOBS = st.builds(
+    Job,
+    sample_ms=st.floats(0.01, 30),
+    sample_kb=st.floats(1, 300),
+    batch_size=st.integers(1, 64),
+    chunk=st.integers(1, 16),
+    waits=st.booleans(),
+    window=st.integers(0, 8),
+).map(lambda job: dataclasses.replace(job, chunk=min(job.chunk, job.batch_size)))
+RANKS = st.sampled_from([1, 2, 8, 16])
+CLUSTERS = st.builds(
+    lambda ranks, each, **rest: Cluster(ranks=ranks, workers=ranks * each, **rest),
+    ranks=RANKS,
+    each=st.integers(1, 6),
+    workers_per_node=st.integers(1, 8),
+    link_mb_s=st.floats(10, 3000),
+    sender_mb_s=st.floats(10, 3000),
+    cores=st.integers(0, 3),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(cluster=CLUSTERS, job=JOBS)
+def test_no_run_is_faster_than_its_narrowest_part(cluster: Cluster, job: Job) -> None:
+    outcome = Simulation(COSTS, cluster, job, tasks_per_worker=8).run()
+    bounds = capacities(COSTS, cluster, job)
+    if cluster.ranks > cluster.ranks_per_node:
+        bounds.pop("cores", None)  # of one machine, and there are more
+    assert 0 < outcome.samples_per_s <= min(bounds.values()) * 1.000001
+    assert all(0 <= busy <= 1.000001 for busy in outcome.busy.values())
+
+
+@pytest.mark.parametrize("workers", [1, 8, 64])
+def test_it_is_linear_while_no_part_is_full(workers: int) -> None:
+    job = Job(sample_ms=20, sample_kb=150, chunk=64, waits=True)
+    outcome = Simulation(COSTS, Cluster(workers=workers), job).run()
+    assert outcome.limit == "workers"
+    assert outcome.samples_per_s == pytest.approx(workers * 1000 / 20, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("limit", "costs", "cluster", "rate"),
+    [
+        ("loader's Python", {"python_us": 1000}, {}, 1000),
+        ("loader's Ray thread", {"ray_us": 250, "stored_us": 750}, {}, 1000),
+        ("loader's raylet", {"raylet_us": 500}, {}, 2000),
+        ("loader's link", {}, {"link_mb_s": 150}, 1000),
+        ("senders' links", {}, {"sender_mb_s": 15, "workers_per_node": 100}, 200),
+    ],
+)
+def test_the_part_that_is_full_gives_the_rate(
+    limit: str, costs: dict[str, float], cluster: dict[str, float], rate: float
+) -> None:
+    simulation = Simulation(Costs(**costs), Cluster(**{"workers": 200, **cluster}), Job(sample_ms=1, sample_kb=150))  # type: ignore[arg-type]
+    outcome = simulation.run()
+    assert outcome.limit == limit
+    assert outcome.samples_per_s == pytest.approx(rate, rel=0.05)

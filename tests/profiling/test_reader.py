@@ -11,10 +11,11 @@ import pytest
 
 from fastload.errors import TraceError
 from fastload.profiling.analyze import analyze
+from fastload.profiling.blame import segments_of
 from fastload.profiling.hooks.samples import _NUM_SLOWEST, SlowFiles, file_of
-from fastload.profiling.reader import read_trace
+from fastload.profiling.reader import CARRYING, _carried_task, read_trace
 from fastload.profiling.recording import SETTINGS_FILE, add_settings, read_settings, write_settings
-from fastload.profiling.ring import Kind, Ring
+from fastload.profiling.ring import Kind, Record, Ring
 from fastload.profiling.trace import Span
 
 
@@ -187,3 +188,22 @@ def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
     (tmp_path / "profile.json").write_text("{}")
     with pytest.raises(TraceError, match=r"profile\.json is not a recording: it has no recording\.json; make one with"):
         read_trace(str(tmp_path / "profile.json"))
+
+
+# -- tasks of workers on other machines --------------------------------------------------------------------------------
+
+
+def carried(begun: int, ended: int, busy_ns: int) -> Record:
+    return Record(Kind.CARRIED, 0, 3, begun, ended, 1, 2, busy_ns, 8, 4)
+
+
+def test_what_a_task_takes_beyond_its_work_is_a_stage_of_its_own():
+    task = _carried_task(carried(1000, 1900, 600))
+    assert (task.worker, task.number, task.num_samples) == (3, 4, 8)
+    parts = [segment.parts for segment in segments_of(task, 0.0)]
+    assert parts == [{"sample": 600}, {f"stage:{CARRYING}": 300}]
+
+
+def test_a_worker_whose_clock_runs_ahead_leaves_no_time_for_the_way():
+    parts = [segment.parts for segment in segments_of(_carried_task(carried(1000, 1900, 1200)), 0.0)]
+    assert parts == [{"sample": 900}]
