@@ -49,12 +49,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [page for page in pages if f": {page}\n" not in navigation] == []
 
 
-def test_what_people_search_for_is_on_a_page_of_the_site() -> None:
-    words = "docker kubernetes kaggle colab jupyter wandb mlflow huggingface lmdb hdf5 parquet webp video audio s3"
-    pages = [path.read_text(encoding="utf-8").lower() for path in DOCS.rglob("*.md") if path.name != "changelog.md"]
-    assert [word for word in words.split() if not any(word in page for page in pages)] == []
-
-
 # -- layout ------------------------------------------------------------------------------------------------------------
 
 

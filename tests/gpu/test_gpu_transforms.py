@@ -181,20 +181,6 @@ def test_a_launch_can_be_recorded_in_a_graph(device):
     assert torch.equal(found, expected)
 
 
-def test_parameters_of_many_batches_arrive_though_the_device_is_late(device):
-    torch.cuda._sleep(10 * CYCLES)
-    moved = []
-    for number in range(50):
-        params = {"a": torch.full((100,), number), "b": {"c": torch.full((7,), number / 4), "d": [torch.tensor(True)]}}
-        moved.append(params_to(params, device))
-        del params
-    for number, found in enumerate(moved):
-        assert found["a"].device == device
-        assert found["a"].tolist() == [number] * 100
-        assert found["b"]["c"].tolist() == [number / 4] * 7
-        assert found["b"]["d"][0].item() is True
-
-
 # Offsets of 2**31 and more: within a sample, and from the first sample to the last.
 @pytest.mark.parametrize("shape", [(1, 1, 46_342, 46_342), (70_000, 3, 100, 104)])
 @pytest.mark.parametrize("memory", MEMORY)

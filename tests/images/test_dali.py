@@ -117,17 +117,6 @@ def own_pipeline(**options: Any) -> Any:
     return brightened
 
 
-def noisy_pipeline() -> Any:
-    """Return a pipeline that draws from DALI's own generators."""
-    from nvidia.dali import fn, pipeline_def
-
-    @pipeline_def
-    def noisy() -> Any:
-        return fn.random.uniform(shape=[4]), dali.source("index")
-
-    return noisy
-
-
 class Encoded:
     """Pairs of an encoded image and a target."""
 
@@ -354,39 +343,6 @@ def test_a_pipeline_of_ones_own_gets_each_samples_numbers_whatever_its_batch(roo
 def test_an_executor_that_uses_the_memory_of_outputs_again_is_refused(root, options):
     with pytest.raises(ConfigError, match=r"needs DALI's dynamic executor.*leave exec_dynamic.*out of pipeline_def"):
         next(iter(loader_of(Encoded(root), pipeline=own_pipeline(**options))))
-
-
-@needs_dali
-def test_dalis_own_generators_are_seeded_for_each_epoch(root):
-    def noise(loader: DALILoader, epoch: int) -> Tensor:
-        loader.set_epoch(epoch)
-        return torch.cat([batch[0] for batch in loader])
-
-    one, other = (loader_of(Encoded(root), pipeline=noisy_pipeline(), seed=seed) for seed in (3, 4))
-    first, second = noise(one, 0), noise(one, 1)
-    assert torch.equal(noise(one, 0), first)
-    assert not torch.equal(first, second)
-    assert not torch.equal(noise(other, 0), first)
-
-
-@needs_dali
-def test_a_pipeline_of_ones_own_is_told_the_datasets_crops(root):
-    from nvidia.dali import pipeline_def
-
-    @pipeline_def
-    def crops() -> Any:
-        return tuple(dali.source(name) for name in ("crop_start", "crop_shape", "resized", "mirror"))
-
-    transform = v1.Compose([v1.RandomResizedCrop((24, 20)), v1.RandomHorizontalFlip()])
-    start, shape, resized, mirror, _ = next(iter(loader_of(datasets.ImageFolder(root, transform), 24, pipeline=crops)))
-    assert bool((start >= 0).all())
-    assert bool((shape > 0).all())
-    assert resized.tolist() == [[24, 20]] * 24
-    assert set(mirror.tolist()) == {0, 1}
-    start, shape, *_ = next(iter(loader_of(datasets.ImageFolder(root), 24, pipeline=crops, shuffle=False)))
-    sizes = [image.size[::-1] for image, _ in datasets.ImageFolder(root)]
-    assert start.tolist() == [[0, 0]] * 24
-    assert list(map(tuple, shape.tolist())) == sizes
 
 
 @needs_dali

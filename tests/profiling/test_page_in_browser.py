@@ -218,13 +218,6 @@ def test_sliders_show_what_is_predicted_for_their_settings(kind, tab, file_of):
 
 
 @pytest.mark.slow
-def test_sliders_begin_at_the_settings_that_were_recorded(tab, file_of):
-    tab.open(file_of("verdict read"))
-    assert shown(tab, ".sliders output") == ["8", "2"]
-    assert shown(tab, ".sliders small") == ["was 8", "was 2"]
-
-
-@pytest.mark.slow
 def test_sliders_are_reached_and_moved_by_keys_alone(tab, file_of):
     tab.open(file_of("verdict read"))
     grid = KINDS["verdict read"].grid

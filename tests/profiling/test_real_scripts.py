@@ -253,51 +253,6 @@ def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: 
     assert len(run.rank.steps) == 7
 
 
-TRAINER = """
-import torch
-import transformers
-
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, index):
-        return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
-
-
-class Classifier(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 2)
-
-    def forward(self, features, labels):
-        logits = self.layer(features)
-        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
-
-
-if __name__ == "__main__":
-    arguments = transformers.TrainingArguments(
-        output_dir="trained", use_cpu=True, num_train_epochs=2, per_device_train_batch_size=4,
-        dataloader_num_workers=2, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
-    )
-    trainer = transformers.Trainer(Classifier(), arguments, train_dataset=Rows())
-    done = trainer.train()
-    print(f"after {done.global_step} steps")
-"""
-
-
-@pytest.mark.slow
-@needs("transformers")
-def test_hugging_faces_trainer_is_recorded(tmp_path: Path) -> None:
-    run = run_of(tmp_path, TRAINER)
-    assert run.status == 0, run.errors
-    assert run.output.splitlines()[-1] == "after 12 steps"
-    ((passes),) = batches_of(run.rank).values()
-    assert passes == [6, 6]
-    assert workers_of(run.rank) == {0, 1}
-
-
 # -- ranks -------------------------------------------------------------------------------------------------------------
 
 RANKS = """

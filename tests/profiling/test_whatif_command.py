@@ -155,25 +155,6 @@ def test_a_prediction_has_its_lines_and_what_bounds_the_run_next(recording, word
     assert then.startswith("then limited by ")
 
 
-@pytest.mark.slow
-def test_a_recording_that_a_program_made_of_itself_is_not_run_again(recording):
-    (recording / "within.py").write_text(
-        "import fastload, torch\n"
-        "from torch.utils.data import DataLoader\n"
-        "loader = DataLoader(torch.arange(120).float(), 2)\n"
-        "with fastload.profile(loader, folder='within') as recorded:\n"
-        "    sum(batch.sum() for batch in loader)\n"
-    )
-    subprocess.run([sys.executable, "within.py"], cwd=recording, check=True)
-    done = whatif("within", "--num-workers", "1", "--rerun", folder=recording)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "fastload whatif: --rerun repeats the command of fastload profile, but this recording was made by "
-        "fastload.profile() inside a program; make the change in the script, record it again, and use fastload "
-        "compare\n"
-    )
-
-
 def test_a_rank_that_was_not_recorded_is_refused(recording):
     done = whatif("seen", "--rank", "3", folder=recording)
     assert done.returncode == 2
