@@ -40,11 +40,6 @@ class Library:
 
 
 def read(data: bytes) -> Library:
-    """Read a shared library.
-
-    Raises:
-        ValueError: it is none of these two kinds, or lacks what every such library has.
-    """
     try:
         if data[:6] == b"\x7fELF\x02\x01":
             return _read_elf(data)

@@ -4,41 +4,11 @@ It stands outside the package ``cases`` so that a child process, and the workers
 is measured: torchvision alone takes seconds.
 """
 
-from benchmarks.cases import (
-    arrays,
-    cifar,
-    custom_collate,
-    determinism,
-    free_threading,
-    fuse,
-    heavy_tail,
-    imagefolder,
-    memory,
-    startup,
-    strided,
-    strings,
-    tensors32,
-    thread,
-    tiny,
-    tokens,
-)
+import importlib
+
 from benchmarks.spec import Benchmark
 
-ALL: tuple[Benchmark, ...] = (
-    *imagefolder.BENCHMARKS,
-    *fuse.BENCHMARKS,
-    *thread.BENCHMARKS,
-    *free_threading.BENCHMARKS,
-    *cifar.BENCHMARKS,
-    *arrays.BENCHMARKS,
-    *tensors32.BENCHMARKS,
-    *tiny.BENCHMARKS,
-    *tokens.BENCHMARKS,
-    *custom_collate.BENCHMARKS,
-    *strided.BENCHMARKS,
-    *heavy_tail.BENCHMARKS,
-    *determinism.BENCHMARKS,
-    *startup.BENCHMARKS,
-    *memory.BENCHMARKS,
-    *strings.BENCHMARKS,
+FILES = ("imagefolder", "fuse", "free_threading", "small", "heavy_tail", "determinism", "startup", "memory", "strings")
+ALL: tuple[Benchmark, ...] = tuple(
+    benchmark for name in FILES for benchmark in importlib.import_module(f"benchmarks.cases.{name}").BENCHMARKS
 )

@@ -16,7 +16,6 @@ from benchmarks.spec import Side
 
 
 def main() -> None:
-    """Carry out the requests on standard input."""
     results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in iter(sys.stdin.readline, ""):

@@ -1,13 +1,15 @@
-"""JPEG decoders on one core, beside each other; and what each step of fastload's own costs.
+"""JPEG decoders on one core, beside each other: whole files, and crops of them resized to 224 pixels.
 
     uv run --with simplejpeg --with opencv-python-headless python -m benchmarks.decoders NAME=FOLDER ... [--files 100]
         [--rows benchmarks/rows/decoders.csv]
 
 Claims: a whole file takes at most 1/1.25 of the time of libjpeg-turbo 3 (simplejpeg); from a coefficient record, half
-of that. Each folder is a kind of files (``imagenet=DIR photos=DIR cifar=DIR``). The decoders take turns, file by file;
-of each file the minimum of the repeats counts, in processor time; printed are milliseconds a file and nanoseconds a
-pixel, means over the files. Of a folder of progressive files there are no records, and no steps. Decoders that are not
-installed are left out. A C compiler is needed for the steps.
+of that; a crop, resized, a third of what Pillow takes. Each folder is a kind of files (``imagenet=DIR photos=DIR
+cifar=DIR``). The decoders take turns, file by file; of each file the minimum of the repeats counts, in processor time;
+printed are milliseconds a file and nanoseconds a pixel of it, means over the files. Of a folder of progressive files
+there are no records. Decoders that are not installed are left out.
+
+``--library FILE`` measures another build of the library: run the command with each of them by turns.
 
 Meaningless if: other work runs on the core's other hardware thread.
 """
@@ -15,16 +17,15 @@ Meaningless if: other work runs on the core's other hardware thread.
 from __future__ import annotations
 
 import argparse
-import collections
 import importlib
 import io
-import subprocess
+import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,33 +38,56 @@ from benchmarks.options import add_rows, check_outputs
 from benchmarks.report import look_around, stamp
 from fastload import native
 from fastload.native import jpeg
-from fastload.native.rows import Status, whole
+from fastload.native.rows import Cut, Status, whole
 
 OTHERS = ("simplejpeg", "opencv-python-headless")
 """Distributions of decoders that are no dependency."""
 
 
-def decoders(levels: list[str], *, records: bool) -> dict[str, Callable[[bytes, bytes], object]]:
-    """Return what makes [H, W, 3] of a file and its record, by name; ``records``: whether there are any."""
+class File(NamedTuple):
+    """A file, and what is made of it."""
 
-    def own(level: str, *, packed: bool) -> Callable[[bytes, bytes], object]:
-        def decode(data: bytes, record: bytes) -> object:
-            size = jpeg.read_size(data)
-            found = jpeg.pixels_of_jpeg(record if packed else data, whole(size.height, size.width), level=level)
+    data: bytes
+    record: bytes
+    """Empty where there is none."""
+    whole: Cut
+    crop: Cut
+    """A square of 0.4 to 1 of the shorter side, resized to 224 pixels and perhaps mirrored."""
+
+
+Decode = Callable[[File], object]
+
+
+def decoders(levels: list[str], *, records: bool) -> dict[str, Decode]:
+    """Return what decodes a file or its record, by name; ``records``: whether there are any."""
+
+    def own(level: str, *, packed: bool, crop: bool) -> Decode:
+        def decode(file: File) -> object:
+            source, cut = file.record if packed else file.data, file.crop if crop else file.whole
+            found = jpeg.pixels_of_jpeg(source, cut, level=level)
             assert not isinstance(found, Status), found
             return found
 
         return decode
 
-    found: dict[str, Callable[[bytes, bytes], object]] = {}
+    def by_pillow(file: File) -> Image.Image:
+        top, left, height, width = file.crop.box
+        image = Image.open(io.BytesIO(file.data)).convert("RGB").crop((left, top, left + width, top + height))
+        image = image.resize((224, 224), Image.Resampling.BILINEAR)
+        return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if file.crop.flips[0] else image
+
+    found: dict[str, Decode] = {}
     for level in levels:
-        found[f"fastload, file, {level}"] = own(level, packed=False)
-        if records:
-            found[f"fastload, record, {level}"] = own(level, packed=True)
-    found["Pillow"] = lambda data, record: np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        for source in ("file", "record") if records else ("file",):
+            found[f"fastload, {source}, {level}"] = own(level, packed=source == "record", crop=False)
+            found[f"fastload, {source}, cropped and resized, {level}"] = own(
+                level, packed=source == "record", crop=True
+            )
+    found["Pillow"] = lambda file: np.asarray(Image.open(io.BytesIO(file.data)).convert("RGB"))
+    found["Pillow, cropped and resized"] = lambda file: np.asarray(by_pillow(file))
     mode = torchvision.io.ImageReadMode.RGB
-    found["torchvision.io"] = lambda data, record: torchvision.io.decode_jpeg(
-        torch.frombuffer(bytearray(data), dtype=torch.uint8), mode
+    found["torchvision.io"] = lambda file: torchvision.io.decode_jpeg(
+        torch.frombuffer(bytearray(file.data), dtype=torch.uint8), mode
     )
     for name, call in (("simplejpeg", "decode_jpeg"), ("cv2", "imdecode")):
         try:
@@ -74,42 +98,46 @@ def decoders(levels: list[str], *, records: bool) -> dict[str, Callable[[bytes, 
         function = getattr(library, call)
         if name == "cv2":
             library.setNumThreads(1)
-            found["OpenCV"] = lambda data, record, f=function: f(np.frombuffer(data, np.uint8), 1)  # type: ignore[misc]
+            found["OpenCV"] = lambda file, f=function: f(np.frombuffer(file.data, np.uint8), 1)  # type: ignore[misc]
         else:
-            found["simplejpeg (libjpeg-turbo 3)"] = lambda data, record, f=function: f(data, "RGB")  # type: ignore[misc]
+            found["simplejpeg (libjpeg-turbo 3)"] = lambda file, f=function: f(file.data, "RGB")  # type: ignore[misc]
     return found
 
 
-def files_of(folder: Path, most: int) -> list[tuple[Path, bytes, bytes]]:
-    """Return paths, files and records; these are empty where the first file is progressive.
+def files_of(folder: Path, most: int) -> list[File]:
+    """Return files; they have no records where the first is progressive.
 
     Others of which no record can be made are left out.
     """
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
-    found = []
+    found: list[File] = []
+    chance = random.Random(0)
     for path in paths[:: max(1, len(paths) // most)][:most]:
         data = path.read_bytes()
-        progressive = jpeg.read_size(data).progressive
-        record = b"" if progressive else jpeg.record_of_jpeg(data)
-        if not isinstance(record, Status) and (not found or bool(found[0][2]) != progressive):
-            found.append((path, data, record))
+        size = jpeg.read_size(data)
+        record = b"" if size.progressive else jpeg.record_of_jpeg(data)
+        if isinstance(record, Status) or (found and bool(found[0].record) == size.progressive):
+            continue
+        side = int(min(size.height, size.width) * chance.uniform(0.4, 1))
+        box = (chance.randrange(size.height - side + 1), chance.randrange(size.width - side + 1), side, side)
+        crop = Cut(box, (224, 224), "bilinear", (0, 0, 224, 224), (chance.random() < 0.5, False))
+        found.append(File(data, record, whole(size.height, size.width), crop))
     return found
 
 
-def compare(files: list[tuple[Path, bytes, bytes]], repeats: int) -> dict[tuple[str, str], float]:
+def compare(files: list[File], repeats: int) -> dict[tuple[str, str], float]:
     """Print a line for each decoder; return what it takes, by decoder and unit."""
     levels = list(native.LEVELS[: native.LEVELS.index(native.processor_level()) + 1])
-    sides = decoders(levels, records=bool(files[0][2]))
+    sides = decoders(levels, records=bool(files[0].record))
     best = dict.fromkeys(sides, 0)
     pixels = 0
-    for done, (_, data, record) in enumerate(files, 1):
-        width, height = jpeg.read_size(data)[:2]
-        pixels += width * height
+    for done, file in enumerate(files, 1):
+        pixels += file.whole.size[0] * file.whole.size[1]
         least = dict.fromkeys(sides, 1 << 62)
         for _ in range(repeats):
             for name, decode in sides.items():
                 began = time.thread_time_ns()
-                decode(data, record)
+                decode(file)
                 least[name] = min(least[name], time.thread_time_ns() - began)
         for name in sides:
             best[name] += least[name]
@@ -124,39 +152,16 @@ def compare(files: list[tuple[Path, bytes, bytes]], repeats: int) -> dict[tuple[
     return found
 
 
-def steps(files: list[tuple[Path, bytes, bytes]], repeats: int) -> dict[tuple[str, str], float]:
-    """Print a line for each step, at the best level; return what it takes with those before it."""
-    sources = native.LIBRARY.with_name("src")
-    level = str(native.LEVELS.index(native.processor_level()))
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "decode_steps")
-        names = [str(Path(__file__).with_name("decode_steps.c")), *map(str, sorted(sources.glob("*.c")))]
-        flags = ["-std=gnu11", "-O3", "-ffp-contract=off", f"-I{sources}"]
-        subprocess.run(["cc", *flags, *names, "-o", str(program), "-lm"], check=True)
-        command = [str(program), level, str(repeats), *(str(path) for path, _, _ in files)]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    sums: dict[tuple[str, str], list[int]] = collections.defaultdict(lambda: [0, 0, 0])
-    for line in said.splitlines():
-        kind, step, *numbers = line.split("\t")
-        sums[kind, step] = [a + int(b) for a, b in zip(sums[kind, step], numbers, strict=True)]
-    print("| data | step | ns a pixel | ns a byte |\n| --- | --- | --- | --- |")
-    found = {}
-    for (kind, step), (taken, pixels, size) in sums.items():
-        found[f"fastload, {kind}, up to {step}", "CPU ns/pixel"] = taken / pixels
-        found[f"fastload, {kind}, up to {step}", "CPU ns/byte"] = taken / size
-        print(f"| {kind} | {step} | {taken / pixels:.3f} | {taken / size:.3f} |")
-    return found
-
-
 def main() -> None:
-    """Measure, and print tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument("--files", type=int, default=100, help="of each folder, at most")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--library", type=Path, default=native.LIBRARY, help="a build of fastload/native/_fastload.so")
     add_rows(parser)
     options = parser.parse_args()
     check_outputs(parser, options)
+    native.LIBRARY = options.library
     surroundings = look_around(sys.argv[1:], module="benchmarks.decoders")
     others = {found.name: found.version for found in distributions() if found.name in OTHERS}
     versions = {**surroundings.versions, **others}
@@ -166,14 +171,13 @@ def main() -> None:
         files = files_of(Path(folder), options.files)
         if not files:
             parser.error(f"{folder} has no JPEG files that fastload decodes")
-        plain, packed = (sum(len(file[place]) for file in files) for place in (1, 2))
+        plain, packed = (sum(len(file[place]) for file in files) for place in (0, 1))
         size, ratio = plain / len(files), packed / plain
         records = f", records {ratio:.2f} times" if packed else ""
         print(f"\n## {name}: {len(files)} files, {size:,.0f} bytes each{records}")
         before = read_cpu()
         taken = compare(files, options.repeats)
         if packed:
-            taken |= steps(files, options.repeats)
             taken["fastload, record", "size, of the files"] = ratio
         common = stamp(surroundings, cores_used_by_others(before, read_cpu()), versions)
         note = f"{len(files)} files of {size:,.0f} bytes on average; means of each file's minimum of {options.repeats}"

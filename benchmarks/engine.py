@@ -16,9 +16,10 @@ from benchmarks.catalogue import ALL
 from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_outputs, check_outputs
+from benchmarks.outcome import Outcome, print_table
 from benchmarks.progress import progress
-from benchmarks.report import Outcome, append_lines, complain, look_around, outcome_rows, print_table
-from benchmarks.runner import MeasurementFailed, measure_in_turn, num_measurements
+from benchmarks.report import append_lines, complain, look_around
+from benchmarks.runner import Measured, MeasurementFailed, measure_in_turn, num_measurements
 from benchmarks.spec import Benchmark
 
 _QUICK_REPETITIONS = 3
@@ -36,9 +37,6 @@ def main() -> int:
         return 0
     if options.control:
         chosen = [_torch_on_both_sides(benchmark) for benchmark in chosen]
-    elif (problem := _fastload_problem()) is not None:
-        complain(f"fastload.DataLoader cannot be imported ({problem}); --control puts torch's class on both sides")
-        return 1
     runnable = []
     for benchmark in chosen:
         if benchmark.needs_images and options.data is None:
@@ -51,7 +49,6 @@ def main() -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="subjects or benchmarks, all if none is given; see --list")
     parser.add_argument("--list", action="store_true", help="print the names and end")
@@ -59,7 +56,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_data(parser)
     add_outputs(parser)
     parser.add_argument("--repetitions", type=int, metavar="N", help="measurements of each side (default: 5 or more)")
-    parser.add_argument("--num-strings", type=int, metavar="N", help="strings of the strings benchmark")
     parser.add_argument("--control", action="store_true", help="torch's class on both sides: what noise alone does")
     options = parser.parse_args(arguments)
     check_outputs(parser, options)
@@ -81,15 +77,6 @@ def _choose(names: Sequence[str]) -> list[Benchmark]:
     return [benchmark for benchmark in ALL if not names or benchmark.name.startswith(tuple(names))]
 
 
-def _fastload_problem() -> str | None:
-    """Return why fastload's DataLoader cannot be imported, or None if it can."""
-    try:
-        from fastload import DataLoader  # noqa: F401  (only whether it is there)
-    except ImportError as error:
-        return str(error)
-    return None
-
-
 def _torch_on_both_sides(benchmark: Benchmark) -> Benchmark:
     """Replace fastload's class by torch's; the sides keep their names, so that they are still told apart."""
     sides = []
@@ -100,7 +87,6 @@ def _torch_on_both_sides(benchmark: Benchmark) -> Benchmark:
 
 
 def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
-    """Measure, print, and return the exit status."""
     surroundings = look_around(sys.argv[1:], control=options.control)
     repetitions_of = {
         benchmark.name: options.repetitions or (_QUICK_REPETITIONS if options.quick else benchmark.repetitions)
@@ -119,12 +105,17 @@ def _run(chosen: Sequence[Benchmark], options: argparse.Namespace) -> int:
                 num_failed += 1
                 continue
             others = cores_used_by_others(before, read_cpu())
-            outcome = Outcome(benchmark=benchmark, measurements=measurements, cores_used_by_others=others)
+            outcome = Outcome(
+                case=benchmark,
+                measured=Measured(measurements=measurements),
+                arguments=arguments,
+                cores_used_by_others=others,
+            )
             outcomes.append(outcome)
-            line = json.dumps(outcome.as_json(surroundings, arguments))
+            line = json.dumps(outcome.as_json(surroundings))
             print(line, flush=True)
             append_lines(options.json, [line])
-            append_rows(options.rows, outcome_rows(outcome, surroundings))
+            append_rows(options.rows, outcome.rows(surroundings, ratios="ours", all_metrics=False))
     if outcomes:
         print_table(outcomes, surroundings)
     return 1 if num_failed else 0
@@ -135,8 +126,6 @@ def _arguments(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, o
     arguments = {**benchmark.arguments, **(benchmark.quick_arguments if options.quick else {})}
     if benchmark.needs_images:
         arguments["image_root"] = str(options.data)
-    if "num_strings" in arguments and options.num_strings is not None:
-        arguments["num_strings"] = options.num_strings
     return arguments
 
 

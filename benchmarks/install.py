@@ -41,7 +41,6 @@ exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bi
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheel", type=Path, required=True, help="the wheel for this machine")
     parser.add_argument("--folder", type=Path, required=True, help="where root file systems and packages are kept")
@@ -92,7 +91,6 @@ def tried(wheel: Path, folder: Path, suite: str, python: str, torch: str) -> str
 
 
 def commands(python: str, wheel: str, torch: str, cache: Path, *, by_pip: bool) -> Sequence[str]:
-    """Return what runs in the root file system."""
     pip = "./venv/bin/python -m pip --disable-pip-version-check -q"
     linked = f"./uv pip install -q --python venv/bin/python --cache-dir {cache} --link-mode symlink"
     quick = [f"{linked} torch=={torch} torchvision"]

@@ -2,11 +2,11 @@
 
 import dataclasses
 import importlib
-import resource
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from benchmarks.neighbours import read_cpu
 from benchmarks.spec import Measurement, Side
 
 
@@ -19,22 +19,35 @@ def make_loader(side: Side, dataset: Any, **arguments: Any) -> Any:
 _kept: dict[str, Any] = {}
 
 
+def kept(name: str, build: Callable[[], Any]) -> Any:
+    """Build something at the first measurement in this process, and return the same after that: loaders, models."""
+    if name not in _kept:
+        _kept[name] = build()
+    return _kept[name]
+
+
 def kept_loader(side: Side, build: Callable[[], Any]) -> Any:
-    """Build the side's loader at its first measurement in this process, and return the same one after that.
-
-    A script has one loader for all its epochs, so what a loader learns in the first, the warm-up, may serve the others.
-    """
-    if side.name not in _kept:
-        _kept[side.name] = build()
-    return _kept[side.name]
+    """Keep a side's loader: a script has one for all epochs, so what it learns in the first may serve the others."""
+    return kept(side.name, build)
 
 
-def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_batches: int) -> Measurement:
+def forget() -> None:
+    """Close and drop all that is kept."""
+    for value in reversed(_kept.values()):  # iterators before their loaders
+        if callable(close := getattr(value, "close", None)):
+            close()
+    _kept.clear()
+
+
+def time_epoch(
+    loader: Iterable[object], *, samples_per_batch: int, num_warm_batches: int, num_samples: int | None = None
+) -> Measurement:
     """Iterate over ``loader`` once.
 
     Args:
         loader: all its batches must have ``samples_per_batch`` samples.
         samples_per_batch: turns batches into samples.
+        num_samples: of the epoch, where batches at its end are smaller.
         num_warm_batches: batches that do not count in the steady rate; at least two for each worker. With torch's
             loader, the workers finish their first batches at the same moment; a rate counted from the first of them
             would count the others as free. With fastload's, each worker meets each slot's memory for the first time.
@@ -43,26 +56,27 @@ def time_epoch(loader: Iterable[object], *, samples_per_batch: int, num_warm_bat
         "samples/s steady": from the arrival of the last warm batch to that of the last batch;
         "samples/s": over the whole epoch, from before ``iter()`` until ``StopIteration``, so with starting and stopping
         the workers;
-        "first batch ms": from before ``iter()`` until the first batch is here;
-        "CPU us/sample": user and system time of this process and of the workers that have ended, for the whole epoch;
+        "first batch ms": from before ``iter()`` until the first batch is here; "epoch ms": the whole epoch;
+        "CPU us/sample": user and system time of all processes, for the whole epoch;
         "batches": how many there were;
         "statistics": what the loader says of itself.
     """
-    cpu_before = cpu_seconds()
+    cpu_before = read_cpu().own_s
     start = time.perf_counter()
     arrivals = [time.perf_counter() for _batch in loader]
     end = time.perf_counter()
-    num_samples = len(arrivals) * samples_per_batch
+    num_samples = num_samples or len(arrivals) * samples_per_batch
     if len(arrivals) < 2 * num_warm_batches:
         raise ValueError(
             f"an epoch of {len(arrivals)} batches is too short to leave {num_warm_batches} out of its rate"
         )
-    num_steady = (len(arrivals) - num_warm_batches) * samples_per_batch
+    num_steady = num_samples - num_warm_batches * samples_per_batch
     return {
         "samples/s steady": num_steady / (arrivals[-1] - arrivals[num_warm_batches - 1]),
         "samples/s": num_samples / (end - start),
         "first batch ms": (arrivals[0] - start) * 1e3,
-        "CPU us/sample": (cpu_seconds() - cpu_before) / num_samples * 1e6,
+        "epoch ms": (end - start) * 1e3,
+        "CPU us/sample": (read_cpu().own_s - cpu_before) / num_samples * 1e6,
         "batches": len(arrivals),
         "statistics": describe(loader),
     }
@@ -90,9 +104,3 @@ def describe(loader: object) -> dict[str, object]:
     """Return the loader's ``statistics()`` as a dictionary; empty for torch's loader, which has none."""
     statistics = getattr(loader, "statistics", None)
     return dataclasses.asdict(statistics()) if callable(statistics) else {}
-
-
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and of its children that have ended and been waited for, in seconds."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -4,9 +4,8 @@ They stand in an importable module, because workers started by spawn unpickle th
 since those workers would spend seconds on that.
 """
 
-import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +21,14 @@ class ReadyBatches(Dataset[dict[str, torch.Tensor]]):
     """
 
     def __init__(self, num_batches: int, num_tensors: int, shape: Sequence[int]) -> None:
-        """Make up one batch of float32 tensors of ``shape``; every index gives a copy of it."""
         generator = torch.Generator().manual_seed(0)
         self.num_batches = num_batches
         self.tensors = {f"field_{number:02d}": torch.rand(*shape, generator=generator) for number in range(num_tensors)}
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return self.num_batches
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        """Return a new copy of the batch."""
         return {name: tensor.clone() for name, tensor in self.tensors.items()}
 
 
@@ -40,15 +36,12 @@ class Integers(Dataset[int]):
     """The cheapest samples there are."""
 
     def __init__(self, num_samples: int) -> None:
-        """Keep the integers as a list."""
         self.values = list(range(num_samples))
 
     def __len__(self) -> int:
-        """Return the number of integers."""
         return len(self.values)
 
     def __getitem__(self, index: int) -> int:
-        """Return one integer."""
         return self.values[index]
 
 
@@ -56,18 +49,15 @@ class TokenWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Windows of a file of tokens, and the same windows one token later, as language models are trained on them."""
 
     def __init__(self, path: Path, num_samples: int, length: int) -> None:
-        """Write a file of made-up tokens, and map it. Windows begin 32 tokens apart."""
         tokens = np.random.Generator(np.random.PCG64(0)).integers(0, 50_000, 32 * num_samples + length + 1)
         tokens.astype(np.uint16).tofile(path)
         self.tokens = np.memmap(path, dtype=np.uint16, mode="r")
         self.num_samples, self.length = num_samples, length
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return self.num_samples
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a window and the next tokens: [length] each, int64."""
         begin, end = 32 * index, 32 * index + self.length
         window, following = self.tokens[begin:end], self.tokens[begin + 1 : end + 1]
         return torch.from_numpy(window.astype(np.int64)), torch.from_numpy(following.astype(np.int64))
@@ -77,16 +67,13 @@ class ColumnMajorRows(Dataset[torch.Tensor]):
     """Rows of a table that lies column by column, as ``torch.tensor(dataframe.values)`` does."""
 
     def __init__(self, num_rows: int, num_samples: int) -> None:
-        """Make up ``num_rows`` rows of ten float64, of which ``num_samples`` are given, evenly spaced."""
         self.table = torch.rand(10, num_rows, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).t()
         self.num_samples = num_samples
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self.num_samples
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """Return a row: ten elements, as far apart as the table has rows."""
         return self.table[index * len(self.table) // self.num_samples]
 
 
@@ -94,16 +81,13 @@ class Windows(Dataset[torch.Tensor]):
     """Windows of 1,000 points of a recording of 16 channels."""
 
     def __init__(self, num_points: int, num_samples: int) -> None:
-        """Make up a recording of float32; ``num_samples`` windows begin in it, evenly spaced, and may overlap."""
         self.recording = torch.rand(16, num_points, generator=torch.Generator().manual_seed(0))
         self.num_samples = num_samples
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self.num_samples
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """Return a window, [16, 1000]."""
         first = index * (self.recording.shape[1] - 1000) // self.num_samples
         return self.recording[:, first : first + 1000]
 
@@ -116,7 +100,6 @@ class Sentences(Dataset[tuple[torch.Tensor, str]]):
     """
 
     def __init__(self, num_samples: int, shortest: int = 5, longest: int = 60) -> None:
-        """Make up ``num_samples`` sequences with ``shortest`` to ``longest`` tokens."""
         generator = np.random.default_rng(0)
         lengths = generator.integers(shortest, longest + 1, size=num_samples)
         self.ends = np.cumsum(lengths)
@@ -124,11 +107,9 @@ class Sentences(Dataset[tuple[torch.Tensor, str]]):
         self.tokens = generator.integers(1, 30_000, size=int(self.ends[-1]))
 
     def __len__(self) -> int:
-        """Return the number of sequences."""
         return len(self.ends)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, str]:
-        """Return the tokens, int64 of shape (length,), and a text of one word for each."""
         tokens = self.tokens[self.starts[index] : self.ends[index]]
         return torch.from_numpy(tokens.copy()), " ".join(map(str, tokens.tolist()))
 
@@ -141,12 +122,9 @@ def pad_sentences(samples: Sequence[tuple[torch.Tensor, str]]) -> tuple[torch.Te
 
 
 def heavy_tailed_costs_s(shape: str, num_samples: int, mean_cost_s: float) -> list[float]:
-    """Make up what each sample costs, in seconds; the mean over the samples is ``mean_cost_s`` exactly.
+    """Make up what each sample costs; the mean is ``mean_cost_s`` exactly.
 
-    Args:
-        shape: "lognormal" (sigma 1.5), or "rare" (one sample in a hundred costs fifty times as much as the others).
-        num_samples: how many samples.
-        mean_cost_s: their mean cost, which fixes the scale.
+    "lognormal": with sigma 1.5; "rare": one sample in a hundred costs fifty times as much as the others.
     """
     generator = np.random.default_rng(0)
     if shape == "lognormal":
@@ -166,50 +144,28 @@ class UnequalSamples(Dataset[tuple[int, float]]):
     """
 
     def __init__(self, costs_s: Sequence[float]) -> None:
-        """Keep the costs."""
         self.costs_s = list(costs_s)
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.costs_s)
 
     def __getitem__(self, index: int) -> tuple[int, float]:
-        """Return the index, and how many seconds the sample really took."""
         start = time.perf_counter()
         time.sleep(self.costs_s[index])
         return index, time.perf_counter() - start
-
-
-class ChangeableOrder:
-    """A sampler whose indices can be changed between epochs, so that the first epoch can be a short warm-up."""
-
-    def __init__(self, indices: Sequence[int]) -> None:
-        """Give these indices until others are set."""
-        self.indices = indices
-
-    def __len__(self) -> int:
-        """Return the number of indices of the coming epoch."""
-        return len(self.indices)
-
-    def __iter__(self) -> Iterator[int]:
-        """Iterate over the indices in their order."""
-        return iter(self.indices)
 
 
 class FilledImages(Dataset[torch.Tensor]):
     """Float32 images of shape (3, side, side) that cost next to nothing to make."""
 
     def __init__(self, num_samples: int, side: int) -> None:
-        """Give ``num_samples`` images."""
         self.num_samples = num_samples
         self.side = side
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return self.num_samples
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """Return an image filled with the index."""
         return torch.full((3, self.side, self.side), float(index))
 
 
@@ -220,18 +176,9 @@ class CarryingDataset(Dataset[tuple[int, float]]):
     """
 
     def __init__(self, payload: str, payload_bytes: int, num_samples: int) -> None:
-        """Make up the payload.
-
-        Args:
-            payload: "none", "objects" (a list of strings; each costs about 100 bytes) or "arrays" (ten NumPy arrays).
-            payload_bytes: about how much memory it takes.
-            num_samples: length of the dataset.
-        """
         self.num_samples = num_samples
         self.payload: list[str] | list[np.ndarray]
-        if payload == "none":
-            self.payload = []
-        elif payload == "objects":
+        if payload == "objects":
             self.payload = [
                 f"folder_{number % 1000:04d}/picture_{number:012d}.jpeg" for number in range(payload_bytes // 100)
             ]
@@ -239,14 +186,12 @@ class CarryingDataset(Dataset[tuple[int, float]]):
             generator = np.random.default_rng(0)
             self.payload = [generator.random(payload_bytes // 80) for _ in range(10)]
         else:
-            raise ValueError(f"payload must be 'none', 'objects' or 'arrays', got {payload!r}")
+            raise ValueError(f"payload must be 'objects' or 'arrays', got {payload!r}")
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self.num_samples
 
     def __getitem__(self, index: int) -> tuple[int, float]:
-        """Return the index and the time."""
         return index, time.perf_counter()
 
 
@@ -258,18 +203,10 @@ class ShortStrings(Dataset[str]):
     """
 
     def __init__(self, num_strings: int) -> None:
-        """Make up ``num_strings`` different strings of about ten characters."""
         self.strings = [f"word{number:08d}" for number in range(num_strings)]
 
     def __len__(self) -> int:
-        """Return the number of strings."""
         return len(self.strings)
 
     def __getitem__(self, index: int) -> str:
-        """Return one string."""
         return self.strings[index]
-
-
-def sample_of_indices(num_samples: int, num_drawn: int) -> list[int]:
-    """Draw ``num_drawn`` of ``num_samples`` indices without repetition, in random order."""
-    return random.Random(0).sample(range(num_samples), num_drawn)

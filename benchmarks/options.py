@@ -8,7 +8,6 @@ from benchmarks.figures.rows import ROWS, BadRow, append_rows
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    """Add ``--data``: real images."""
     parser.add_argument(
         "--data",
         type=Path,

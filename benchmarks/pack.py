@@ -26,10 +26,11 @@ from typing import Any
 
 import torch
 from torchvision import datasets
-from torchvision import transforms as v1
 
 import fastload
-from benchmarks.figures.rows import Row, append_rows
+from benchmarks.cases.imagefolder import build_transform
+from benchmarks.figures.parts import packs
+from benchmarks.figures.rows import Row, Rows, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_rows, check_outputs
 from benchmarks.report import look_around, spread_row, stamp, with_ratio
@@ -53,12 +54,6 @@ KINDS = {
 _DROP = Path("/proc/sys/vm/drop_caches")
 
 
-def pipeline() -> v1.Compose:
-    """Return what is done to each image."""
-    normalise = v1.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    return v1.Compose([v1.RandomResizedCrop(224), v1.RandomHorizontalFlip(), v1.ToTensor(), normalise])
-
-
 def epoch(loader: Any) -> float:
     """Return the milliseconds of the processor that an image of an epoch takes."""
     began = time.process_time()
@@ -68,7 +63,6 @@ def epoch(loader: Any) -> float:
 
 
 def drop_caches() -> None:
-    """Have the system forget what it has read."""
     os.sync()
     _DROP.write_text("3")
 
@@ -84,7 +78,6 @@ def packing(folder: datasets.ImageFolder, options: PackOptions, count: int = 60)
 
 
 def read_files(folder: datasets.ImageFolder, order: list[int]) -> int:
-    """Read all files, one after the other."""
     count = 0
     for index in order:
         with open(folder.samples[index][0], "rb", buffering=0) as file:
@@ -123,20 +116,19 @@ class Found:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of packs."""
         return list(self.packing)
 
 
 def measure(source: str, where: Path, rounds: int) -> Found:
     """Pack the files in all ways, and read and load the packs beside them."""
     torch.set_num_threads(1)
-    folder = datasets.ImageFolder(source, pipeline())
+    folder = datasets.ImageFolder(source, build_transform("v1"))
     made = {}
     found = Found(len(folder), {"files": sum(os.path.getsize(path) for path, _ in folder.samples)}, {})
     for name, options in KINDS.items():
         done = pack(source, where / name.replace(" ", "_").replace(",", ""), options)
         found.sizes[name], found.packing[name] = done.num_bytes, packing(folder, options)
-        made[name] = PackedImages(where / name.replace(" ", "_").replace(",", ""), pipeline())
+        made[name] = PackedImages(where / name.replace(" ", "_").replace(",", ""), build_transform("v1"))
     print(f"{len(folder)} files, {found.sizes['files'] / 1e6:.1f} MB; {os.cpu_count()} cores", flush=True)
     if os.access(_DROP, os.W_OK):
         read_cold(folder, made, rounds, found)  # before anything is mapped for longer: what is mapped stays in memory
@@ -171,26 +163,6 @@ def read_cold(folder: datasets.ImageFolder, made: Mapping[str, PackedImages], ro
             found.read[name].append(found.first["files"][-1] / found.first[name][-1])
 
 
-def print_table(found: Found) -> None:
-    """Print all medians, and the ratios with their extremes."""
-
-    def middle(values: list[float]) -> str:
-        return f"{statistics.median(values):.2f} ms" if values else ""
-
-    def ratio(values: list[float]) -> str:
-        return f"{statistics.median(values):.2f}x ({min(values):.2f} to {max(values):.2f})" if values else ""
-
-    size = found.sizes["files"]
-    print("| | size | of the files | packing | loading, fused | files / pack | reading, cold | files / pack |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name in ("files", *found.kinds):
-        cells = [name, f"{found.sizes[name] / 1e6:.1f} MB", f"{found.sizes[name] / size:.2f}"]
-        cells.append(f"{found.packing[name]:.1f} ms" if name in found.packing else "")
-        cells += [middle(found.taken[name]), ratio(found.ratios[name])]
-        cells += [middle(found.first[name]), ratio(found.read[name])]
-        print(f"| {' | '.join(cells)} |")
-
-
 def rows_of(found: Found, common: Mapping[str, str]) -> list[Row]:
     """Return the rows: of the files and of each pack sizes, times, and ratios to the files."""
     note = f"{found.count} files; RandomResizedCrop(224), flip, ToTensor, Normalize, fused, one process"
@@ -217,7 +189,6 @@ def rows_of(found: Found, common: Mapping[str, str]) -> list[Row]:
 
 
 def main() -> None:
-    """Read the command line, measure, and write rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="SRC", type=Path)
     parser.add_argument("folder", metavar="FOLDER", type=Path)
@@ -228,8 +199,9 @@ def main() -> None:
     surroundings = look_around(sys.argv[1:], module="benchmarks.pack")
     before = read_cpu()
     found = measure(str(options.source), options.folder, options.rounds)
-    print_table(found)
-    append_rows(options.rows, rows_of(found, stamp(surroundings, cores_used_by_others(before, read_cpu()))))
+    rows = rows_of(found, stamp(surroundings, cores_used_by_others(before, read_cpu())))
+    print(packs(Rows({"pack": rows})))
+    append_rows(options.rows, rows)
 
 
 if __name__ == "__main__":

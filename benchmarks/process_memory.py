@@ -81,7 +81,6 @@ def process_tree(root_pid: int | None = None) -> list[int]:
 
 
 def _rollup(pid: int) -> dict[str, int]:
-    """Read the sums of /proc/<pid>/smaps_rollup, in bytes."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:

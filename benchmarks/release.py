@@ -53,7 +53,6 @@ class Target:
 
     @property
     def is_here(self) -> bool:
-        """Whether its wheel runs on this machine."""
         system = {"linux": "linux", "darwin": "macos"}.get(sys.platform)
         return (self.system, self.processor) == (system, platform.machine())
 
@@ -83,7 +82,6 @@ TARGETS = (
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder of the sdist and the wheels")
     parser.add_argument("--no-install", action="store_true", help="do not install and use the wheel for this machine")
@@ -112,16 +110,8 @@ def main() -> int:
             check_record(wheel)
             check_contents(wheel, clone, source)
         # Checked where they lie, by their names alone: twine wraps its lines.
-        by_twine = [
-            UV,
-            "tool",
-            "run",
-            "-q",
-            "twine",
-            "check",
-            "--strict",
-            *(path.name for path in [sdist, *wheels.values()]),
-        ]
+        names = [path.name for path in (sdist, *wheels.values())]
+        by_twine = [UV, *["tool", "run", "-q", "twine", "check", "--strict"], *names]
         print(output_of(*by_twine, cwd=out, env={**os.environ, "TERM": "dumb", "COLUMNS": "120"}).strip())
         print(f"{sdist.name}: {sdist.stat().st_size / 1e3:.0f} kB")
         for target, wheel in wheels.items():
@@ -136,7 +126,6 @@ def main() -> int:
 
 
 def output_of(*words: str | Path, **options: Any) -> str:
-    """Run a command; return what it printed."""
     done = subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     return str(done.stdout)
 
@@ -203,7 +192,6 @@ def check_library(wheel: Path, target: Target) -> Library:
 
 
 def check_exports(libraries: Iterable[Library]) -> None:
-    """Check that all libraries have the same functions."""
     first, *others = ({name for name in one.exports if name.startswith("fastload_")} for one in libraries)
     assert first, "no function of fastload's"
     assert all(one == first for one in others), [one ^ first for one in others]
@@ -270,7 +258,6 @@ def parts(wheel: Path) -> list[str]:
 
 
 def described(library: Library) -> list[str]:
-    """Return what a library needs."""
     system = {"linux": "glibc", "macos": "macOS"}[library.system]
     versions = f" ({', '.join(sorted(library.versions))})" if library.versions else ""
     signed = "; signed ad hoc" if library.is_signed else ""

@@ -1,4 +1,4 @@
-"""What a run prints and writes: a JSON line for each benchmark, a table, and rows for ``benchmarks/rows``."""
+"""When and where a run took place, and rows for ``benchmarks/rows``."""
 
 import dataclasses
 import datetime
@@ -9,17 +9,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.figures.rows import Row
-from benchmarks.spec import Benchmark, Measurement, Metric, Side
-from benchmarks.summary import Ratio, Spread, ratio_of, spread_of
+from benchmarks.summary import Ratio, spread_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +71,6 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    """Describe the machine in a few words."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -88,132 +82,9 @@ def _machine() -> str:
     return f"{processor}, {cores} cores, {memory_gib:.0f} GiB, {platform.system()} {kernel}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A benchmark with its numbers."""
-
-    benchmark: Benchmark
-    """What was measured."""
-    measurements: Mapping[str, list[Measurement]]
-    """Side name -> its measurements."""
-    cores_used_by_others: float
-    """How many cores worked for somebody else meanwhile, on average; see ``neighbours.py``."""
-
-    def values(self, side_name: str, metric: Metric) -> list[float]:
-        """Return the values of a metric on a side, in the order of measuring."""
-        return [float(str(measurement[metric.name])) for measurement in self.measurements[side_name]]
-
-    def spread(self, side_name: str, metric: Metric) -> Spread:
-        """Return median and quartiles of a metric on a side."""
-        return spread_of(self.values(side_name, metric))
-
-    def ratio(self, side: Side, metric: Metric) -> Ratio | None:
-        """Return how many times better a side is than torch; None where that says nothing."""
-        if side.compared_with is None or not metric.has_ratio:
-            return None
-        return ratio_of(
-            self.values(side.compared_with, metric),
-            self.values(side.name, metric),
-            more_is_better=metric.more_is_better,
-        )
-
-    @property
-    def num_pairs(self) -> int:
-        """How often each side was measured."""
-        return len(self.measurements[self.benchmark.sides[0].name])
-
-    @property
-    def challengers(self) -> list[Side]:
-        """The sides that are compared with torch's."""
-        return [side for side in self.benchmark.sides if side.compared_with is not None]
-
-    def as_json(self, surroundings: Surroundings, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return everything that is known of the benchmark, fit for one line of JSON."""
-        metrics = self.benchmark.metrics
-        return {
-            "benchmark": self.benchmark.name,
-            **asdict(surroundings),
-            "arguments": dict(arguments),
-            "n": self.num_pairs,
-            "cores_used_by_others": round(self.cores_used_by_others, 2),
-            "goals": {metric.name: metric.goal for metric in metrics if metric.goal},
-            "sides": {
-                side.name: {
-                    metric.name: {**asdict(self.spread(side.name, metric)), "values": self.values(side.name, metric)}
-                    for metric in metrics
-                }
-                for side in self.benchmark.sides
-            },
-            "ratios": {
-                side.name: {
-                    metric.name: asdict(ratio) for metric in metrics if (ratio := self.ratio(side, metric)) is not None
-                }
-                for side in self.challengers
-            },
-            "statistics": {name: values[-1].get("statistics", {}) for name, values in self.measurements.items()},
-        }
-
-
-def print_table(outcomes: Sequence[Outcome], surroundings: Surroundings) -> None:
-    """Print all numbers to standard output, in colour only on a terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 150
-    title = "torch against torch: how far from 1 noise alone takes a ratio" if surroundings.control else None
-    table = Table(title=title, caption=_CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("benchmark, metric", no_wrap=True)
-    for column in ("torch", "fastload", "ratio [95 %]"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("goal", no_wrap=True)
-    for outcome in outcomes:
-        table.add_row(
-            f"[bold]{outcome.benchmark.name}[/]",
-            f"n={outcome.num_pairs}",
-            f"others: {outcome.cores_used_by_others:.1f} cores",
-        )
-        for side in outcome.challengers:
-            if side.name != "fastload":
-                table.add_row(f"  [italic]{side.name}[/]")
-            for metric in outcome.benchmark.metrics:
-                ratio = outcome.ratio(side, metric)
-                table.add_row(
-                    f"    {metric.name}",
-                    spread_text(outcome.spread(side.compared_with or side.name, metric)),
-                    spread_text(outcome.spread(side.name, metric)),
-                    "" if ratio is None else f"{ratio.value:.2f} \\[{ratio.low:.2f}, {ratio.high:.2f}]",
-                    _goal_text(outcome, metric, side),
-                )
-    console.print(table)
-
-
-_CAPTION = (
-    "Medians with quartiles in parentheses; others: cores that worked for somebody else meanwhile. A ratio above 1 is "
-    "in fastload's favour, whichever way the metric runs; its interval is over this run's pairs."
-)
-
-
-def _goal_text(outcome: Outcome, metric: Metric, side: Side) -> str:
-    """Return the goal, and whether the median reaches it."""
-    if not metric.goal:
-        return ""
-    ratio = outcome.ratio(side, metric)
-    if metric.most_value is not None:
-        reached = outcome.spread(side.name, metric).median <= metric.most_value
-    else:
-        reached = ratio is not None and metric.least_ratio is not None and ratio.value >= metric.least_ratio
-    return f"{metric.goal}: {'[green]yes[/]' if reached else '[red]no[/]'}"
-
-
 def stamp(
     surroundings: Surroundings, others: float | None = None, versions: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return what all rows of a run have in common.
-
-    Args:
-        surroundings: When and where.
-        others: Cores that worked for something else, if that was measured.
-        versions: What to name in place of the surroundings' versions.
-    """
     named = surroundings.versions if versions is None else versions
     words = {"python": "Python", "pillow": "Pillow"}
     return {
@@ -241,48 +112,11 @@ def with_ratio(row: Row, ratio: Ratio | None, of: str) -> Row:
     return dataclasses.replace(row, **numbers, ratio_spread="95 %", ratio_of=of)
 
 
-def outcome_rows(
-    outcome: Outcome, surroundings: Surroundings, metrics: Sequence[Metric] | None = None, case: str | None = None
-) -> list[Row]:
-    """Return the rows of a benchmark: of each metric (default: the first, and those that have a goal) all sides."""
-    if metrics is None:
-        first, *more = outcome.benchmark.metrics
-        metrics = [first, *(metric for metric in more if metric.goal)]
-    common, name = stamp(surroundings, outcome.cores_used_by_others), case or outcome.benchmark.name
-    return [
-        with_ratio(
-            spread_row(name, side.name, metric.name, outcome.values(side.name, metric), common),
-            outcome.ratio(side, metric),
-            f"{side.name} / {side.compared_with}",
-        )
-        for metric in metrics
-        for side in outcome.benchmark.sides
-    ]
-
-
-def spread_text(spread: Spread) -> str:
-    """Return ``median (first quartile to third quartile)``."""
-    return f"{_number(spread.median)} ({_number(spread.first_quartile)} to {_number(spread.third_quartile)})"
-
-
-def _number(value: float) -> str:
-    """Return a number with about three digits that count."""
-    magnitude = abs(value)
-    if magnitude >= 1e6:
-        return f"{value / 1e6:.2f} M"
-    if magnitude >= 1e5:
-        return f"{value / 1e3:.0f} k"
-    decimals = 0 if magnitude >= 100 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
-    return f"{value:,.{decimals}f}"
-
-
 def complain(message: str) -> None:
-    """Print a message to standard error."""
     print(message, file=sys.stderr, flush=True)
 
 
 def append_lines(file: Path | None, lines: Sequence[str]) -> None:
-    """Append lines to a file, if one was named."""
     if file is not None:
         with file.open("a") as stream:
             stream.writelines(line + "\n" for line in lines)

@@ -12,7 +12,8 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from types import FrameType
 from typing import IO, Self
 
 from benchmarks.spec import Benchmark, Measurement, Side
@@ -25,6 +26,31 @@ class MeasurementFailed(Exception):
     """A child process could not measure; the message says which side, and what the child said."""
 
 
+@dataclass(kw_only=True)
+class Measured:
+    """What came of a case."""
+
+    measurements: dict[str, list[Measurement]] = field(default_factory=dict)
+    """Side -> its measurements; those at the same place were made one after the other. Only sides that have all."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Side -> why it could not be measured."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Side -> the error."""
+    facts: dict[str, Measurement] = field(default_factory=dict)
+    """Side -> versions of its library, Python and torch, where it has an environment of its own."""
+
+    def settle(self, reason: str) -> None:
+        """Keep what can be compared: whole rounds of the sides that were measured."""
+        for name in (*self.skipped, *self.failed):
+            self.measurements.pop(name, None)
+        for name in [name for name, values in self.measurements.items() if not values]:
+            self.skipped[name] = reason
+            del self.measurements[name]
+        rounds = min(map(len, self.measurements.values()), default=0)
+        for values in self.measurements.values():
+            del values[rounds:]
+
+
 def measure_in_turn(
     benchmark: Benchmark,
     arguments: Mapping[str, object],
@@ -33,18 +59,8 @@ def measure_in_turn(
 ) -> dict[str, list[Measurement]]:
     """Measure every side of ``benchmark`` ``repetitions`` times.
 
-    Args:
-        benchmark: what to measure.
-        arguments: for the measuring function.
-        repetitions: recorded measurements of each side. In a shared process one more goes before them and is thrown
-            away, so that imports, caches and the allocator are warm; the file cache is warm in any case.
-        advance: called before each measurement with what is measured: benchmark and side.
-
     Returns:
         Name of side -> its measurements; those at the same place were made one after the other, so they are pairs.
-
-    Raises:
-        MeasurementFailed: a measurement raised, died or took too long.
     """
     rounds = [list(benchmark.sides)[:: 1 if number % 2 == 0 else -1] for number in range(repetitions)]
     if benchmark.fresh_process:
@@ -85,10 +101,6 @@ class Child:
     """A process that measures. Leaving the context kills whatever is left of it: the child, its workers, a fork server.
 
     It carries out one request after the other, and its answers come in their order.
-
-    Args:
-        python: the interpreter that it runs.
-        environment: variables that it gets beside those of this process.
     """
 
     def __init__(self, python: str = sys.executable, environment: Mapping[str, str] | None = None) -> None:
@@ -123,11 +135,7 @@ class Child:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
     async def answer(self, what: str, limit_s: float) -> Measurement:
-        """Return the next measurement, called ``what`` in errors.
-
-        Raises:
-            MeasurementFailed: it raised, the child died, or it took longer than ``limit_s``.
-        """
+        """Return the next measurement, called ``what`` in errors."""
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), limit_s)
@@ -146,7 +154,6 @@ class Child:
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a paused child run."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -154,11 +161,20 @@ class Child:
             os.killpg(self._process.pid, number)
 
     async def end(self, limit_s: float) -> None:
-        """Ask for nothing more, and wait for the child's end."""
         self.go_on()
         assert self._process.stdin is not None
         self._process.stdin.close()
         await asyncio.wait_for(self._process.wait(), limit_s)
+
+
+def end_children_too() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: the children have sessions of their own, and would run on."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def _tail(complaints: IO[str]) -> str:

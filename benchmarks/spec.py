@@ -1,7 +1,8 @@
 """What is measured: plain values that the runner carries out and the report prints."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 # What a measuring function returns: metric name -> value, and under "statistics" what the loader says of itself.
 Measurement = dict[str, object]
@@ -48,11 +49,42 @@ class Metric:
     """False for numbers near zero, such as growth, where a ratio is noise."""
 
     @property
-    def goal(self) -> str:
-        """The goal in words, empty if there is none."""
-        if self.most_value is not None:
-            return f"value <= {self.most_value:g}"
-        return f"ratio >= {self.least_ratio:g}" if self.has_ratio and self.least_ratio is not None else ""
+    def has_goal(self) -> bool:
+        return self.most_value is not None or (self.has_ratio and self.least_ratio is not None)
+
+
+def rates(least_ratio: float | None = 0.97, whole: float | None = 0.97) -> tuple[Metric, ...]:
+    """Return the metrics of an epoch: two rates with their goals, and the processor's time."""
+    return (
+        Metric(name="samples/s steady", more_is_better=True, least_ratio=least_ratio),
+        Metric(name="samples/s", more_is_better=True, least_ratio=whole),
+        Metric(name="CPU us/sample", least_ratio=None),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A side beside another one."""
+
+    ours: str
+    theirs: str
+    least_ratio: float | None = None
+    """The goal, or None: just to know. A ratio above 1 is in favour of ``ours``, whichever way the metric runs."""
+    metric: Metric | None = None
+    """None: the first of the case."""
+
+
+class Compared(Protocol):
+    """What has an outcome: a benchmark, or a case of another program."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sides(self) -> Sequence[Side]: ...
+    @property
+    def metrics(self) -> Sequence[Metric]: ...
+    @property
+    def comparisons(self) -> Sequence[Comparison]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,5 +112,20 @@ class Benchmark:
 
     @property
     def subject(self) -> str:
-        """The word by which the command line selects it."""
         return self.name.partition("-")[0]
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Each side with the one that it is compared with, by all metrics whose ratio says something."""
+        return [
+            Comparison(
+                ours=side.name,
+                theirs=side.compared_with,
+                least_ratio=metric.least_ratio if metric.most_value is None else None,
+                metric=metric,
+            )
+            for side in self.sides
+            if side.compared_with is not None
+            for metric in self.metrics
+            if metric.has_ratio
+        ]

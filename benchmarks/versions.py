@@ -53,7 +53,6 @@ class NotHereError(Exception):
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, help="the CSV file to which the rows are appended")
     parser.add_argument("--pair", action="append", default=[], metavar="PYTHON:TORCH:NUMPY")
@@ -73,7 +72,6 @@ def main() -> int:
 
 
 def told(row: Row) -> str:
-    """Return a row as words."""
     return f"{row.metric}: {row.note}" if row.value is None else f"{row.value:.0f} {row.metric}"
 
 
@@ -99,11 +97,6 @@ def tried(pair: str, tests: Sequence[str], processes: int) -> tuple[list[Row], l
 
 
 def prepared(python: str, torch: str, numpy: str) -> list[str]:
-    """Return uv's words for the environment of a pair.
-
-    Raises:
-        NotHereError: The Python, wheels of the packages or the index are not there.
-    """
     try:
         uv("python", "find", "--no-project", "--no-python-downloads", python)
     except NotHereError:
@@ -129,11 +122,7 @@ def prepared(python: str, torch: str, numpy: str) -> list[str]:
 
 
 def counted(environment: Sequence[str], tests: Sequence[str], processes: int) -> tuple[int, int, list[str]]:
-    """Run tests; return how many passed, how many were skipped, and the names of the others, for pytest.
-
-    Raises:
-        RuntimeError: pytest came to no end.
-    """
+    """Run tests; return how many passed, how many were skipped, and the names of the others, for pytest."""
     with tempfile.TemporaryDirectory() as name:
         report = Path(name, "report.xml")
         words = [UV, *environment, "pytest", "-q", "-n", str(processes), "-o", "junit_family=xunit1"]
@@ -154,11 +143,6 @@ def counted(environment: Sequence[str], tests: Sequence[str], processes: int) ->
 
 
 def uv(*words: str | Path) -> str:
-    """Run uv; return what it printed.
-
-    Raises:
-        NotHereError: It failed; holds what it said.
-    """
     done = subprocess.run([UV, *words], cwd=ROOT, text=True, capture_output=True)
     if done.returncode:
         raise NotHereError(done.stderr.strip() or done.stdout.strip())

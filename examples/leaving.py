@@ -21,9 +21,6 @@ def leave(group: Any = None) -> None:
     The barrier is needed because NCCL warns, and may hang, if a rank leaves early. The groups are kept alive until the
     process exits: destroying the last reference to one waits for its threads while holding the GIL, and a thread that
     is releasing a tensor waits for the GIL (seen with torch 2.13).
-
-    Args:
-        group: for the barrier; None: the default group.
     """
     dist.barrier(group)
     _left.extend([group, dist.group.WORLD])
@@ -57,9 +54,6 @@ def end_process(status: int = 0) -> NoReturn:
     is finalised while such a thread waits for the GIL, Python 3.13 and older end the thread inside a C++ destructor,
     and C++ aborts the process: "terminate called without an active exception", SIGABRT. torch (2.13) has no call that
     waits for these threads while a DistributedDataParallel exists; a barrier does not. See pytorch/pytorch#190489.
-
-    Args:
-        status: exit status; if stdout or stderr cannot be written to, 0 becomes 120, as in Python.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons
     atexit._run_exitfuncs()

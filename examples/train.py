@@ -33,13 +33,12 @@ from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 from training import checkpoint, distributed
+from training.averages import EMA, Lookahead
 from training.backends import set_backends
 from training.data import damaged_images, load_data_on_all_ranks, sample_images, test_loader, train_loader
 from training.distributed import Signals, StopRequest, World, fail_together
-from training.ema import EMA
 from training.errors import RunError, UsageError, errors_as_messages
 from training.evaluation import evaluate
-from training.lookahead import Lookahead
 from training.metrics import Throughput, Timer, flops_per_image, peak_flops
 from training.models import Whitened, build_network, parameter_groups, set_learning_rates
 from training.options import DTYPES, check_batch_norm, check_options, parse_arguments, settings_of

@@ -2,7 +2,7 @@
 
 Claims: seeding each sample costs at most 2 % for samples of 1 ms and more, against the same loader with the same chunks
 that does not seed (reported for samples of 50 us); with an integer seed there is no gap between epochs; step 1,000,000
-of 1e9 samples is there in less than 10 ms and 1 MB. The measured rows stand in README.md.
+of 1e9 samples is there in less than 10 ms and 1 MB.
 
 Meaningless if: other work runs on the cores, or the machine has fewer cores than workers (samples are busy for their
 time, they do not sleep).
@@ -26,15 +26,12 @@ class BusySamples(Dataset[tuple[int, float]]):
     """Samples that keep a core busy for a given time, and draw from all three global generators as transforms do."""
 
     def __init__(self, num_samples: int, busy_us: int) -> None:
-        """Make ``num_samples`` samples of ``busy_us`` microseconds, the draws not counted."""
         self.num_samples, self.busy_us = num_samples, busy_us
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self.num_samples
 
     def __getitem__(self, index: int) -> tuple[int, float]:
-        """Return the index and the sum of three draws."""
         end = time.perf_counter_ns() + 1000 * self.busy_us
         while time.perf_counter_ns() < end:
             pass

@@ -13,12 +13,10 @@ for 0.2 to 0.4: threads sleep now and then, and come first when they wake. "samp
 of the threads'; with the cores to themselves both are about as fast.
 """
 
-import functools
 import random
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,7 +24,6 @@ from torch import Tensor
 from torch.utils.data import Dataset, RandomSampler
 
 from benchmarks.loops import make_loader, time_epoch
-from benchmarks.made_data import TokenWindows
 from benchmarks.process_memory import read_tree_memory
 from benchmarks.spec import Benchmark, Measurement, Metric, Side
 
@@ -41,13 +38,7 @@ _THREADS_WITH_GIL = Side(
     environment=_WITH_GIL,
     compared_with="processes",
 )
-_THREADS = Side(
-    name="threads without the GIL",
-    package="fastload",
-    options={"worker_method": "thread"},
-    environment=_WITHOUT_GIL,
-    compared_with="processes",
-)
+_THREADS = replace(_THREADS_WITH_GIL, name="threads without the GIL", environment=_WITHOUT_GIL)
 
 
 class Lines(Dataset[tuple[Tensor, int]]):
@@ -92,29 +83,13 @@ def _images(side: Side, image_root: str, num_samples: int, **options: object) ->
     return make_loader(side, dataset, batch_size=50, sampler=sampler, num_workers=2, **options)
 
 
-@functools.cache
-def _tokens(num_samples: int) -> TokenWindows:
-    with tempfile.TemporaryDirectory() as folder:  # what is mapped outlives the name
-        return TokenWindows(Path(folder, "tokens.bin"), num_samples, 256)
-
-
 def epoch(side: Side, *, kind: str, num_samples: int, image_root: str = "") -> Measurement:
-    """Time the second of two epochs.
-
-    Args:
-        side: whose loader.
-        kind: "imagefolder" (late decoding switched off: Pillow decodes), "late" (as it comes), "fused" (``fuse=True``),
-            "python" (:class:`Lines`) or "tokens".
-        num_samples: of an epoch; a multiple of the batch size: 50 images, 64 lines, 32 windows.
-        image_root: see :mod:`.imagefolder`.
-    """
+    """Time the second of two epochs; of "imagefolder" late decoding is switched off, so Pillow decodes."""
     torch.manual_seed(0)
     if kind == "python":
         batch_size, loader = 64, make_loader(side, Lines(num_samples), batch_size=64, shuffle=True, num_workers=2)
-    elif kind == "tokens":
-        batch_size, loader = 32, make_loader(side, _tokens(num_samples), batch_size=32, shuffle=True, num_workers=2)
     else:
-        fuse = {"imagefolder": False, "late": "auto", "fused": True}[kind]
+        fuse = False if kind == "imagefolder" else "auto"
         batch_size, loader = 50, _images(side, image_root, num_samples, fuse=fuse)
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     if has_gil != (side.environment["PYTHON_GIL"] == "1"):
@@ -138,14 +113,8 @@ BENCHMARKS = tuple(
         quick_arguments={"num_samples": num_samples // 4},
         sides=(_PROCESSES, _THREADS_WITH_GIL, _THREADS),
         fresh_process=True,
-        needs_images=kind in ("imagefolder", "late", "fused"),
+        needs_images=kind != "python",
         needs_free_threading=True,
     )
-    for kind, num_samples in (
-        ("imagefolder", 1000),
-        ("late", 2000),
-        ("fused", 4000),
-        ("python", 64 * 400),
-        ("tokens", 32 * 1500),
-    )
+    for kind, num_samples in (("imagefolder", 1000), ("late", 2000), ("python", 64 * 400))
 )

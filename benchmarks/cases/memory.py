@@ -1,7 +1,7 @@
 """Memory of the process and its workers over a thousand batches: flat, and how high.
 
 Claim: what fastload holds after 1,000 batches is within 8 MiB of what it held after 100, for batches in slots and for
-pickled ones. The measured rows stand in README.md.
+pickled ones.
 
 "MiB" counts anonymous and shared pages of the whole process tree, shared ones once (see ``process_memory.py``).
 "shared files MiB" counts what memory files hold, also where no process has it mapped; torch closes the descriptors of
@@ -19,13 +19,7 @@ from benchmarks.spec import Benchmark, Measurement, Metric, Side
 
 
 def thousand_batches(side: Side, *, kind: str, marks: list[int]) -> Measurement:
-    """Read the memory while batches are consumed.
-
-    Args:
-        side: whose loader.
-        kind: "images" (64 float32 images of 64x64: 3 MiB a batch) or "ragged" (64 padded sequences, custom collation).
-        marks: after how many batches the memory is noted; the last one ends the epoch.
-    """
+    """Read the memory after so many batches of 64: float32 images of 64x64, 3 MiB, or ragged sequences, padded."""
     torch.manual_seed(0)
     num_samples = marks[-1] * 64
     if kind == "images":

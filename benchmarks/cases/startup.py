@@ -1,6 +1,6 @@
 """Starting: from ``iter()`` to the first batch under each start method, and the gap between two epochs.
 
-Claim: never slower than torch's loader to start (ratio at least 0.97). The measured rows stand in README.md.
+Claim: never slower than torch's loader to start (ratio at least 0.97).
 
 The dataset carries 100 MB, as strings or as arrays: spawn and forkserver must send it to each worker. Each measurement
 has a process of its own, so it includes what happens only once in a process, such as starting the fork server.

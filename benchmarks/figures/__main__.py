@@ -12,12 +12,6 @@ from benchmarks.figures.rows import ROWS, BadRow, read_rows
 
 
 def rendered(folder: Path = ROWS) -> dict[Path, str]:
-    """Return what all documents and drawings should be.
-
-    Raises:
-        BadMarker: A marker is not written as it should be; names document and line.
-        BadRow: The folder's files are not made of rows, or a row that a table needs is missing.
-    """
     rows = read_rows(folder)
     blocks = {name: functools.partial(make, rows) for name, make in TABLES.items()}
     figures = {name: functools.partial(make, rows) for name, make in FIGURES.items()}

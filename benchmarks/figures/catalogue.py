@@ -18,12 +18,10 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "peers-cifar": tables.peers_cifar,
     "work": parts.work,
     "decoders": parts.decoders,
-    "decode-steps": parts.decode_steps,
     "packs": parts.packs,
     "recording": parts.recording,
     "predictions": parts.predictions,
     "training": parts.training,
-    "native": parts.native,
     "decoder-choice": parts.decoder_choice,
     "dali": parts.dali,
     "gpu": parts.gpu,
@@ -42,7 +40,6 @@ def _value(suite: str, case: str, side: str, metric: str, text: str) -> Callable
 
 
 def _ratio(suite: str, case: str, side: str, metric: str) -> Callable[[Rows], str]:
-    """Return what writes a row's ratio."""
     return lambda rows: digits(rows.find(suite, case, side, metric).ratio or 0)
 
 
@@ -74,14 +71,11 @@ def _recording(samples: str) -> Callable[[Rows], str]:
 
 
 FIGURES: Mapping[str, Callable[[Rows], str]] = {
-    "own-dataset": _pipeline("own_v1"),
     "imagefolder": _pipeline("imagefolder"),
-    "hf-images": _pipeline("hf_images"),
     "timm": _pipeline("timm"),
     "all-pipelines": lambda rows: tables.all_pipelines(rows).text.partition(" ")[0],
     "fuse": _ratio("engine", "fuse-imagefolder-float32", tables.FUSED, tables.STEADY),
     "coefficients-load": lambda rows: digits(rows.find("pack", "pack", "coefficients", LOADING).ratio or 0) + " times",
-    "coefficients-bytes": _value("pack", "pack", "coefficients", "size, of the files", "{:.1f} times"),
     "coefficients-ffcv": _coefficients_beside_ffcv("images-float32"),
     "coefficients-ffcv-uint8": _coefficients_beside_ffcv("images-uint8"),
     "dali": _ratio("peers", "images-float32", "DALI", "images/s"),
@@ -124,7 +118,6 @@ PROSE_WITHOUT_FIGURES = ("README.md", "docs/index.md", "docs/figures.md")
 
 
 def documents() -> list[Path]:
-    """Return all documents that may have markers."""
     return [
         REPOSITORY / "README.md",
         *sorted(REPOSITORY.glob("docs/**/*.md")),

@@ -26,7 +26,6 @@ class Line:
 
     @property
     def rows(self) -> list[Row]:
-        """All that the line shows."""
         return [row for cell in self.cells for row in cell.rows]
 
 

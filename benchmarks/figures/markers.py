@@ -33,16 +33,7 @@ class BadMarker(ValueError):
 
 
 def render(text: str, blocks: Mapping[str, Callable[[], str]], figures: Mapping[str, Callable[[], str]]) -> str:
-    """Return the document with everything between markers made anew, and the rest as it was.
-
-    Args:
-        text: A document.
-        blocks: What makes a table's Markdown, by name.
-        figures: What makes a single figure, by name.
-
-    Raises:
-        BadMarker: A marker's name is unknown, or its partner is missing; says in which line.
-    """
+    """Return the document with everything between markers made anew, and the rest as it was."""
     parts, place = [], 0
     for fenced in _FENCED.finditer(text):
         parts += [_render(text[place : fenced.start()], blocks, figures, text.count("\n", 0, place)), fenced[0]]

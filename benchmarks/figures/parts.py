@@ -24,8 +24,6 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("ImageFolder, `fuse=True`: first batch, ms", "fuse-imagefolder-first-batch", FUSED, FIRST),
     ("CIFAR-10's size in memory, `fuse=True`, batches of 512", "fuse-cifar", FUSED, STEADY),
     ("the same, no workers", "fuse-cifar-inline", FUSED, STEADY),
-    ("`fastload.transforms` on such an array, beside torchvision's, one thread", "arrays-torch-1-threads", OURS, ALL),
-    ("beside a loader that transforms the whole set at once", "arrays-whole-epochs-1-threads", OURS, ALL),
     ("images of CIFAR's size, one at a time: pad-crop, flip", "cifar", OURS, STEADY),
     ('the same, `seeding="torch"`', "cifar", TORCH_SEEDING, STEADY),
     ("the same, no workers", "inline", OURS, STEADY),
@@ -67,12 +65,6 @@ DECODERS = (
     ("Pillow", "Pillow"),
 )
 KINDS = ("imagenet", "photos", "cifar")
-STEPS = (
-    ("Huffman codes, passed over", "codes alone"),
-    ("coefficients, stored", "coefficients"),
-    ("samples", "samples"),
-    ("pixels", "pixels"),
-)
 
 
 def work(rows: Rows) -> str:
@@ -94,7 +86,6 @@ def work(rows: Rows) -> str:
 
 
 def _two(first: Row | None, second: Row | None) -> str | Cell:
-    """Return a value, and another one in parentheses."""
     if first is None or first.value is None:
         return ""
     if second is None or second.value is None:
@@ -103,7 +94,6 @@ def _two(first: Row | None, second: Row | None) -> str | Cell:
 
 
 def decoders(rows: Rows) -> str:
-    """JPEG decoders on one core."""
     lines = []
     for words, side in DECODERS:
         found = [
@@ -114,21 +104,6 @@ def decoders(rows: Rows) -> str:
     sizes = [rows.find("decoders", kind, "fastload, record", "size, of the files") for kind in KINDS]
     lines.append(line("bytes of a record, of the file's", *(Cell(rate(row.value or 0), (row,)) for row in sizes)))
     return markdown(("processor time, ms a file (ns a pixel)", "ImageNet", "photos", "CIFAR"), lines)
-
-
-def decode_steps(rows: Rows) -> str:
-    """What the steps of decoding take."""
-    lines = []
-    for words, step in STEPS:
-        cells = []
-        for of in ("file", "record"):
-            for kind in KINDS:
-                side = f"fastload, {of}, up to {step}"
-                cells.append(_two(*(rows.get("decoders", kind, side, f"CPU ns/{unit}") for unit in ("pixel", "byte"))))
-        lines.append(line(words, *cells))
-    head = ("up to", "file: ImageNet", "photos", "CIFAR", "record: ImageNet", "photos", "CIFAR")
-    about = "Each step with those before it, AVX-512: ns a pixel (ns a byte of the file or record)."
-    return markdown(head, lines, about=about)
 
 
 PACKS = (
@@ -146,8 +121,6 @@ PACKS = (
 
 
 def packs(rows: Rows) -> str:
-    """What ``fastload pack`` gains."""
-
     def cell(side: str, metric: str, unit: str, decimals: int) -> str | Cell:
         row = rows.get("pack", "pack", side, metric)
         return "" if row is None or row.value is None else Cell(f"{row.value:,.{decimals}f}{unit}", (row,))
@@ -176,8 +149,6 @@ def packs(rows: Rows) -> str:
 
 
 def recording(rows: Rows) -> str:
-    """What ``fastload profile`` costs."""
-
     def share(row: Row) -> Cell:
         interval = f" ({row.low:+.1f} to {row.high:+.1f} %)" if row.low is not None and row.high is not None else ""
         return Cell(f"{row.value:+.1f} %{interval}", (row,))
@@ -213,7 +184,6 @@ def predictions(rows: Rows) -> str:
 
 
 def training(rows: Rows) -> str:
-    """A run of ``examples/train.py``."""
     lines = []
     for row in rows.suite("training"):
         low, high = (rate(end) if end is not None else "" for end in (row.low, row.high))
@@ -221,36 +191,7 @@ def training(rows: Rows) -> str:
     return markdown(("cifar10-proxy, 5 epochs", "median (range)", ""), lines)
 
 
-NATIVE = (
-    ("Pillow and torchvision, uint8", "Pillow + torchvision, uint8"),
-    ("Pillow and torchvision, float32 normalised", "Pillow + torchvision, float32"),
-    ("Pillow, decoding alone", "Pillow, decoding alone"),
-    ("Pillow, resizing crops of decoded files alone", "Pillow, resizing crops of decoded files alone"),
-    ("native, uint8: AVX-512", "native, uint8 NHWC, avx512"),
-    ("native, uint8: AVX2", "native, uint8 NHWC, avx2"),
-    ("native, uint8: plain C", "native, uint8 NHWC, plain"),
-    ("native, float32 normalised", "native, float32 NCHW"),
-    ("native, resizing alone: AVX-512", "native, resize alone, avx512"),
-    ("native, resizing alone: AVX2", "native, resize alone, avx2"),
-    ("native, resizing alone: plain C", "native, resize alone, plain"),
-    ("loader without workers, float32", "loader without workers, float32, fuse=False"),
-    ("loader without workers, float32, `fuse=True`", "loader without workers, float32, fuse=True"),
-)
-
-
-def native(rows: Rows) -> str:
-    """The native kernels, beside Pillow and pillow-simd."""
-    lines = []
-    for words, side in NATIVE:
-        found = [rows.get("native", case, side, "CPU ms/image") for case in ("native", "native, pillow-simd")]
-        lines.append(line(words, *("" if row is None else value_cell(row, with_spread=True) for row in found)))
-    head = ("processor time, ms an image", "with Pillow", "with pillow-simd in its place")
-    about = "RandomResizedCrop(224) and a flip of ImageNet files; medians, with quartiles where they were noted."
-    return markdown(head, lines, about=about)
-
-
 def decoder_choice(rows: Rows) -> str:
-    """The decoders that ``decoder`` chooses from."""
     whole, loader, fused = "whole image, decode", "ImageFolder's loader", "RandomResizedCrop(224), flip, float32, fused"
     sides = ("native", "torchvision", "pillow")
 
@@ -267,7 +208,6 @@ def decoder_choice(rows: Rows) -> str:
 
 
 def dali(rows: Rows) -> str:
-    """The loader around DALI, beside DALI's own."""
     lines = []
     for row in rows.suite("by_hand"):
         if row.case == "DALI":
@@ -277,7 +217,6 @@ def dali(rows: Rows) -> str:
 
 
 def free_threading(rows: Rows) -> str:
-    """What worker threads without the GIL bring."""
     sides = ("processes", "threads with the GIL", "threads without the GIL")
     cases = (
         ("imagefolder", "Pillow decodes (`fuse=False`)"),
@@ -311,7 +250,6 @@ def versions(rows: Rows) -> str:
 
 
 def gpu(rows: Rows) -> str:
-    """What a GPU gets of the data."""
     lines = []
     for row in rows.suite("gpu"):
         ratio: str | Cell = "" if row.ratio is None else Cell(f"{digits(row.ratio)}: {row.ratio_of}", (row,))

@@ -61,7 +61,6 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What the row is a figure of."""
         return self.case, self.side, self.metric
 
     @property
@@ -87,11 +86,7 @@ def _text(value: object) -> str:
 
 
 def append_rows(file: Path | None, rows: Iterable[Row]) -> None:
-    """Append rows to a CSV file, if one was named; a new file gets a line with the columns first.
-
-    Raises:
-        BadRow: The file is there and has other columns.
-    """
+    """Append rows to a CSV file, if one was named; a new file gets a line with the columns first."""
     if file is None:
         return
     is_new = not file.exists() or file.stat().st_size == 0
@@ -105,11 +100,6 @@ def append_rows(file: Path | None, rows: Iterable[Row]) -> None:
 
 
 def read_file(file: Path) -> list[Row]:
-    """Return all rows of a file, in its order.
-
-    Raises:
-        BadRow: It has other columns, or a number that is none; names file and line.
-    """
     with file.open(encoding="utf-8", newline="") as stream:
         reader = csv.reader(stream)
         head = next(reader, [])
@@ -148,7 +138,6 @@ class Rows:
         return list(self._newest.get(suite, {}).values())
 
     def all_of(self, suite: str, case: str) -> list[Row]:
-        """Return all rows of a case, in their order."""
         return [row for row in self._all.get(suite, []) if row.case == case]
 
     def get(self, suite: str, case: str, side: str, metric: str) -> Row | None:
@@ -156,11 +145,6 @@ class Rows:
         return self._newest.get(suite, {}).get((case, side, metric))
 
     def find(self, suite: str, case: str, side: str, metric: str) -> Row:
-        """Return the row that counts.
-
-        Raises:
-            BadRow: There is none; names what is missing.
-        """
         row = self.get(suite, case, side, metric)
         if row is None:
             raise BadRow(f"rows/{suite}.csv has no row of case {case!r}, side {side!r}, metric {metric!r}")
@@ -179,11 +163,7 @@ class Rows:
         return list(max(reversed(runs.values()), key=len, default={}).values())
 
     def beside(self, suite: str, row: Row, side: str = "", metric: str = "") -> Row:
-        """Return the row of another side or metric that was measured in the same run.
-
-        Raises:
-            BadRow: There is none; names what is missing.
-        """
+        """Return the row of another side or metric that was measured in the same run."""
         side, metric = side or row.side, metric or row.metric
         found = self.last(suite, (row.case, side, metric), row.run)
         if found is None:
@@ -195,9 +175,4 @@ class Rows:
 
 
 def read_rows(folder: Path = ROWS) -> Rows:
-    """Return what a folder's CSV files hold.
-
-    Raises:
-        BadRow: A file is not made of rows.
-    """
     return Rows({file.stem: read_file(file) for file in sorted(folder.glob("*.csv"))})

@@ -1,9 +1,13 @@
-"""Tables of ``benchmarks.scaling``: what a task costs, what a simulation makes of it, and how far it is right."""
+"""Tables of ``benchmarks.scaling``: what a task costs, what clusters make of it, and how far that is right."""
+
+from dataclasses import fields, replace
 
 from benchmarks.figures.layout import Cell, line, markdown, rate, value_cell
-from benchmarks.figures.rows import Row, Rows
+from benchmarks.figures.rows import Rows
+from benchmarks.scaling.measuring import VALIDATION
+from benchmarks.scaling.model import CLUSTERS, JOBS, Cluster, Costs, in_tasks, narrowest
 
-SUITE, SIMULATED = "scaling", "samples/s, simulated"
+SUITE = "scaling"
 
 # Of a cost: what it is, in words; a unit.
 _COSTS = {
@@ -24,7 +28,6 @@ _COSTS = {
 
 
 def costs(rows: Rows) -> str:
-    """Return the measured costs."""
     lines = []
     for side, (words, unit) in _COSTS.items():
         row = rows.find(SUITE, "costs", side, unit.replace("µ", "u"))
@@ -32,31 +35,36 @@ def costs(rows: Rows) -> str:
     return markdown(["what", "processor time", "quartiles"], lines)
 
 
-def _cells(row: Row) -> tuple[str, str, str]:
-    chunk, _, limit = row.note.partition("; limit: ")
-    return chunk.removeprefix("chunk "), rate(row.value or 0), limit
+def costs_in(rows: Rows) -> Costs:
+    return Costs(**{row.side: row.value for row in rows.suite(SUITE) if row.case == "costs"})  # type: ignore[arg-type]
 
 
 def scaling(rows: Rows) -> str:
-    """Return what clusters make in the simulation, with the chunks of local workers and of remote ones."""
-    lines = []
-    for row in rows.suite(SUITE):
-        if row.metric != SIMULATED or not row.side.endswith("chunks as remote"):
-            continue
-        before = rows.find(SUITE, row.case, row.side.replace("as remote", "as local"), SIMULATED)
-        workers, ranks, _ = row.side.split(", ")
-        lines.append(line(row.case, workers.split()[0], ranks.split()[0], *_cells(before), *_cells(row)))
+    """Return what clusters make, with the chunks of local workers and of remote ones."""
+    found, lines = costs_in(rows), []
+    for words, job in JOBS.items():
+        for cluster in CLUSTERS:
+            cells = [words, str(cluster.workers), str(cluster.ranks)]
+            for tasks in in_tasks(job, cluster):
+                part, samples_per_s = narrowest(found, cluster, tasks)
+                cells += [str(tasks.chunk), rate(samples_per_s), part]
+            lines.append(line(*cells))
     head = ["samples", "workers", "ranks", "chunk as local", "samples/s", "limit", "chunk", "samples/s", "limit"]
     return markdown(head, lines)
 
 
 def validation(rows: Rows) -> str:
-    """Return what small clusters made, beside their simulation."""
-    lines = []
+    """Return what small clusters made, beside what the costs say of them, with the cores that others left."""
+    found, lines = costs_in(rows), []
     for row in rows.suite(SUITE):
-        if row.case.startswith("validation: ") and not row.side.endswith("simulated"):
-            simulated = rows.find(SUITE, row.case, f"{row.side}, simulated", row.metric)
-            names = row.case.removeprefix("validation: "), row.side.split()[0]
-            measured = value_cell(row, with_spread=True)
-            lines.append(line(*names, measured, Cell(rate(simulated.value or 0)), Cell(row.others)))
-    return markdown(["samples", "nodes", "measured, samples/s", "simulated", "cores that others used"], lines)
+        if not row.case.startswith("validation: "):
+            continue
+        name, count = row.case.removeprefix("validation: "), row.side.split()[0]
+        slower = 2 / max(0.2, 2 - float(row.others))
+        on_others = {
+            one.name: getattr(found, one.name) * (slower if one.name.endswith("_us") else 1.0) for one in fields(Costs)
+        }
+        cluster = Cluster(workers=int(count), workers_per_node=1, cores=2)
+        computed = narrowest(replace(found, **on_others), cluster, VALIDATION[name][0])[1]
+        lines.append(line(name, count, value_cell(row, with_spread=True), rate(computed), Cell(row.others)))
+    return markdown(["samples", "nodes", "measured, samples/s", "computed", "cores that others used"], lines)

@@ -4,51 +4,21 @@ import statistics
 
 from benchmarks.figures.layout import Cell, Line, digits, line, markdown, ratio_cell, value_cell
 from benchmarks.figures.rows import Row, Rows
+from benchmarks.pipelines.catalogue import PIPELINES
 
 STEADY, FIRST = "samples/s steady", "first batch ms"
 FUSED = "fastload fuse=True"
-WORDS = {
-    "own_v1": 'own Dataset class, `Image.open().convert("RGB")`; v1: RandomResizedCrop, flip, ToTensor, Normalize',
-    "own_v2": "the same with v2",
-    "own_v2_tensors": "the same with v2, ToImage first",
-    "own_resize": "own Dataset class, Resize 256, CenterCrop 224",
-    "two_views": "own Dataset class, two views of each image",
-    "imagefolder": "ImageFolder: RandomResizedCrop, flip, ToTensor, Normalize",
-    "imagefolder_resize": "ImageFolder: Resize, CenterCrop",
-    "imagefolder_trivial": "ImageFolder: crop, flip, TrivialAugmentWide, RandomErasing",
-    "simclr": "ImageFolder, two views with jitter, grey, blur",
-    "mnist": "torchvision's MNIST, batches of 64",
-    "albumentations": "`cv2.imread`, albumentations",
-    "segmentation": "segmentation: PIL image and tv_tensors mask, v2",
-    "segmentation_tensors": "segmentation: tv_tensors image and mask, v2",
-    "detection": "detection: v2, boxes and masks",
-    "yolo": "YOLO: cv2 letterbox, HSV jitter, own collate_fn",
-    "timm": "timm's `create_loader`, crops and flips",
-    "timm_randaug": "timm's `create_loader`: RandAugment, jitter, erasing",
-    "hf_images": "Hugging Face datasets, an Image column, `with_transform`",
-    "webdataset_pipeline": 'webdataset, `decode("pil")`, batched in the pipeline',
-    "webdataset_loader": 'webdataset, `decode("pil")`, batched by the loader',
-    "hf_tokens": "Hugging Face tokens, DataCollatorWithPadding",
-    "tokenizer_collate": "tokenizer in `collate_fn`",
-    "tokenizer_getitem": "tokenizer in `__getitem__`",
-    "memmap": "windows of tokens of an `np.memmap`",
-    "audio": "audio: soundfile, a random second, STFT",
-    "tensordataset": "TensorDataset from pandas, batches of 256",
-    "pandas_iloc": "pandas `df.iloc[i]`",
-    "windows": "windows `data[:, a:b]` of 64 MB",
-}
+WORDS = {name: one.what for name, one in PIPELINES.items()}
 """A pipeline of ``benchmarks/pipelines`` in words for readers."""
 
 RATIO = "Ratios to torch's loader, above 1 in fastload's favour: 2 means twice as fast."
 
 
 def pipeline(rows: Rows, name: str, metric: str = STEADY, workers: int = 2) -> Row:
-    """Return fastload's row of a pipeline."""
     return rows.find("pipelines", f"{name}, {workers} workers", "fastload", metric)
 
 
 def all_pipelines(rows: Rows, workers: int = 2) -> Cell:
-    """Return median and worst of the pipelines' ratios."""
     found = [
         row
         for name in WORDS
@@ -139,7 +109,6 @@ def _rate_and_ratio(row: Row | None) -> tuple[str | Cell, str | Cell]:
 
 
 def peers_cifar(rows: Rows) -> str:
-    """Other loaders, on small images in memory."""
     newest = [row for row in rows.suite("peers") if row.case == "cifar" and row.metric == "images/s"]
     newest.sort(key=lambda row: row.value or 0, reverse=True)
     lines = [line(PEERS.get(row.side, row.side), *_rate_and_ratio(row)) for row in newest]

@@ -15,13 +15,13 @@ from types import FrameType
 
 from benchmarks.figures.rows import append_rows
 from benchmarks.gpu.catalogue import ALL, SUBJECTS, Case, chosen_cases
-from benchmarks.gpu.report import Outcome, case_rows, print_table
-from benchmarks.gpu.runner import Measured, Runner
+from benchmarks.gpu.runner import Runner
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_outputs, check_outputs
+from benchmarks.outcome import Outcome, print_table
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
-from benchmarks.runner import MeasurementFailed
+from benchmarks.runner import Measured, MeasurementFailed
 
 
 def main() -> int:
@@ -44,7 +44,6 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="subject", help=f"{', '.join(SUBJECTS)}, or a case; all if none")
     parser.add_argument("--list", action="store_true", help="print the cases' names and end")
@@ -67,7 +66,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Callable[[str], None]) -> int:
-    """Measure, print, and return the exit status."""
     surroundings = look_around(sys.argv[1:], module="benchmarks.gpu")
     if options.commit is not None:
         surroundings = dataclasses.replace(surroundings, commit=options.commit)
@@ -78,7 +76,7 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
 
     def write() -> None:
         for outcome in list(unwritten):
-            line, rows = json.dumps(outcome.as_json(surroundings)), case_rows(outcome, surroundings)
+            line, rows = json.dumps(outcome.as_json(surroundings)), outcome.rows(surroundings, ratios="apart")
             append_lines(options.json, [line])
             append_rows(options.rows, rows)
             unwritten.remove(outcome)
@@ -92,6 +90,11 @@ async def _run(chosen: Sequence[Case], options: argparse.Namespace, advance: Cal
         if "missing" in hardware:
             complain(f"--device {options.device}: {hardware['missing']}")
             return 2
+        surroundings = dataclasses.replace(
+            surroundings,
+            machine=f"{hardware['name']}; {surroundings.machine}",
+            versions={**surroundings.versions, "torch": str(hardware["torch"])},
+        )
         try:
             for case in chosen:
                 arguments = _arguments(case, options)

@@ -3,17 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.spec import Metric, Side
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A side of fastload's beside another side, by the case's first metric."""
-
-    ours: str
-    theirs: str
-    least_ratio: float | None = None
-    """The goal, or None: just to know. A ratio above 1 is in fastload's favour, whichever way the metric runs."""
+from benchmarks.spec import Comparison, Metric, Side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +52,9 @@ _HOST_TO_DEVICE = Case(
     tiny={"num_batches": 8, "shape": [2, 3, 32, 32], "num_workers": 2},
 )
 
-_WHOLE = "torchvision v2, one draw for the batch"
-_SINGLE = "torchvision v2, image by image"
-
 
 def _transforms(recipe: str, size: int, crop: int, *, num: int = 256, goal: float | None = None) -> Case:
     """Return the case of a pipeline: images of ``size`` pixels, results of ``crop``."""
-    comparisons = [Comparison(ours="kernels", theirs="copy", least_ratio=goal)]
-    comparisons += [Comparison(ours="fastload", theirs=peer) for peer in ("copy", _WHOLE, _SINGLE, "kornia")]
     return Case(
         name=f"transforms-{recipe}-{crop}",
         measure="benchmarks.gpu.transforms:calls",
@@ -77,12 +62,12 @@ def _transforms(recipe: str, size: int, crop: int, *, num: int = 256, goal: floa
             _side("copy", "none"),
             _side("kernels"),
             _side("fastload"),
-            _side(_WHOLE, "torchvision"),
-            _side(_SINGLE, "torchvision", num=32),
-            _side("kornia", "kornia"),
         ),
         metrics=(Metric(name="GB/s", more_is_better=True), Metric(name="images/s", more_is_better=True)),
-        comparisons=tuple(comparisons),
+        comparisons=(
+            Comparison(ours="kernels", theirs="copy", least_ratio=goal),
+            Comparison(ours="fastload", theirs="copy"),
+        ),
         # The inputs of a round are some 400 MB: several times the cache of any GPU.
         arguments={
             "recipe": recipe,
@@ -155,46 +140,6 @@ ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_CROPS, _RESIDENT, *_TRAINING, *_OTHE
 SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Goal:
-    """What one side of fastload's has to reach in a case."""
-
-    case: Case
-    """Where it is measured."""
-    side: str
-    """Of the case."""
-    comparison: Comparison | None = None
-    """The comparison with another side whose ratio is to be reached; or None:"""
-    metric: Metric | None = None
-    """the metric whose bound is to be kept."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in the verdict."""
-        against = f" against {self.comparison.theirs}" if self.comparison else f", {self.metric.name}"
-        return f"{self.case.name}: {self.side}{against}"
-
-    @property
-    def text(self) -> str:
-        """The goal itself."""
-        return f">= {self.comparison.least_ratio:g}" if self.comparison else f"<= {self.metric.most_value:g}"
-
-
 def chosen_cases(names: Sequence[str]) -> list[Case]:
     """Return the cases whose names begin with one of these; all if there are none."""
     return [case for case in ALL if not names or case.name.startswith(tuple(names))]
-
-
-def goals_of(case: Case) -> list[Goal]:
-    """Return the goals of a case: of comparisons, and of metrics on fastload's sides."""
-    compared = [
-        Goal(case=case, side=one.ours, comparison=one) for one in case.comparisons if one.least_ratio is not None
-    ]
-    bounded = [
-        Goal(case=case, side=side.name, metric=metric)
-        for metric in case.metrics
-        if metric.most_value is not None
-        for side in case.sides
-        if side.package == "fastload"
-    ]
-    return compared + bounded

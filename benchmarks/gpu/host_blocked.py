@@ -37,7 +37,6 @@ def loop(
     num_warm_steps: int,
     num_workers: int,
 ) -> Measurement:
-    """Trace ``num_steps`` steps."""
     if torch.device(device).type != "cuda":
         raise CannotMeasure(f"not applicable: with device={device} there are no CUDA calls in which to wait")
     step = training_step(model, device)

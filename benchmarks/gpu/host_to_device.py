@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.made_data import ReadyBatches, noise
-from benchmarks.gpu.measuring import kept, measuring, seconds_of
-from benchmarks.loops import describe, make_loader
+from benchmarks.gpu.measuring import measuring, seconds_of
+from benchmarks.loops import describe, kept, make_loader
 from benchmarks.spec import Measurement, Side
 from fastload import prefetch
 
@@ -28,7 +28,6 @@ _NUM_SOURCES = 4
 
 @measuring
 def copies(side: Side, *, device: str, num_batches: int, shape: list[int], num_workers: int) -> Measurement:
-    """Time ``num_batches`` batches of uint8."""
     where = torch.device(device)
     sources: list[Tensor] = kept(
         "sources", lambda: [_locked(noise(*shape, seed=i), where) for i in range(_NUM_SOURCES)]

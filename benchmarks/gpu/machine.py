@@ -4,6 +4,7 @@ Out: lines on standard output. The status is 1 if nothing can be measured or tes
 """
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import platform
@@ -23,7 +24,6 @@ PACKAGES = {
     "xdist": ("pytest-xdist", "tests in parallel"),
     "setuptools": ("setuptools", "building the native library"),
     "triton": ("triton", "the fused kernels"),
-    "kornia": ("kornia", "a peer of the transforms"),
     "nvidia.dali": ("nvidia-dali-cuda130", "images by DALI"),
 }
 
@@ -55,14 +55,12 @@ def _installed(module: str, distribution: str) -> str | None:
         there = False
     if not there:
         return None
-    try:
+    with contextlib.suppress(PackageNotFoundError):
         return version(distribution)
-    except PackageNotFoundError:
-        return "of unknown version"
+    return "of unknown version"
 
 
 def _print_native() -> None:
-    """Say which parts of the native library there are."""
     try:
         import fastload
         from fastload import native
@@ -70,8 +68,7 @@ def _print_native() -> None:
         print(f"fastload cannot be imported: {error}")
         return
     print(f"fastload: {fastload.__file__}")
-    print(f"native library, arrays: {native.why_not() or 'yes'}")
-    print(f"native library, JPEG: {native.why_not() or 'yes'}")
+    print(f"native library: {native.why_not() or 'yes'}")
 
 
 def _print_device(torch: object, device: str) -> int:

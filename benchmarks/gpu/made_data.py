@@ -11,12 +11,10 @@ STD = (0.2470, 0.2435, 0.2616)
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
-    """Return uint8 of this shape, on the host."""
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
 def classes(num: int) -> Tensor:
-    """Return [num] int64 labels, on the host."""
     return torch.randint(0, NUM_CLASSES, (num,), generator=torch.Generator().manual_seed(0))
 
 
@@ -24,14 +22,11 @@ class ReadyBatches(Dataset[Tensor]):
     """The same batch of uint8 for each index: a dataset whose work is nothing."""
 
     def __init__(self, num_batches: int, shape: tuple[int, ...]) -> None:
-        """Make up one batch."""
         self.num_batches = num_batches
         self.images = noise(*shape)
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return self.num_batches
 
     def __getitem__(self, index: int) -> Tensor:
-        """Return the batch."""
         return self.images

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import loops
 from benchmarks.spec import Measurement, Side
 
 
@@ -76,22 +77,9 @@ def captured(work: Callable[[], object], device: torch.device) -> Callable[[], o
     return graph.replay
 
 
-_kept: dict[str, Any] = {}
-
-
-def kept(name: str, build: Callable[[], Any]) -> Any:
-    """Build something at the first measurement of a case, and return the same after that: loaders, models, batches."""
-    if name not in _kept:
-        _kept[name] = build()
-    return _kept[name]
-
-
 def forget(side: Side, *, device: str) -> Measurement:
     """End a case: loaders are closed, and memory is given back. Measures nothing."""
-    for value in reversed(_kept.values()):  # iterators before their loaders
-        if callable(close := getattr(value, "close", None)):
-            close()
-    _kept.clear()
+    loops.forget()
     gc.unfreeze()
     gc.collect()
     if torch.device(device).type == "cuda":
@@ -101,7 +89,6 @@ def forget(side: Side, *, device: str) -> Measurement:
 
 
 def endless(batches: Iterable[Any]) -> Any:
-    """Return a generator of epoch after epoch."""
     while True:
         yield from batches
 

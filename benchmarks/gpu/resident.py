@@ -3,23 +3,23 @@
 Claim: at least as many images per second. Here each image of each epoch is drawn for from its own key; there the whole
 set is augmented at once, with the device's generator.
 
-The data: 50,000 images of 3 x 32 x 32 uint8, batches of 1,024, padded by 4 (mirrored), cropped, flipped, normalised;
-bfloat16 out. An epoch is timed from before ``iter()`` to behind the last kernel; what is done once for all epochs
-(upload, and airbench's normalising and padding) goes before. The consumer touches nothing of a batch.
+The data: 50,000 images of 3 x 32 x 32 uint8, batches of 1,024, padded by 4, cropped, flipped, normalised; bfloat16 out.
+An epoch is timed from before ``iter()`` to behind the last kernel; what is done once for all epochs (upload, and
+airbench's normalising and padding) goes before. The consumer touches nothing of a batch.
 
 Meaningless if: the data do not fit on the device beside the model, since then neither is possible.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils.data import TensorDataset
 
+from benchmarks.airbench import TransformedEpochs
 from benchmarks.gpu.made_data import MEAN, STD, classes, noise
-from benchmarks.gpu.measuring import kept, measuring, seconds_of
+from benchmarks.gpu.measuring import measuring, seconds_of
+from benchmarks.loops import kept
 from benchmarks.spec import Measurement, Side
 from fastload import DataLoader
 from fastload import transforms as T  # noqa: N812
@@ -29,65 +29,19 @@ _SIZE = 32
 _PADDING = 4
 
 
-class WholeEpochs:
-    """The epochs of a set that is augmented as a whole.
-
-    After cifar10-airbench (Keller Jordan, github.com/KellerJordan/cifar10-airbench), in words of our own. Once: the set
-    is normalised, half of it mirrored, all of it padded. For each epoch: every image is shifted, first all that have
-    the same vertical shift, then all with the same horizontal one; every other epoch all are mirrored; and batches are
-    rows of the result in a random order.
-    """
-
-    def __init__(self, images: Tensor, labels: Tensor, batch_size: int) -> None:
-        """Prepare the epochs of images [N, C, H, W] uint8, with labels [N], both on the device."""
-        mean, std = (
-            torch.tensor(values, dtype=_DTYPE, device=images.device).view(1, -1, 1, 1) for values in (MEAN, STD)
-        )
-        normalised = (images.to(_DTYPE) / 255 - mean) / std
-        mirrored = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
-        self.padded = pad(torch.where(mirrored, normalised.flip(3), normalised), (_PADDING,) * 4, mode="reflect")
-        self.labels = labels
-        self.batch_size = batch_size
-        self.epoch = 0
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        images = _shifted(_shifted(self.padded, 2), 3)
-        if self.epoch % 2:
-            images = images.flip(3)
-        self.epoch += 1
-        order = torch.randperm(len(images), device=images.device)
-        for begin in range(0, len(images) - self.batch_size + 1, self.batch_size):
-            rows = order[begin : begin + self.batch_size]
-            yield images[rows], self.labels[rows]
-
-
-def _shifted(images: Tensor, dim: int) -> Tensor:
-    """Return each image cut to its size along one dimension, at a place of its own."""
-    shape = list(images.shape)
-    shape[dim] -= 2 * _PADDING
-    shifts = torch.randint(0, 2 * _PADDING + 1, (len(images),), device=images.device)
-    out = images.new_empty(shape)
-    for shift in range(2 * _PADDING + 1):
-        chosen = shifts == shift
-        out[chosen] = images.narrow(dim, shift, shape[dim])[chosen]
-    return out
-
-
-def resident_loader(images: Tensor, labels: Tensor, batch_size: int, device: str, **options: Any) -> Any:
-    """Return fastload's loader over images [N, 3, 32, 32] uint8 that lie on the device."""
+def array_loader(images: Tensor, labels: Tensor, batch_size: int, device: str, **options: Any) -> Any:
+    """Return fastload's loader over images [N, 3, 32, 32] uint8, which lie on the device unless ``resident=None``."""
     options = {"resident": "device", "device": device, "batch_transform": augmentation(), **options}
     return DataLoader(TensorDataset(images, labels), batch_size, shuffle=True, seed=1, drop_last=True, **options)
 
 
 def augmentation() -> T.Compose:
-    """Return the transform of CIFAR's training images."""
     crop = T.RandomCrop(_SIZE, padding=_PADDING, padding_mode="reflect")
     return T.Compose([crop, T.RandomHorizontalFlip(), T.ToNormalized(MEAN, STD, _DTYPE)])
 
 
 @measuring
 def epoch(side: Side, *, device: str, num_images: int, batch_size: int) -> Measurement:
-    """Time an epoch of all whole batches."""
     where = torch.device(device)
     epochs = kept(side.name, lambda: _epochs(side, num_images, batch_size, device))
     num_batches = 0
@@ -106,5 +60,8 @@ def epoch(side: Side, *, device: str, num_images: int, batch_size: int) -> Measu
 def _epochs(side: Side, num_images: int, batch_size: int, device: str) -> Any:
     images, labels = noise(num_images, 3, _SIZE, _SIZE), classes(num_images)
     if side.package == "fastload":
-        return resident_loader(images, labels, batch_size, device)
-    return WholeEpochs(images.to(device), labels.to(device), batch_size)
+        return array_loader(images, labels, batch_size, device)
+    mean, std = (torch.tensor(values, dtype=_DTYPE, device=device).view(1, -1, 1, 1) for values in (MEAN, STD))
+    normalised = (images.to(device).to(_DTYPE) / 255 - mean) / std
+    whole = num_images // batch_size * batch_size  # it drops no batch, and the other side does
+    return TransformedEpochs(normalised[:whole], labels[:whole].to(device), batch_size)

@@ -6,10 +6,9 @@ it. The order is ABBA, as in ``benchmarks/runner.py``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from benchmarks.gpu.catalogue import Case
-from benchmarks.runner import Child, MeasurementFailed
+from benchmarks.runner import Child, Measured, MeasurementFailed
 from benchmarks.spec import Measurement, Side
 
 # The first measurement of a side imports, compiles and uploads; none is longer than that on an idle machine.
@@ -17,40 +16,8 @@ _SECONDS_PER_MEASUREMENT = 90.0
 _NOBODY = Side(name="", package="none")
 
 
-@dataclass(kw_only=True)
-class Measured:
-    """What came of a case."""
-
-    measurements: dict[str, list[Measurement]] = field(default_factory=dict)
-    """Side -> its measurements; those at the same place were made one after the other. Only sides that have all."""
-    skipped: dict[str, str] = field(default_factory=dict)
-    """Side -> why it could not be measured."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Side -> the error."""
-
-    def settle(self, reason: str) -> None:
-        """Keep what can be compared: whole rounds of the sides that were measured.
-
-        Args:
-            reason: why a side has no measurement, if it neither failed nor was skipped.
-        """
-        for name in (*self.skipped, *self.failed):
-            self.measurements.pop(name, None)
-        for name in [name for name, values in self.measurements.items() if not values]:
-            self.skipped[name] = reason
-            del self.measurements[name]
-        rounds = min(map(len, self.measurements.values()), default=0)
-        for values in self.measurements.values():
-            del values[rounds:]
-
-
 class Runner:
-    """Measures cases; an asynchronous context, at whose end no process is left.
-
-    Args:
-        device: ``"cuda"``, ``"cuda:1"``, ..., or ``"cpu"``.
-        advance: called before each measurement with what is measured.
-    """
+    """Measures cases; an asynchronous context, at whose end no process is left."""
 
     def __init__(self, device: str, advance: Callable[[str], None]) -> None:
         self._device = device
@@ -69,14 +36,6 @@ class Runner:
         return await self._ask("benchmarks.gpu.measuring:describe", {}, _NOBODY, "the device")
 
     async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int, found: Measured) -> None:
-        """Measure every side of a case ``repetitions`` times.
-
-        Args:
-            case: what to measure.
-            arguments: of its measuring function.
-            repetitions: of each side.
-            found: with an empty list for each side; gets what is measured, as it comes, and is to be settled after it.
-        """
         self._warm.clear()
         for number in range(repetitions):
             for side in case.sides[:: 1 if number % 2 == 0 else -1]:

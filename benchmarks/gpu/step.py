@@ -17,13 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import TensorDataset
 
 from benchmarks.gpu.made_data import NUM_CLASSES, classes, noise
-from benchmarks.gpu.measuring import endless, kept, measuring, seconds_of
-from benchmarks.gpu.resident import augmentation, resident_loader
+from benchmarks.gpu.measuring import endless, measuring, seconds_of
+from benchmarks.gpu.resident import array_loader, augmentation
+from benchmarks.loops import kept
 from benchmarks.spec import Measurement, Side
-from fastload import DataLoader
 
 Step = Callable[[Tensor, Tensor], None]
 
@@ -40,7 +39,6 @@ def steps(
     num_warm_steps: int,
     num_workers: int,
 ) -> Measurement:
-    """Time ``num_steps`` steps."""
     step = training_step(model, device)
     batches = training_batches(side, device, num_images, batch_size, num_workers)
     for _ in range(num_warm_steps):
@@ -55,7 +53,6 @@ def steps(
 
 
 def training_step(model: str, device: str) -> Step:
-    """Return the step, the same for all sides of a case."""
     step: Step = kept("step", lambda: _step(model, torch.device(device)))
     return step
 
@@ -72,20 +69,10 @@ def training_batches(
 def _batches(name: str, device: str, num_images: int, batch_size: int, num_workers: int) -> Any:
     images, labels = noise(num_images, 3, 32, 32), classes(num_images)
     if name == "resident":
-        return resident_loader(images, labels, batch_size, device, channels_last=True)
+        return array_loader(images, labels, batch_size, device, channels_last=True)
     if name == "workers":
-        return DataLoader(
-            TensorDataset(images, labels),
-            batch_size,
-            shuffle=True,
-            seed=1,
-            drop_last=True,
-            num_workers=num_workers,
-            persistent_workers=True,
-            device=device,
-            channels_last=True,
-            batch_transform=augmentation(),
-        )
+        given = {"resident": None, "num_workers": num_workers, "persistent_workers": True}
+        return array_loader(images, labels, batch_size, device, channels_last=True, **given)
     one = augmentation()(images[:batch_size].to(device).contiguous(memory_format=torch.channels_last))
     return [(one, labels[:batch_size].to(device))]
 

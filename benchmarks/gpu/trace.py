@@ -56,11 +56,7 @@ class Waits(NamedTuple):
 
 
 def waits_of(trace: Mapping[str, Any], loop: str) -> Waits:
-    """Return the blocking calls between the beginning and the end of a loop.
-
-    Raises:
-        ValueError: the trace has no such loop, or several.
-    """
+    """Return the blocking calls between the beginning and the end of a loop."""
     events: Iterable[Any] = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     loops = [event for event in events if event["name"] == loop and event.get("cat") == "user_annotation"]
     if len(loops) != 1:

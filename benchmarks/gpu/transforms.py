@@ -4,8 +4,7 @@ Claim: the kernels of the crop pipelines read and write at 0.8 of the rate of a 
 
 The sides: "copy": ``copy_`` within the device of as many bytes as the pipeline reads and writes; "kernels": fastload's
 transform with its parameters already on the device, all calls in one CUDA graph, as the copies are; "fastload": the
-call as a script makes it, which draws the parameters on the host; torchvision v2 on the batch, which gives **one crop
-to the whole batch**; torchvision v2 image by image; kornia. What a peer gives is brought to bfloat16 and channels-last.
+call as a script makes it, which draws the parameters on the host.
 
 Bytes: the uint8 pixels that the result is made of (of ``RandomResizedCrop`` the whole image, although it reads less),
 and two for each value that is written. Inputs and outputs rotate, so that no call finds its own in a cache.
@@ -20,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import peers
-from benchmarks.gpu.made_data import MEAN, STD, classes, noise
-from benchmarks.gpu.measuring import captured, kept, measuring, seconds_of
+from benchmarks.gpu.made_data import MEAN, NUM_CLASSES, STD, classes, noise
+from benchmarks.gpu.measuring import captured, measuring, seconds_of
+from benchmarks.loops import kept
 from benchmarks.spec import Measurement, Side
 from fastload import transforms as T  # noqa: N812  (as the documentation has it)
 
@@ -46,7 +45,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "jitter": Recipe(lambda size: [T.ColorJitter(0.4, 0.4, 0.4, 0.1), _normalise()]),
     "randaugment": Recipe(lambda size: [T.RandAugment(), _normalise()]),
-    "mixup": Recipe(lambda size: [_normalise(), T.MixUp(num_classes=peers.NUM_MIXED_CLASSES)]),
+    "mixup": Recipe(lambda size: [_normalise(), T.MixUp(num_classes=NUM_CLASSES)]),
 }
 
 
@@ -70,13 +69,12 @@ def calls(
     """Time ``num_calls`` calls on batches of ``num`` images of ``size`` pixels, of which ``crop`` come out."""
     where = torch.device(device)
     known = RECIPES[recipe]
-    num_alone = min(num, side.options.get("num", num))  # type: ignore[call-overload]  # options are plain values
-    inputs = kept(f"inputs {num_alone}", lambda: _inputs(num_alone, size, num_inputs, where))
+    inputs = kept("inputs", lambda: _inputs(num, size, num_inputs, where))
     bytes_read = 3 * (size if known.reads_all else min(size, crop)) ** 2
-    bytes_moved = num_alone * (bytes_read + 3 * crop**2 * _DTYPE.itemsize)
+    bytes_moved = num * (bytes_read + 3 * crop**2 * _DTYPE.itemsize)
     work = kept(side.name, lambda: _work(side, recipe, inputs, crop, bytes_moved, num_calls, where))
     seconds = seconds_of(work, where)
-    return {"images/s": num_alone * num_calls / seconds, "GB/s": bytes_moved * num_calls / seconds / 1e9}
+    return {"images/s": num * num_calls / seconds, "GB/s": bytes_moved * num_calls / seconds / 1e9}
 
 
 def _inputs(num: int, size: int, num_inputs: int, device: torch.device) -> Inputs:
@@ -88,7 +86,6 @@ def _inputs(num: int, size: int, num_inputs: int, device: torch.device) -> Input
 def _work(
     side: Side, recipe: str, inputs: Inputs, crop: int, bytes_moved: int, num_calls: int, device: torch.device
 ) -> Callable[[], object]:
-    """Return what is timed, tried out once."""
     num_inputs = len(inputs.images)
     if side.name == "copy":
         # Half of the bytes are read, and half written.
@@ -101,7 +98,7 @@ def _work(
 
         return captured(copy, device)
 
-    one = _ours(side, recipe, inputs, crop) if side.package == "fastload" else peers.call(side, recipe, crop)
+    one = _ours(side, recipe, inputs, crop)
     _check(one(inputs.images[0], inputs.labels), (len(inputs.labels), 3, crop, crop))
     made: deque[Tensor] = deque(maxlen=num_inputs)
 
@@ -127,7 +124,6 @@ def _ours(side: Side, recipe: str, inputs: Inputs, crop: int) -> Callable[[Tenso
 
 
 def _on(params: Any, device: torch.device) -> Any:
-    """Return parameters, nested as they are, on a device."""
     if isinstance(params, Tensor):
         return params.to(device)
     if isinstance(params, dict):

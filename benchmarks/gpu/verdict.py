@@ -8,12 +8,12 @@ has to be installed, so that there is a verdict whatever is missing.
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.gpu.catalogue import Goal, chosen_cases, goals_of
+from benchmarks.gpu.catalogue import Case, chosen_cases
 
 # Report of pytest -> the part of all.sh that writes it.
 _REPORTS = {
@@ -26,7 +26,6 @@ _NOT_JUDGED = "not judged: on the CPU"
 
 
 def main() -> int:
-    """Print the verdict; return 0 if all is well."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.verdict", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="case", help="cases or subjects that were asked for; all if none")
@@ -39,13 +38,7 @@ def main() -> int:
 
 
 def verdict(folder: Path, names: Sequence[str], ended: Mapping[str, str]) -> tuple[list[str], bool]:
-    """Return the lines, and whether every test passed and every goal that is judged is met.
-
-    Args:
-        folder: of the results.
-        names: beginnings of the names of the cases that were asked for; all if there are none.
-        ended: part of all.sh that did not end well -> how it ended.
-    """
+    """Return the lines, and whether every test passed and every goal that is judged is met."""
     lines, passed = [], True
     for report, part in _REPORTS.items():
         line, well = _tests(folder / report)
@@ -54,9 +47,9 @@ def verdict(folder: Path, names: Sequence[str], ended: Mapping[str, str]) -> tup
     results = _results(folder / "benchmarks.jsonl")
     reasons = [f"{part}: {ended[part]}" for part in ("machine", "benchmarks") if part in ended]
     for case in chosen_cases(names):
-        for goal in goals_of(case):
-            found, met = _judged(goal, results.get(case.name), "; ".join(reasons) or "no result")
-            lines.append(f"goal  {goal.name} | {found} | goal {goal.text} | {met}")
+        for name, text, sides, metric in _goals(case):
+            found, met = _judged(results.get(case.name), sides, metric, "; ".join(reasons) or "no result")
+            lines.append(f"goal  {case.name}: {name} | {found} | goal {text} | {met}")
             passed &= met in ("met", _NOT_JUDGED)
     return lines, passed
 
@@ -97,30 +90,31 @@ def _results(file: Path) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _judged(goal: Goal, result: Mapping[str, Any] | None, reason: str) -> tuple[str, str]:
-    """Return the figure of a goal, and whether it is met."""
+def _goals(case: Case) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """Yield each goal of a case: name, what is to be reached, sides, and a metric, empty for a ratio of two sides."""
+    for one in case.comparisons:
+        if one.least_ratio is not None:
+            yield f"{one.ours} against {one.theirs}", f">= {one.least_ratio:g}", (one.ours, one.theirs), ""
+    for metric in case.metrics:
+        for side in case.sides:
+            if metric.most_value is not None and side.package == "fastload":
+                yield f"{side.name}, {metric.name}", f"<= {metric.most_value:g}", (side.name,), metric.name
+
+
+def _judged(result: Mapping[str, Any] | None, sides: tuple[str, ...], metric: str, reason: str) -> tuple[str, str]:
     if result is None:
         return "-", f"not measured: {reason}"
-    reached: bool | None
-    if goal.comparison is not None:
-        found = [
-            one
-            for one in result["comparisons"]
-            if (one["ours"], one["theirs"]) == (goal.comparison.ours, goal.comparison.theirs)
-        ]
-        if not found:
-            return "-", f"not measured: {_why_not(result, goal.side, goal.comparison.theirs)}"
-        figure = f"{found[0]['value']:.3g} ({found[0]['low']:.3g} to {found[0]['high']:.3g})"
-        reached = found[0]["reached"]
+    if metric:
+        numbers, names = result["sides"].get(sides[0], {}).get(metric), ("median", "first_quartile", "third_quartile")
     else:
-        assert goal.metric is not None
-        if goal.side not in result["sides"]:
-            return "-", f"not measured: {_why_not(result, goal.side)}"
-        numbers = result["sides"][goal.side][goal.metric.name]
-        figure = f"{numbers['median']:.3g} ({numbers['first_quartile']:.3g} to {numbers['third_quartile']:.3g})"
-        reached = numbers["reached"]
+        found = (one for one in result["comparisons"] if (one["ours"], one["theirs"]) == sides)
+        numbers, names = next(found, None), ("value", "low", "high")
+    if numbers is None:
+        return "-", f"not measured: {_why_not(result, *sides)}"
+    middle, low, high = (f"{numbers[name]:.3g}" for name in names)
+    reached: bool | None = numbers["reached"]
     met = _NOT_JUDGED if reached is None else "met" if reached else "not met"
-    return f"{figure}, n={result['n']}", met
+    return f"{middle} ({low} to {high}), n={result['n']}", met
 
 
 def _why_not(result: Mapping[str, Any], *sides: str) -> str:

@@ -51,7 +51,6 @@ SIDE = 224
 
 
 def files_of(folder: Path, most: int) -> list[Path]:
-    """Return some of a folder's files."""
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if not found:
         raise SystemExit(f"there is no JPEG file under {folder}")
@@ -59,7 +58,6 @@ def files_of(folder: Path, most: int) -> list[Path]:
 
 
 def made_files(paths: list[Path], kind: dict[str, object], folder: Path) -> list[Path]:
-    """Return files of a kind that are made of others."""
     options = dict(kind)
     mode, size = str(options.pop("mode", "RGB")), options.pop("size", None)
     found = []
@@ -82,7 +80,6 @@ def box_of(width: int, height: int, rng: random.Random) -> tuple[int, int, int, 
 
 
 def requests_of(paths: list[Path]) -> dict[str, str]:
-    """Return lines for decode.c, for each request."""
     rng = random.Random(2)
     found: dict[str, list[str]] = {"whole": [], "box": [], "box, resized": []}
     for path in paths:

@@ -8,22 +8,21 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
 from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_outputs, check_outputs
+from benchmarks.outcome import Outcome, print_table
 from benchmarks.peers.catalogue import ALL, OURS, Beside, Case
-from benchmarks.peers.report import Outcome, case_rows, print_table
 from benchmarks.peers.runner import Runner
 from benchmarks.progress import progress
 from benchmarks.report import append_lines, complain, look_around
+from benchmarks.runner import end_children_too
 
 _REPETITIONS = 5
 _QUICK_REPETITIONS = 2
@@ -37,8 +36,7 @@ def main() -> int:
         for case in chosen:
             print(f"{case.name}: {', '.join(side.name for side in case.sides)}")
         return 0
-    # The children have sessions of their own, so that whoever ends this process alone would leave them running.
-    signal.signal(signal.SIGTERM, _end)
+    end_children_too()
     repetitions = options.repetitions or (_QUICK_REPETITIONS if options.quick else _REPETITIONS)
     with tempfile.TemporaryDirectory() as scratch:
         if options.packed is None:
@@ -49,12 +47,7 @@ def main() -> int:
     return 1 if any(outcome.measured.failed for outcome in outcomes) else 0
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="cases, sides or peers, all if none is given; see --list")
     parser.add_argument("--list", action="store_true", help="print the cases with their sides and end")
@@ -153,7 +146,7 @@ async def _run(
             for message in measured.failed.values():
                 complain(f"failed: {message}")
             append_lines(options.json, [json.dumps(outcome.as_json(surroundings))])
-            append_rows(options.rows, case_rows(outcome, surroundings))
+            append_rows(options.rows, outcome.rows(surroundings, ratios="theirs"))
     return outcomes
 
 

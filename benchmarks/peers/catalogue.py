@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.spec import Metric, Side
+from benchmarks.spec import Comparison, Metric, Side
 
 OURS = "fastload"
 
@@ -28,8 +28,6 @@ class Case:
 
     name: str
     """``subject-variant``."""
-    what: str
-    """A sentence for the table."""
     sides: tuple[Beside, ...]
     """fastload is one of them."""
     metrics: tuple[Metric, ...]
@@ -40,6 +38,14 @@ class Case:
     """What replaces them under ``--quick``."""
     share: float
     """Part of the time limit that may be over when this case ends."""
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [
+            Comparison(ours=OURS, theirs=side.name, least_ratio=side.least_ratio)
+            for side in self.sides
+            if side.name != OURS
+        ]
 
 
 def _metrics(cpu_unit: str) -> tuple[Metric, ...]:
@@ -88,7 +94,6 @@ _FEW_IMAGES = {"num_images": 1000}
 ALL = (
     Case(
         name="images-float32",
-        what="JPEG files -> RandomResizedCrop(224), flip -> normalised float32, NCHW; batches of 100",
         sides=_image_sides({"torch": 3.0, "DALI": 1.8, "FFCV, half raw": 1.1}),
         metrics=_metrics("ms"),
         arguments={**_IMAGES, "values": "float32"},
@@ -97,7 +102,6 @@ ALL = (
     ),
     Case(
         name="images-uint8",
-        what="JPEG files -> RandomResizedCrop(224), flip -> uint8, NCHW; batches of 100",
         sides=_image_sides({"torch": 2.4, "torchvision.io": 1.7, "DALI": 1.85, "FFCV, half raw": 1.0}),
         metrics=_metrics("ms"),
         arguments={**_IMAGES, "values": "uint8"},
@@ -106,7 +110,6 @@ ALL = (
     ),
     Case(
         name="cifar",
-        what="32x32 in memory -> crop after padding by 4, flip -> normalised float32, NCHW; batches of 512",
         sides=(
             Beside(name=OURS, package="arrays", options={"loader": "fastload"}),
             # It takes so much longer that it gets fewer images, and one epoch.

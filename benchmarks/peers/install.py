@@ -6,7 +6,6 @@ nine environments take about as much disk as one.
 """
 
 import argparse
-import shutil
 import subprocess
 import sys
 import time
@@ -30,8 +29,6 @@ class Recipe:
     """Imported at the end, to see whether it can be."""
     debian: tuple[str, ...] = ()
     """Packages of the system that it needs, by their names in Debian 12."""
-    pkg_config: tuple[str, ...] = ()
-    """How pkg-config calls those that it is built with."""
 
 
 RECIPES = {
@@ -40,7 +37,6 @@ RECIPES = {
         packages=("ffcv==1.0.2",),
         module="ffcv",
         debian=("libopencv-dev", "libturbojpeg0-dev", "pkg-config", "g++"),
-        pkg_config=("opencv4", "libturbojpeg"),
     ),
     "grain": Recipe(packages=("grain==0.2.*",), module="grain.python"),
     "litdata": Recipe(packages=("litdata==0.2.*",), module="litdata"),
@@ -86,10 +82,6 @@ def _install(folder: Path, name: str) -> bool:
     recipe = RECIPES[name]
     start = time.monotonic()
     complain(f"{name}: {', '.join(recipe.packages)}")
-    missing = [module for module in recipe.pkg_config if not _pkg_config_knows(module)]
-    if missing:
-        complain(f"{name}: pkg-config does not know {', '.join(missing)}; apt-get install {' '.join(recipe.debian)}")
-        return False
     python = str(python_of(folder, name))
     both = [f"{package}=={version(package)}" for package in ("torch", "torchvision")]
     steps: list[list[str]] = [
@@ -99,16 +91,11 @@ def _install(folder: Path, name: str) -> bool:
     ]
     for step in steps:
         if (problem := _problem_of(step, start + _SECONDS_PER_PEER - time.monotonic())) is not None:
-            complain(f"{name}: {problem}")
+            needs = f"; it needs {', '.join(recipe.debian)} of the system" if recipe.debian else ""
+            complain(f"{name}: {problem}{needs}")
             return False
     complain(f"{name}: installed in {time.monotonic() - start:.0f} s")
     return True
-
-
-def _pkg_config_knows(module: str) -> bool:
-    if shutil.which("pkg-config") is None:
-        return False
-    return subprocess.run(["pkg-config", "--exists", module], check=False).returncode == 0
 
 
 def _problem_of(step: Sequence[str], limit_s: float) -> str | None:

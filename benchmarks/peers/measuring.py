@@ -5,7 +5,6 @@ and what the side's module imports.
 """
 
 import importlib
-import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,6 @@ import torch
 from benchmarks.cases.fuse import InMemory
 from benchmarks.loops import kept_loader, time_epoch
 from benchmarks.peers.loaders import Work, image_files
-from benchmarks.process_memory import process_tree
 from benchmarks.spec import Measurement, Side
 
 _NUM_WARM_BATCHES = 10  # as in cases/imagefolder.py
@@ -27,7 +25,6 @@ _DISTRIBUTIONS = {
     "coefficients": "torchvision",
     "dali": "nvidia-dali-cuda130",
     "standard": "torchvision",
-    "streaming": "mosaicml-streaming",
 }
 
 
@@ -45,7 +42,7 @@ def check(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
     """Load an epoch and look at it; the loader is kept, and is warm after that.
 
     Returns:
-        "version": of the side's library; "python"; "torch".
+        "python", "torch", and the side's library: their versions.
 
     Raises:
         NotTheWork: the first batch has not the shape, dtype or range of values, its labels are not shuffled, or the
@@ -64,7 +61,8 @@ def check(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
     else:
         expected = Counter(InMemory(work.num_images).targets)
     _check_labels(labels, expected)
-    return {"version": _version(side), "python": platform.python_version(), "torch": torch.__version__}
+    library = _DISTRIBUTIONS.get(side.package, side.package)
+    return {"python": platform.python_version(), "torch": torch.__version__, library: version(library)}
 
 
 def epoch(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
@@ -79,15 +77,13 @@ def epoch(side: Side, *, num_epochs: int = 1, **arguments: Any) -> Measurement:
     loader = _loader(side, work)
     num_batches = num_epochs * (work.num_images // work.batch_size)
     num_warm = max(1, min(_NUM_WARM_BATCHES, num_batches // 3))
-    before = _cpu_seconds()
     found = time_epoch(Repeated(loader, num_epochs), samples_per_batch=work.batch_size, num_warm_batches=num_warm)
-    cpu_s = (_cpu_seconds() - before) / (num_batches * work.batch_size)
     if found["batches"] != num_batches:
         raise NotTheWork(f"an epoch must have {num_batches} batches, got {found['batches']}")
     answer: Measurement = {
         "images/s": found["samples/s steady" if num_epochs == 1 else "samples/s"],
-        "CPU ms/image": cpu_s * 1e3,
-        "CPU us/image": cpu_s * 1e6,
+        "CPU ms/image": float(str(found["CPU us/sample"])) / 1e3,
+        "CPU us/image": found["CPU us/sample"],
     }
     return answer if _runs_on(loader) else {**answer, "first batch ms": found["first batch ms"]}
 
@@ -163,20 +159,3 @@ def _check_labels(found: Counter[int], expected: Counter[int]) -> None:
             f"an epoch must be each of {expected.total()} images once, got {found.total()} images, and "
             f"{(found - expected).total()} of them with labels that should not be there so often"
         )
-
-
-def _version(side: Side) -> str:
-    """Return the version of the library that the side's module is named after."""
-    return version(_DISTRIBUTIONS.get(side.package, side.package))
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process and all below it, with those that have ended; in steps of a clock tick."""
-    ticks = 0
-    for pid in process_tree():
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += sum(map(int, fields[11:15]))  # utime, stime, and those of children that were waited for
-    return ticks / os.sysconf("SC_CLK_TCK")

@@ -20,11 +20,7 @@ _SUFFIXES = {".jpg", ".jpeg"}
 
 
 def link_images(data: Path, folder: Path, num_images: int) -> Path:
-    """Return a tree of ``num_images`` links to the files below ``data``; it is made if it is not there.
-
-    Raises:
-        ValueError: there is no JPEG file.
-    """
+    """Return a tree of ``num_images`` links to the files below ``data``; it is made if it is not there."""
     files = sorted(file for file in data.glob("*/*") if file.suffix.lower() in _SUFFIXES)
     if not files:
         raise ValueError(
@@ -45,11 +41,7 @@ def link_images(data: Path, folder: Path, num_images: int) -> Path:
 async def pack(
     side: Beside, python: str, folder: Path, arguments: Mapping[str, object], advance: Callable[[str], None]
 ) -> None:
-    """Make a side's own files in ``folder``, unless they are there.
-
-    Raises:
-        MeasurementFailed: they could not be made.
-    """
+    """Make a side's own files in ``folder``, unless they are there."""
     sizes = {name: arguments[name] for name in ("images", "num_images", "num_workers")}
     source = json.loads(_marker(Path(str(arguments["images"]))).read_text()) if arguments["work"] == "images" else {}
     recipe = {**sizes, "options": dict(side.options), "of": source}

@@ -10,14 +10,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.gpu.runner import Measured as _Measured
 from benchmarks.peers import packing
 from benchmarks.peers.catalogue import Beside, Case
 from benchmarks.peers.install import python_of
-from benchmarks.runner import Child, MeasurementFailed
+from benchmarks.runner import Child, Measured, MeasurementFailed
 from benchmarks.spec import Measurement, Side
 
 # The first request imports, compiles and checks: FFCV's takes half a minute on an idle machine.
@@ -26,23 +24,8 @@ _SECONDS_PER_EPOCH = 120.0
 _SECONDS_TO_END = 10.0
 
 
-@dataclass(kw_only=True)
-class Measured(_Measured):
-    """What came of a case."""
-
-    facts: dict[str, Measurement] = field(default_factory=dict)
-    """Side -> versions of its library, Python and torch."""
-
-
 class Runner:
-    """Measures cases; an asynchronous context, at whose end no process is left.
-
-    Args:
-        environments: where ``install.py`` has put them, or None if there are none.
-        data: an ImageFolder tree of JPEG files.
-        packed: the folder for what is made of them.
-        advance: called before each measurement with what is measured.
-    """
+    """Measures cases; an asynchronous context, at whose end no process is left."""
 
     def __init__(self, environments: Path | None, data: Path, packed: Path, advance: Callable[[str], None]) -> None:
         self._environments = environments
@@ -58,14 +41,7 @@ class Runner:
         await self._end_children()
 
     async def measure(self, case: Case, arguments: Mapping[str, object], repetitions: int, deadline: float) -> Measured:
-        """Measure every side of a case up to ``repetitions`` times.
-
-        Args:
-            case: what to measure.
-            arguments: of the measuring functions.
-            repetitions: rounds.
-            deadline: time of the monotonic clock; no second round begins that would end after it.
-        """
+        """Measure every side of a case up to ``repetitions`` times."""
         found = Measured(measurements={side.name: [] for side in case.sides})
         requests = {side.name: self._arguments(side, arguments) for side in case.sides}
         for side in case.sides:

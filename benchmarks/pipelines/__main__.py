@@ -8,29 +8,29 @@ import argparse
 import ast
 import asyncio
 import contextlib
-import itertools
+import dataclasses
 import json
 import os
-import signal
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from types import FrameType
-from typing import cast
 
 from benchmarks.figures.rows import append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_outputs, check_outputs
-from benchmarks.pipelines.catalogue import PIPELINES
-from benchmarks.pipelines.report import METRICS, Result, print_table
-from benchmarks.pipelines.samples import Print, difference
+from benchmarks.outcome import Outcome, print_table
+from benchmarks.pipelines.catalogue import LEAST_RATIO, PIPELINES
 from benchmarks.progress import progress
-from benchmarks.report import Outcome, append_lines, complain, look_around
-from benchmarks.runner import SECONDS_PER_MEASUREMENT, Child, MeasurementFailed
-from benchmarks.spec import TORCH, Benchmark, Measurement, Side
+from benchmarks.report import append_lines, complain, look_around
+from benchmarks.runner import SECONDS_PER_MEASUREMENT, Child, Measured, MeasurementFailed, end_children_too
+from benchmarks.spec import TORCH, Benchmark, Measurement, Metric, Side
 
+STEADY = Metric(name="samples/s steady", more_is_better=True)
+OTHERS = tuple(Metric(name=name, least_ratio=None) for name in ("CPU us/sample", "epoch ms", "first batch ms"))
+PEAK = Metric(name="peak MiB", least_ratio=None, has_ratio=False)
 _LIBRARIES = Path(__file__).with_name("requirements.txt").read_text().split()
 
 
@@ -41,19 +41,12 @@ def main() -> int:
         for name, pipeline in PIPELINES.items():
             print(f"{name}: {pipeline.what}")
         return 0
-    # The children have sessions of their own, so that whoever ends this process alone would leave them running.
-    signal.signal(signal.SIGTERM, _end)
+    end_children_too()
     with tempfile.TemporaryDirectory(prefix="pipelines-") as made:
-        return asyncio.run(_check(options, made) if options.check else _measure(options, made))
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
+        return asyncio.run(_measure(options, made))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipelines", description=__doc__.splitlines()[0])
     add_data(parser)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=PIPELINES, default=list(PIPELINES))
@@ -71,11 +64,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="fastload's own arguments, such as \"fuse=True, seeding='torch'\"; may be repeated, '' for none",
     )
     add_outputs(parser)
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="measure nothing: compare the samples with those of fuse=False, and with torch's under seeding='torch'",
-    )
     options = parser.parse_args(arguments)
     check_outputs(parser, options)
     if options.list:
@@ -120,7 +108,7 @@ async def _measure(options: argparse.Namespace, made: str) -> int:
     }
     other = [Side(name="other", package="fastload", compared_with="torch")] if options.other else []
     sides = [TORCH, *other, *map(_side, options.loader_args or [{}])]
-    results: list[Result] = []
+    outcomes: list[Outcome] = []
     failed: set[str] = set()
     with progress(len(options.only) * (1 + len(options.workers) * len(sides) * (options.rounds + 1))) as advance:
         async with Child() as child:
@@ -137,17 +125,39 @@ async def _measure(options: argparse.Namespace, made: str) -> int:
                 async with contextlib.AsyncExitStack() as stack:
                     children = {side.name: (side, await stack.enter_async_context(Child())) for side in sides}
                     for num_workers in options.workers:
-                        result = await _in_turn(options, name, num_workers, children, made, advance)
-                        results.append(result)
-                        line = json.dumps({**result.as_json(surroundings), **own})
-                        append_lines(options.json, [line])
-                        append_rows(options.rows, result.rows(surroundings))
+                        outcome = await _in_turn(options, name, num_workers, children, made, advance)
+                        outcomes.append(outcome)
+                        append_lines(options.json, [json.dumps(outcome.as_json(surroundings, **own))])
+                        append_rows(options.rows, outcome.rows(surroundings, ratios="ours"))
             except MeasurementFailed as error:
                 complain(f"failed: {error}")
                 failed.add(name)
-    if results:
-        print_table(results, surroundings)
+    if outcomes:
+        print_table(outcomes, surroundings)
+        for side in sides[1:]:
+            for num_workers in options.workers:
+                print(_summary(outcomes, side.name, num_workers))
     return 1 if failed else 0
+
+
+def _summary(outcomes: Sequence[Outcome], side: str, num_workers: int) -> str:
+    parts = []
+    for metric in (STEADY, OTHERS[0]):
+        ratios = {
+            outcome.case.name.partition(",")[0]: ratio.value
+            for outcome in outcomes
+            if outcome.arguments["num_workers"] == num_workers
+            for one, ratio in outcome.comparisons()
+            if one.ours == side and outcome.metric_of(one).name == metric.name
+        }
+        if ratios:
+            worst = min(ratios, key=lambda name: ratios[name])
+            below = sum(value < LEAST_RATIO for value in ratios.values())
+            parts.append(
+                f"{metric.name}: median {statistics.median(ratios.values()):.2f}, worst {ratios[worst]:.2f} ({worst}), "
+                f"{below} of {len(ratios)} below {LEAST_RATIO:g}"
+            )
+    return f"{side}, {num_workers} workers: {'; '.join(parts)}"
 
 
 def _arguments(options: argparse.Namespace, name: str, made: str, num_workers: int) -> dict[str, object]:
@@ -170,7 +180,7 @@ async def _in_turn(
     children: Mapping[str, tuple[Side, Child]],
     made: str,
     advance: Callable[[str], None],
-) -> Result:
+) -> Outcome:
     """Measure each side in its own child, in the order ABBA; the first round, which does not count, reads memory."""
     arguments = _arguments(options, name, made, num_workers)
 
@@ -185,53 +195,20 @@ async def _in_turn(
     for number in range(options.rounds):
         for side in list(children)[:: 1 if number % 2 == 0 else -1]:
             measurements[side].append(await ask("epoch", side))
-    outcome = Outcome(
-        benchmark=Benchmark(
-            name=name,
+    for side, peak in peaks.items():
+        measurements[side][0][PEAK.name] = peak  # it was read once
+    goal = PIPELINES[name].goal if num_workers else LEAST_RATIO
+    return Outcome(
+        case=Benchmark(
+            name=f"{name}, {num_workers} workers",
             measure="benchmarks.pipelines.measuring:epoch",
-            metrics=METRICS,
+            metrics=(dataclasses.replace(STEADY, least_ratio=goal), *OTHERS, PEAK),
             sides=tuple(side for side, _child in children.values()),
         ),
-        measurements=measurements,
+        measured=Measured(measurements=measurements),
+        arguments={"num_workers": num_workers},
         cores_used_by_others=cores_used_by_others(before, read_cpu()),
     )
-    return Result(pipeline=name, num_workers=num_workers, outcome=outcome, peaks=peaks)
-
-
-async def _check(options: argparse.Namespace, made: str) -> int:
-    """Compare the samples of every chosen pipeline, print what differs, and return the exit status."""
-    own = (options.loader_args or [{}])[0]
-    default, unfused = _side(own), _side({**own, "fuse": False})
-    pairs = ((unfused, default), (TORCH, _side({**own, "seeding": "torch"})))
-    num_wrong = 0
-    with progress(len(options.only) * len(options.workers) * 4) as advance:
-        for name, num_workers in itertools.product(options.only, options.workers):
-            arguments = _arguments(options, name, made, num_workers)
-            for theirs, ours in pairs:
-                try:
-                    text = await _compare(theirs, ours, arguments, advance)
-                except MeasurementFailed as error:
-                    text = str(error)
-                num_wrong += text is not None
-                print(f"{name}, {num_workers} workers, {ours.name} and {theirs.name}: {text or 'equal'}", flush=True)
-    return 1 if num_wrong else 0
-
-
-async def _compare(
-    theirs: Side, ours: Side, arguments: Mapping[str, object], advance: Callable[[str], None]
-) -> str | None:
-    """Return how the samples of ``ours`` differ from those of ``theirs``, made before them in the same process."""
-    async with Child() as child:
-
-        async def batches(side: Side) -> list[list[Print]]:
-            answer = await _ask(child, "samples", side, arguments, advance)
-            return cast("list[list[Print]]", answer["batches"])
-
-        expected = await batches(theirs)
-        text = difference(await batches(ours), expected)
-        if text is not None and difference(await batches(theirs), expected) is not None:
-            text += f"; but {theirs.name} does not repeat itself either"
-        return text
 
 
 if __name__ == "__main__":

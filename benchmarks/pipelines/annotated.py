@@ -14,7 +14,8 @@ from torchvision import tv_tensors
 from torchvision.ops import masks_to_boxes
 from torchvision.transforms import v2
 
-from benchmarks.pipelines.images import MEAN, STD, OwnDataset
+from benchmarks.cases.imagefolder import MEAN, STD
+from benchmarks.pipelines.images import OwnDataset
 from benchmarks.pipelines.source import Source
 
 

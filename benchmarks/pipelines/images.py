@@ -12,12 +12,11 @@ from torchvision import transforms
 from torchvision.datasets import MNIST, ImageFolder
 from torchvision.transforms import v2
 
+from benchmarks.cases.imagefolder import MEAN, STD, build_transform
 from benchmarks.pipelines.source import Source
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_NORMALIZE = transforms.Normalize(MEAN, STD)
-_CROP_AND_FLIP = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()]
-TRAINING = transforms.Compose([*_CROP_AND_FLIP, transforms.ToTensor(), _NORMALIZE])
+TRAINING = build_transform("v1")
+*_CROP_AND_FLIP, _, _NORMALIZE = TRAINING.transforms
 _EVALUATION = transforms.Compose(
     [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor(), _NORMALIZE]
 )
@@ -66,16 +65,8 @@ def own_v1(source: Source, loader_class: Any, num_workers: int) -> Any:
 
 
 def own_v2(source: Source, loader_class: Any, num_workers: int) -> Any:
-    transform = v2.Compose(
-        [
-            v2.RandomResizedCrop(224),
-            v2.RandomHorizontalFlip(),
-            v2.ToImage(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(MEAN, STD),
-        ]
-    )
-    return loader_class(OwnDataset(source.files(), transform), batch_size=32, shuffle=True, num_workers=num_workers)
+    dataset = OwnDataset(source.files(), build_transform("v2"))
+    return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers)
 
 
 def own_v2_tensors(source: Source, loader_class: Any, num_workers: int) -> Any:

@@ -5,26 +5,21 @@ Every function takes a side and the same arguments: ``pipeline``, a name; ``imag
 the one that is installed.
 """
 
-import contextlib
 import functools
 import gc
 import importlib
-import random
-import resource
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks.loops import describe
+from benchmarks.loops import time_epoch
 from benchmarks.pipelines.catalogue import PIPELINES
-from benchmarks.pipelines.samples import prints_of
 from benchmarks.pipelines.source import Source
-from benchmarks.process_memory import process_tree, read_tree_memory
+from benchmarks.process_memory import read_tree_memory
 from benchmarks.spec import Measurement, Side
 
 _SECONDS_BETWEEN_READINGS = 0.05
@@ -37,30 +32,11 @@ def prepare(side: Side, **arguments: Any) -> Measurement:
 
 
 def epoch(side: Side, *, num_workers: int, **arguments: Any) -> Measurement:
-    """Time an epoch; the loader is kept from call to call, as a script keeps it.
-
-    Returns:
-        "samples/s steady": from the arrival of the last warm batch, the second of each worker, to that of the last
-        batch. "first batch ms": from before ``iter()``. "epoch ms": from there until ``StopIteration``, so with
-        starting and stopping the workers. "CPU us/sample": user and system time of all processes in the epoch.
-    """
+    """Time an epoch; the loader is kept from call to call, as a script keeps it."""
     loader = _kept(side, num_workers=num_workers, **arguments)
     num_samples, batch_size = _sizes(loader, **arguments)
     num_warm = 2 * max(1, num_workers)
-    cpu_before = _cpu_seconds()
-    start = time.perf_counter()
-    arrivals = [time.perf_counter() for _batch in loader]
-    end = time.perf_counter()
-    cpu_s = _cpu_seconds() - cpu_before
-    if len(arrivals) < 2 * num_warm:
-        raise ValueError(f"an epoch of {len(arrivals)} batches is too short: {num_warm} are left out of its rate")
-    return {
-        "samples/s steady": (num_samples - num_warm * batch_size) / (arrivals[-1] - arrivals[num_warm - 1]),
-        "first batch ms": (arrivals[0] - start) * 1e3,
-        "epoch ms": (end - start) * 1e3,
-        "CPU us/sample": cpu_s / num_samples * 1e6,
-        "statistics": describe(loader),
-    }
+    return time_epoch(loader, samples_per_batch=batch_size, num_warm_batches=num_warm, num_samples=num_samples)
 
 
 def memory(side: Side, **arguments: Any) -> Measurement:
@@ -74,15 +50,6 @@ def memory(side: Side, **arguments: Any) -> Measurement:
             peak = max(peak, read_tree_memory().whole_mib)
             last = time.monotonic()
     return {"peak MiB": peak}
-
-
-def samples(side: Side, **arguments: Any) -> Measurement:
-    """Return "batches": the prints (see ``samples.py``) of two epochs under one seed."""
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
-    loader = _build(side, **arguments)
-    return {"batches": [prints_of(batch) for _ in range(2) for batch in loader]}
 
 
 _loaders: dict[str, Any] = {}
@@ -121,13 +88,3 @@ def _sizes(loader: Any, *, pipeline: str, images: str, made: str, checkout: str 
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return len(Source(images=Path(images), made=Path(made)).files()), 32
     return min(len(loader.dataset), len(loader) * loader.batch_size), loader.batch_size
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process, of its children that have ended, and of the workers that live on."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    total = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    for pid in process_tree()[1:]:
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            total += time.clock_gettime(~pid << 3 | 2)  # what clock_getcpuclockid(3) returns for a process on Linux
-    return total

@@ -1,28 +1,28 @@
 """Runs pipelines whose bound is known under ``fastload profile``: ``python -m benchmarks.profiling.zoo``.
 
-In: names of pipelines, seeds. Out: what the profiler said of each beside the truth, the confusion matrix, and what it
-predicted of a change beside what the change did.
+Prints what the profiler said of each beside the truth, the confusion matrix, and what it predicted of a change beside
+what the change did. With ``--settings`` each pipeline runs with six numbers of workers and batches ahead instead, and
+each is predicted from the recording of each other one. A recording that the simulation does not reproduce predicts
+nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
-import json
+import itertools
 import os
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from rich.box import MARKDOWN, SIMPLE_HEAD
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -39,6 +39,30 @@ from fastload.profiling.whatif import WhatIf
 
 WORTH = 0.2
 """Changes of the step by at least this share are held against predictions."""
+SETTINGS = ((0, 2), (1, 2), (2, 1), (2, 2), (2, 8), (4, 2))
+"""Workers and batches ahead."""
+
+
+class Change(NamedTuple):
+    """A run with other settings, and what a recording of the one before said it would take."""
+
+    pipeline: str
+    settings: Mapping[str, Any]
+    before_ms: float
+    built_ms: float | None
+    observed_ms: float
+    predicted_ms: float | None
+    why_not: str
+    """Why nothing was predicted."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it changed the step by so much that a prediction can be right or wrong."""
+        return abs(1 - self.observed_ms / self.before_ms) >= WORTH
+
+    @property
+    def error(self) -> float | None:
+        return None if self.predicted_ms is None else self.predicted_ms / self.observed_ms - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,29 +86,11 @@ class Row:
     """Share of the stall that is charged to nothing."""
     others_cores: float
     """Cores that worked for somebody else meanwhile."""
-    settings: dict[str, Any]
-    built_changed_ms: float | None
-    changed_ms: float | None
-    predicted_ms: float | None
-    why_not: str
-    """Why nothing was predicted."""
+    change: Change | None
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is the truth."""
         return self.verdict == self.cause
-
-    @property
-    def effect(self) -> float | None:
-        """By which share of the step the change shortened it."""
-        return None if self.changed_ms is None else 1 - self.changed_ms / self.step_ms
-
-    @property
-    def error(self) -> float | None:
-        """Of the prediction, as a share of what was observed."""
-        if self.changed_ms is None or self.predicted_ms is None:
-            return None
-        return self.predicted_ms / self.changed_ms - 1
 
 
 def measure(pipeline: Pipeline, seed: int, folder: Path, *, knobs: bool) -> Row:
@@ -102,11 +108,11 @@ def measure(pipeline: Pipeline, seed: int, folder: Path, *, knobs: bool) -> Row:
     own = {name: ms for name, ms in blame.items() if name != "run-queue" or pipeline.cause in ("oversubscribed", "gil")}
     state = max(own, key=lambda name: own[name], default="")
     family = state.partition(":")[0]
-    changed_ms = predicted_ms = None
-    why_not = ""
+    change = None
     if knobs and pipeline.change:
-        changed_ms = profiled(pipeline, folder / "changed", pipeline.change).ranks[0].step_ms.value
-        predicted_ms, why_not = predicted(folder / "as-it-is", pipeline.settings)
+        observed = profiled(pipeline, folder / "changed", pipeline.change).ranks[0].step_ms.value
+        found = predicted(folder / "as-it-is", pipeline.settings)
+        change = Change(pipeline.name, pipeline.settings, rank.step_ms.value, pipeline.changed_ms, observed, *found)
     return Row(
         seed=seed,
         name=pipeline.name,
@@ -121,20 +127,24 @@ def measure(pipeline: Pipeline, seed: int, folder: Path, *, knobs: bool) -> Row:
         state_right=not pipeline.states or ("sample" if family == "stage" else family) in pipeline.states,
         other=blame.get("other", 0.0) / stalled if stalled > 0 else 0.0,
         others_cores=others,
-        settings=dict(pipeline.settings),
-        built_changed_ms=pipeline.changed_ms,
-        changed_ms=changed_ms,
-        predicted_ms=predicted_ms,
-        why_not=why_not,
+        change=change,
     )
 
 
-def profiled(pipeline: Pipeline, folder: Path, change: Any = None) -> Analysis:
-    """Run a pipeline under ``fastload profile`` and return what it came to.
+def between_settings(pipeline: Pipeline, folder: Path) -> Iterator[Change]:
+    """Profile a pipeline with each of the settings, and predict each from the recording of each other one."""
+    steps = {}
+    for workers, ahead in SETTINGS:
+        change = {"WORKERS": workers, "PREFETCH": ahead}
+        steps[workers, ahead] = profiled(pipeline, folder / f"{workers}-{ahead}", change).ranks[0].step_ms.value
+    for (seen, before), (wanted, observed) in itertools.permutations(steps.items(), 2):
+        settings = {"num_workers": wanted[0], "prefetch_factor": wanted[1]}
+        found = predicted(folder / f"{seen[0]}-{seen[1]}", settings)
+        yield Change(pipeline.name, settings, before, None, observed, *found)
 
-    Raises:
-        RuntimeError: it failed.
-    """
+
+def profiled(pipeline: Pipeline, folder: Path, change: Any = None) -> Analysis:
+    """Run a pipeline under ``fastload profile`` and return what it came to."""
     folder.mkdir(parents=True)
     script = folder / "train.py"
     script.write_text(pipeline.script(change), encoding="utf-8")
@@ -179,7 +189,6 @@ def matrix(rows: Sequence[Row]) -> Table:
 
 
 def list_of(rows: Sequence[Row]) -> Table:
-    """Return a line for each pipeline."""
     table = Table("pipeline", "seed", "cause", "verdict", "stall", "step ms", "most blame", "other", box=SIMPLE_HEAD)
     for row in rows:
         table.add_row(
@@ -195,77 +204,59 @@ def list_of(rows: Sequence[Row]) -> Table:
     return table
 
 
-def predictions(rows: Sequence[Row]) -> Table:
-    """Return predictions beside observations, for changes that matter."""
-    table = Table("pipeline", "seed", "change", "before", "built", "observed", "predicted", "error", box=SIMPLE_HEAD)
-    for row in rows:
-        if row.effect is None or abs(row.effect) < WORTH:
-            continue
-        assert row.changed_ms is not None
-        table.add_row(
-            row.name,
-            str(row.seed),
-            ", ".join(f"{name}={value}" for name, value in row.settings.items()),
-            f"{row.step_ms:.1f}",
-            "" if row.built_changed_ms is None else f"{row.built_changed_ms:.1f}",
-            f"{row.changed_ms:.1f}",
-            row.why_not if row.predicted_ms is None else f"{row.predicted_ms:.1f}",
-            "" if row.error is None else f"{row.error:+.1%}",
-        )
+def predictions(changes: Sequence[Change]) -> Table:
+    """Return predictions beside observations, for changes that count."""
+    table = Table("pipeline", "change", "before", "built", "observed", "predicted", "error", box=SIMPLE_HEAD)
+    for change in changes:
+        if change.counts:
+            table.add_row(
+                change.pipeline,
+                ", ".join(f"{name}={value}" for name, value in change.settings.items()),
+                f"{change.before_ms:.1f}",
+                "" if change.built_ms is None else f"{change.built_ms:.1f}",
+                f"{change.observed_ms:.1f}",
+                change.why_not if change.predicted_ms is None else f"{change.predicted_ms:.1f}",
+                "" if change.error is None else f"{change.error:+.1%}",
+            )
     return table
 
 
-def errors_of(rows: Sequence[Row]) -> tuple[list[float], int]:
-    """Return by how much predictions of changes that matter are off, in order; and how many such changes there are."""
-    worth = [row for row in rows if row.effect is not None and abs(row.effect) >= WORTH]
-    return sorted(abs(row.error) for row in worth if row.error is not None), len(worth)
+def errors_of(changes: Sequence[Change]) -> tuple[dict[str, float], int, int]:
+    """Return the errors of predictions that count, in %, how many there are, and how many there could be."""
+    counted = [change for change in changes if change.counts]
+    errors = sorted(100 * abs(change.error) for change in counted if change.error is not None)
+    if not errors:
+        return {}, 0, len(counted)
+    ninth = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+    found = {"median": statistics.median(errors), "nine of ten below": ninth, "largest": errors[-1]}
+    return found, len(errors), len(counted)
 
 
-def summary(rows: Sequence[Row]) -> list[str]:
+def summary(rows: Sequence[Row], changes: Sequence[Change]) -> list[str]:
     """Return the sums: verdicts that are right, and how far predictions are off."""
-    lines = [f"verdicts: {sum(row.right for row in rows)} of {len(rows)} right"]
-    lines.append(f"states: {sum(row.state_right for row in rows)} of {len(rows)} right")
-    lines.append(f"blamed on other: at most {max((row.other for row in rows), default=0.0):.1%} of a stall")
-    errors, num_worth = errors_of(rows)
+    lines = []
+    if rows:
+        lines.append(f"verdicts: {sum(row.right for row in rows)} of {len(rows)} right")
+        lines.append(f"states: {sum(row.state_right for row in rows)} of {len(rows)} right")
+        lines.append(f"blamed on other: at most {max(row.other for row in rows):.1%} of a stall")
+    errors, number, possible = errors_of(changes)
     if errors:
-        lines.append(
-            f"predictions: median error {statistics.median(errors):.1%}, p90 {_p90(errors):.1%}, "
-            f"{num_worth - len(errors)} of {num_worth} abstained"
-        )
-    lines.append(f"cores used by others meanwhile: {statistics.mean(row.others_cores for row in rows):.1f}")
+        words = ", ".join(f"{name} {error:.1f}%" for name, error in errors.items())
+        lines.append(f"errors of predictions: {words}; {possible - number} of {possible} abstained")
     return lines
 
 
-def _p90(errors: Sequence[float]) -> float:
-    return errors[min(len(errors) - 1, int(0.9 * len(errors)))]
-
-
-def sums(rows: Sequence[Row], common: Mapping[str, str]) -> list[rows_file.Row]:
-    """Return the sums as rows for ``benchmarks/rows``."""
-    errors, num_worth = errors_of(rows)
-    found = [("verdicts right, %", 100 * sum(row.right for row in rows) / len(rows), len(rows))]
+def sums(case: str, rows: Sequence[Row], changes: Sequence[Change], common: Mapping[str, str]) -> list[rows_file.Row]:
+    errors, number, possible = errors_of(changes)
+    found = [(f"error of predictions, %: {name}", error, number) for name, error in errors.items()]
     if errors:
-        found.append(("error of predictions, %: median", 100 * statistics.median(errors), len(errors)))
-        found.append(("error of predictions, %: nine of ten below", 100 * _p90(errors), len(errors)))
-        found.append(("without a prediction, %", 100 - 100 * len(errors) / num_worth, num_worth))
-    seeds = ", ".join(str(seed) for seed in dict.fromkeys(row.seed for row in rows))
+        found.append(("without a prediction, %", 100 - 100 * number / possible, possible))
+    if rows:
+        found.insert(0, ("verdicts right, %", 100 * sum(row.right for row in rows) / len(rows), len(rows)))
     return [
-        rows_file.Row(case="zoo", side="fastload", metric=metric, value=value, n=n, **common, note=f"seeds {seeds}")
+        rows_file.Row(case=case, side="fastload", metric=metric, value=value, n=n, **common)
         for metric, value, n in found
     ]
-
-
-def in_markdown(tables: Sequence[Table], rows: Sequence[Row]) -> str:
-    """Return tables and sums as a page of Markdown."""
-    parts = []
-    for table in tables:
-        table.box = MARKDOWN
-        console = Console(width=1000, file=io.StringIO(), record=True)
-        console.print(table)
-        parts.append(
-            "\n".join(re.sub(" +", " ", line.strip()) for line in console.export_text().splitlines() if line.strip())
-        )
-    return "\n\n".join([*parts, "\n".join(f"* {line}" for line in summary(rows))]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -274,19 +265,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())} (all)")
     parser.add_argument("--seed", type=int, action="append", help="draws the parameters; may be given again (0)")
     parser.add_argument("--no-knobs", action="store_true", help="verdicts only: half the time")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append a JSON line for each pipeline to FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, for README.md")
+    parser.add_argument("--settings", action="store_true", help="predict numbers of workers from each other")
     add_rows(parser)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep scripts and recordings there")
     options = parser.parse_args(arguments)
     check_outputs(parser, options)
-    if options.rows is not None and options.names:
+    if options.rows is not None and options.names and not options.settings:
         parser.error("--rows is for all pipelines: sums over some of them would stand in place of those over all")
     surroundings = look_around(sys.argv[1:] if arguments is None else arguments, module="benchmarks.profiling.zoo")
     if unknown := sorted(set(options.names) - set(names())):
         parser.error(f"no such pipeline: {', '.join(unknown)}; there are {', '.join(names())}")
     rows: list[Row] = []
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    changes: list[Change] = []
+    begun = read_cpu()
     with tempfile.TemporaryDirectory(prefix="fastload-zoo-") as temporary:
         for seed in options.seed or [0]:
             for pipeline in drawn(seed, options.names):
@@ -295,23 +286,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 folder = (options.keep or Path(temporary)) / str(seed) / pipeline.name
                 try:
-                    row = measure(pipeline, seed, folder, knobs=not options.no_knobs)
+                    if options.settings:
+                        changes += between_settings(pipeline, folder)
+                        continue
+                    rows.append(row := measure(pipeline, seed, folder, knobs=not options.no_knobs))
                 except RuntimeError as error:
                     print(error, file=sys.stderr)
                     return 1
-                rows.append(row)
+                changes += [row.change] if row.change is not None else []
                 print(f"{row.name}: {row.sentence}", file=sys.stderr, flush=True)
-                if options.json:
-                    with options.json.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(asdict(row)) + "\n")
-    tables = [list_of(rows), matrix(rows), predictions(rows)]
-    console.print(*tables)
-    for line in summary(rows):
-        console.print(line)
-    others = statistics.mean(row.others_cores for row in rows)
-    rows_file.append_rows(options.rows, sums(rows, stamp(surroundings, others)))
-    if options.markdown:
-        options.markdown.write_text(in_markdown(tables, rows), encoding="utf-8")
+    common = stamp(surroundings, cores_used_by_others(begun, read_cpu()))
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    tables = [list_of(rows), matrix(rows)] if rows else []
+    console.print(*tables, predictions(changes), *summary(rows, changes), sep="\n")
+    console.print(f"cores used by others meanwhile: {common['others']}")
+    if options.settings:
+        for name in (*dict.fromkeys(change.pipeline for change in changes), *(() if options.names else ("all",))):
+            of_it = [change for change in changes if name in (change.pipeline, "all")]
+            rows_file.append_rows(options.rows, sums(f"predictions, {name}", [], of_it, common))
+    else:
+        rows_file.append_rows(options.rows, sums("zoo", rows, changes, common))
     return 0 if all(row.right for row in rows) else 1
 
 

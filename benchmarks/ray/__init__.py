@@ -1,1 +1,1 @@
-"""Ray's workers: how they scale, what they cost, beside Ray Data, and a soak run in which machines are lost."""
+"""Ray's workers: what they cost, and a run in which machines come and go."""

@@ -1,4 +1,4 @@
-"""Measure Ray's workers, or run the soak: ``python -m benchmarks.ray soak | churn | scaling | cost | raydata``."""
+"""Run Ray's workers while nodes come and go: ``python -m benchmarks.ray churn --data DIR``."""
 
 import argparse
 import sys
@@ -7,111 +7,46 @@ from dataclasses import replace
 from benchmarks.figures.rows import Row, append_rows
 from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.options import add_data, add_rows
-from benchmarks.report import look_around, spread_row, stamp
-from benchmarks.summary import spread_of
+from benchmarks.report import look_around, stamp
 
 
 def main() -> int:
-    """Run one of them; return 1 if batches differ."""
+    """Return 1 if batches differ, or an error came."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray", description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("soak", "churn", "scaling", "cost", "raydata"))
-    parser.add_argument("--nodes", type=int, default=4, help="of soak, churn and raydata (default: 4)")
-    parser.add_argument("--samples", type=int, default=6000, help="of an epoch of these three (default: 6000)")
-    parser.add_argument("--rounds", type=int, default=3, help="of raydata, by turns (default: 3)")
-    parser.add_argument("--wait-ms", type=float, default=70, help="that a sample of soak and churn waits (default: 70)")
-    parser.add_argument("--seed", type=int, default=1, help="of soak and churn: what is killed, and when")
-    parser.add_argument("--seconds", type=float, help="of a measurement of scaling (default: 15), or of churn (600)")
-    parser.add_argument("--every", type=float, default=20, help="seconds between two nodes of churn (default: 20)")
-    parser.add_argument(
-        "--share-memory", action="store_true", help="let workers write to the batches, as on one machine"
-    )
+    parser.add_argument("what", choices=["churn"])
+    parser.add_argument("--nodes", type=int, default=4, help="default: 4")
+    parser.add_argument("--samples", type=int, default=6000, help="of an epoch (default: 6000)")
+    parser.add_argument("--wait-ms", type=float, default=70, help="that a sample waits (default: 70)")
+    parser.add_argument("--seed", type=int, default=1, help="what is killed")
+    parser.add_argument("--seconds", type=float, default=600, help="default: 600")
+    parser.add_argument("--every", type=float, default=20, help="seconds between two nodes (default: 20)")
     add_data(parser)
     add_rows(parser)
     options = parser.parse_args()
-    if options.what in ("soak", "churn", "raydata") and options.data is None:
-        parser.error(f"{options.what} needs --data DIR")
-    where = look_around(sys.argv[1:], module="benchmarks.ray")
-    before = read_cpu()
-    rows = list(_rows(options))
-    others = cores_used_by_others(before, read_cpu())
-    for row in rows:
-        print(row.case, row.side, row.metric, row.value, row.note)
+    if options.data is None:
+        parser.error("--data or FASTLOAD_BENCH_DATA must name a folder with JPEG files")
     import ray
 
+    from benchmarks.ray.churn import churn
+
+    where = look_around(sys.argv[1:], module="benchmarks.ray")
+    before = read_cpu()
+    equal, told = churn(
+        options.data,
+        length=options.samples,
+        wait_ms=options.wait_ms,
+        num_nodes=options.nodes,
+        seed=options.seed,
+        seconds=options.seconds,
+        every_s=options.every,
+    )
+    others = cores_used_by_others(before, read_cpu())
+    case = f"churn, {options.nodes} nodes, one removed and added every {options.every:g} s"
+    row = Row(case=case, side="ray", metric="hashes equal", value=float(equal), n=1, note=told)
+    print(row.case, row.side, row.metric, row.value, row.note)
     versions = {name: where.versions[name] for name in ("python", "torch")} | {"ray": ray.__version__}
-    common = stamp(where, others, versions)
-    append_rows(options.rows, [replace(row, **common) for row in rows])
-    return int(any(row.metric == "hashes equal" and not row.value for row in rows))
-
-
-def _rows(options: argparse.Namespace) -> list[Row]:
-    from benchmarks.ray import measure
-
-    if options.what == "soak":
-        from benchmarks.ray.soak import soak
-
-        equal, told = soak(
-            options.data,
-            length=options.samples,
-            wait_ms=options.wait_ms,
-            num_nodes=options.nodes,
-            seed=options.seed,
-            share_memory=options.share_memory,
-        )
-        nodes = f"{options.nodes} node{'s' if options.nodes > 1 else ''}"
-        case = f"soak, {nodes}{', shared memory' if options.share_memory else ''}"
-        return [Row(case=case, side="ray", metric="hashes equal", value=float(equal), n=1, note=told)]
-    if options.what == "churn":
-        from benchmarks.ray.churn import churn
-
-        equal, told = churn(
-            options.data,
-            length=options.samples,
-            wait_ms=options.wait_ms,
-            num_nodes=options.nodes,
-            seed=options.seed,
-            seconds=options.seconds or 600,
-            every_s=options.every,
-        )
-        case = f"churn, {options.nodes} nodes, one removed and added every {options.every:g} s"
-        return [Row(case=case, side="ray", metric="hashes equal", value=float(equal), n=1, note=told)]
-    if options.what == "scaling":
-        rates = measure.scaling([1, 2, 4, 8], options.seconds or 15)
-        return [
-            Row(case=f"waiting 20 ms, {number} nodes", side="ray", metric="samples/s", value=rate, n=1, note=share)
-            for number, rate in rates.items()
-            for share in (f"{rate / number / rates[1]:.0%} of linear",)
-        ]
-    if options.what == "cost":
-        found = measure.cost(60, options.share_memory)
-        case = f"256 x 224 x 224 x 3 bytes{', shared memory' if options.share_memory else ', object store'}"
-        ratio = found["processes cpu"] / found["ray cpu"]
-        sides = {name: name.split() for name in found}
-        return [
-            Row(
-                case=case,
-                side=side,
-                metric="CPU ms/batch" if metric == "cpu" else "blocked ms/batch",
-                value=found[name],
-                n=1,
-                ratio=ratio if name == "ray cpu" else None,
-                ratio_of="ray / processes" if name == "ray cpu" else "",
-            )
-            for name, (side, metric) in sides.items()
-        ]
-    found_of = measure.beside_ray_data(options.data, options.nodes, options.samples, options.rounds)
-    by_ray_data = found_of["Ray Data"]
-    rows = []
-    for side, rounds in found_of.items():
-        for metric in rounds[0]:
-            values = [one[metric] for one in rounds]
-            row = spread_row(f"photos, {options.nodes} nodes", side, metric, values, {})
-            if side == "fastload":
-                theirs = spread_of([one[metric] for one in by_ray_data]).median
-                ratio = theirs / row.value if metric == "first batch s" else row.value / theirs
-                row = replace(row, ratio=ratio, ratio_of="fastload / Ray Data", note="the start of workers included")
-            rows.append(row)
-    return rows
+    append_rows(options.rows, [replace(row, **stamp(where, others, versions))])
+    return int(not equal)
 
 
 if __name__ == "__main__":

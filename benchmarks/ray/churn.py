@@ -1,11 +1,14 @@
 """Machines that come and go while actors start; the hash must be that of a loader without workers.
 
-Every so many seconds a node is killed, or asked to leave, and another comes in its place, whatever the actors are at.
-They need several seconds to start, so most of the time some are starting.
+Every so many seconds a node is killed, or asked to leave, and another comes in its place, or an actor is killed. Actors
+need several seconds to start, so most of the time some are starting.
 """
 
+import contextlib
 import itertools
+import os
 import random
+import signal
 import threading
 import time
 import warnings
@@ -26,7 +29,6 @@ class Training(threading.Thread):
         self._loader, self._ended = loader, threading.Event()
 
     def run(self) -> None:
-        """Do it."""
         try:
             for batch in itertools.chain.from_iterable(itertools.repeat(self._loader)):
                 self.found.add(batch)
@@ -36,7 +38,6 @@ class Training(threading.Thread):
             self.error = error
 
     def end(self) -> None:
-        """Let it end with its next batch, and wait for that."""
         self._ended.set()
         self.join()
 
@@ -51,16 +52,26 @@ class Starts:
         time.sleep(self.seconds)
 
 
+def _kill_actor(loader: Any, chance: random.Random) -> str:
+    up = [worker for worker in loader._iterator._pool.workers if worker.is_up]
+    if not up:
+        return "no actor to kill"
+    worker = chance.choice(up)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(worker.host.split("pid ")[1].split(",")[0]), signal.SIGKILL)
+    return f"killed actor {worker.worker_id}"
+
+
 def churn(
     folder: Path, *, length: int, wait_ms: float, num_nodes: int, seed: int, seconds: float, every_s: float
 ) -> tuple[bool, str]:
     """Run it; return whether the batches are equal and no error came, and what happened in words."""
     given: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": seed}
-    chance, removed = random.Random(seed), [0, 0]
+    chance, removed = random.Random(seed), [0, 0, 0]
     with cluster_of(num_nodes) as cluster, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # losses, and workers that are not there yet, are what this is about
         loader = DataLoader(
-            Photos(folder, length, wait_ms / 1000, size=96),
+            Photos(folder, length, wait_ms / 1000),
             num_workers=num_nodes,
             worker_method="ray",
             ray_options={"share_memory": False, "placement_timeout": 300},
@@ -74,15 +85,16 @@ def churn(
         while training.error is None and time.monotonic() - begun < seconds:
             due += every_s
             training.join(max(0.0, due - time.monotonic()))  # returns before where it has failed
-            asked = sum(removed) % 2 == 1
-            cluster.remove_node(chance.choice(list(cluster.worker_nodes)), allow_graceful=asked)
-            removed[asked] += 1
-            cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
-            print(
-                f"  {time.monotonic() - begun:.0f} s: {'asked' if asked else 'killed'} a node, "
-                f"{training.found.num_batches} batches",
-                flush=True,
-            )
+            turn = sum(removed) % 3
+            removed[turn] += 1
+            if turn == 2:
+                what = _kill_actor(loader, chance)
+            else:
+                what = f"{'asked' if turn else 'killed'} a node"
+                cluster.remove_node(chance.choice(list(cluster.worker_nodes)), allow_graceful=turn == 1)
+                cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+            batches = training.found.num_batches
+            print(f"  {time.monotonic() - begun:.0f} s: {what}, {batches} batches", flush=True)
         passed = time.monotonic() - begun
         training.end()
         losses = loader._iterator._pool._relay._losses if training.error is None else None
@@ -90,14 +102,15 @@ def churn(
         remote = loader.statistics().remote
         loader.close()
     found, expected = training.found, Digest()
-    plain = DataLoader(Photos(folder, length, size=96), num_workers=2, **given)
+    plain = DataLoader(Photos(folder, length), num_workers=2, **given)
     for batch in itertools.chain.from_iterable(itertools.repeat(plain)):
         if found.num_batches == expected.num_batches:
             break
         expected.add(batch)
     plain.close()
     told = (
-        f"{removed[0]} nodes killed and {removed[1]} asked to leave in {passed:.0f} s, one every {every_s:g} s; "
+        f"{removed[0]} nodes killed, {removed[1]} asked to leave, {removed[2]} actors killed in {passed:.0f} s, "
+        f"one every {every_s:g} s; "
         f"{found.num_batches} batches; {remote['lost']} actors lost at work and {failed_starts} while they started, "
         f"{remote['made_again']} of {remote['tasks']:,} tasks made again; hash {found}, of local processes {expected}"
     )

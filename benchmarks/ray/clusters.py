@@ -38,37 +38,14 @@ def cluster_of(num_nodes: int, num_cpus: float = 1) -> Iterator[Any]:
         cluster.shutdown()
 
 
-class Waiting(torch.utils.data.Dataset[Any]):
-    """Samples of 150 kB that wait, as for a disk or a network, and need no processor."""
-
-    def __init__(self, wait_s: float, length: int = 1_000_000) -> None:
-        self.wait_s, self.length = wait_s, length
-        self.pixels = torch.zeros(3, 224, 224, dtype=torch.uint8)
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Any:
-        if self.wait_s:
-            time.sleep(self.wait_s)
-        return self.pixels
-
-
 class Photos(torch.utils.data.Dataset[Any]):
-    """Real JPEG files, read again and again, with random transforms.
+    """Real JPEG files, read again and again, with random transforms."""
 
-    Args:
-        folder: with JPEG files, at any depth.
-        length: samples; the files are repeated.
-        wait_s: what a sample waits, so that an epoch lasts.
-        size: of the crops.
-    """
-
-    def __init__(self, folder: Path, length: int | None = None, wait_s: float = 0.0, size: int = 224) -> None:
+    def __init__(self, folder: Path, length: int, wait_s: float = 0.0, size: int = 96) -> None:
         self.files = sorted(str(file) for file in folder.rglob("*") if file.suffix.lower() in (".jpeg", ".jpg"))
         if not self.files:
             raise SystemExit(f"{folder} has no JPEG files")
-        self.length, self.wait_s = length or len(self.files), wait_s
+        self.length, self.wait_s = length, wait_s
         self.transform = transforms.Compose(
             [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
         )
@@ -92,7 +69,6 @@ class Digest:
         self.num_batches = 0
 
     def add(self, batch: Iterable[torch.Tensor]) -> None:
-        """Add a batch."""
         self.num_batches += 1
         for value in batch:
             self._hash.update(f"{value.dtype} {tuple(value.shape)}".encode() + value.numpy().tobytes())

@@ -7,12 +7,11 @@ no memory in common here (``share_memory=False``), so every result takes the way
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.process_memory import process_tree
 from benchmarks.scaling.model import INLINE_MB, Costs, Job
 
-STORE_BYTES = 150_000_000
 PYTHON_THREADS = ("MainThread", "fastload_ray_tasks", "fastload_ray_results")
 RAY_THREAD = "worker.io"
 RAYLET = "main thread of the loader's raylet"
@@ -60,31 +58,11 @@ class Run:
 
     @property
     def samples_per_s(self) -> float:
-        """By the clock."""
         return self.samples / self.seconds
 
     def us(self, *names: str) -> float:
         """Return the processor time of a task in threads or processes, in microseconds."""
         return sum(self.used[name] for name in names) / self.tasks * 1e6
-
-
-@contextlib.contextmanager
-def nodes(count: int) -> Iterator[Any]:
-    """A cluster on this machine: a node for this process, and others with room for one worker each."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-    from ray.cluster_utils import Cluster
-
-    head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(count):
-            cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
-        ray.init(address=cluster.address, logging_level="WARNING", log_to_driver=False)
-        yield ray
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 def run_loader(job: Job, workers: int, batches: int) -> Run:
@@ -135,8 +113,9 @@ def _thread_times(pid: str) -> Iterator[tuple[Path, float]]:
             yield task, int((task / "schedstat").read_text().split()[0]) / 1e9
 
 
-def call_ms(ray: Any) -> float:
+def call_ms() -> float:
     """Return how long a call to an idle actor takes: the tenth part of the fastest are below it."""
+    import ray
 
     class Idle:
         def nothing(self) -> None:
@@ -174,6 +153,11 @@ JOBS: Sequence[tuple[Job, int]] = (
     (Job(sample_ms=0, sample_kb=150, batch_size=64, chunk=8), 40),
     (Job(sample_ms=0, sample_kb=150, batch_size=128, chunk=32), 40),
 )
+# What small clusters are tried with, and how many batches.
+VALIDATION: Mapping[str, tuple[Job, int]] = {
+    "150 kB, waits 20 ms": (Job(sample_ms=20, sample_kb=150, batch_size=64, chunk=8, waits=True), 4),
+    "1 kB, ready": (Job(sample_ms=0, sample_kb=1, batch_size=64, chunk=1), 100),
+}
 
 
 def fit(runs: Sequence[tuple[Job, Run]], call: float, scan: float) -> Costs:

@@ -2,19 +2,11 @@
 
     torchrun --nproc-per-node=4 examples/parallelism/batch_split.py
 
-The notes claim that with DistributedSampler "a batch of 100 on 4 GPUs makes 25 each". That is true of DataParallel.
-With DistributedSampler each rank gets ``batch_size`` samples: a step has 400, and a learning rate chosen for 100 does
-not fit. torch's ImageNet example divides by hand; fastload has a class for each meaning:
+With DistributedSampler each rank gets ``batch_size`` samples, not its share of them, as the notes claim: a learning
+rate chosen for 100 does not fit a step of 400. ``DataLoader(batch_sampler=fastload.DistributedBatchSampler(d, 100))``
+gives a rank 25 of 100; a global batch that the ranks do not divide is an error that names the nearest one that they do.
 
-| batch size of | you write | a rank gets | a step has |
-| --- | --- | --- | --- |
-| a rank | ``DataLoader(batch_size=100, sampler=fastload.DistributedSampler(d))`` | 100 | 400 |
-| a step | ``DataLoader(batch_sampler=fastload.DistributedBatchSampler(d, 100))`` | 25 | 100 |
-
-A global batch size that is not a multiple of the number of ranks is an error that names the nearest one that is.
-
-Measured (4 ranks): as in the table; the ranks' samples are disjoint, and with DistributedBatchSampler they are together
-those of a single process with the same seed.
+Measured (4 ranks): the ranks' samples are disjoint, and with DistributedBatchSampler together those of one process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the examples share: joining the process group (step by step in ddp_toy.py), the digits, stages, timing.
+"""What the examples share: joining the process group (step by step in ddp_toy.py), a batch, stages, timing.
 
 In: torchrun's environment variables. Out: a :class:`Rank` inside a process group.
 """
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -25,9 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # where leaving.py is
 
 from leaving import end_process, leave, run_rank
 
-DIGITS = Path(__file__).parents[1] / "digits.npz"
-
-__all__ = ["DIGITS", "LIMIT", "Rank", "cut", "digits", "end_process", "joined", "leave", "run_rank", "seconds"]
+__all__ = ["LIMIT", "Rank", "batch_of", "cut", "end_process", "gradients", "joined", "leave", "run_rank", "seconds"]
 
 # Time limit of collectives. The first step of a large network may take minutes.
 LIMIT = datetime.timedelta(minutes=5)
@@ -47,10 +44,6 @@ def joined(device: str = "auto") -> Iterator[Rank]:
     """Create the process group from torchrun's environment variables, and destroy it unless the body raises.
 
     Without these variables it is a group of one rank.
-
-    Args:
-        device: ``"auto"``: a GPU for each rank if the machine has enough, otherwise the CPU; ``"cpu"``; or the name of
-            a GPU that all ranks share, ``"cuda:0"``, which gloo allows and NCCL does not.
     """
     number, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -67,18 +60,15 @@ def joined(device: str = "auto") -> Iterator[Rank]:
     leave()
 
 
-def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return 1,437 digits for training with their labels, and 360 for testing; source: examples/README.md.
+def batch_of(size: int, side: int = 16) -> tuple[Tensor, Tensor]:
+    """Return images [size, 3, side, side] and labels [size], the same on every rank."""
+    data = torch.Generator().manual_seed(1)
+    return torch.randn(size, 3, side, side, generator=data), torch.randint(0, 10, (size,), generator=data)
 
-    Returns:
-        images [n, 1, 8, 8], float32 from -1 to 1; labels [n], int64; for training, then for testing (every
-        fifth).
-    """
-    with np.load(DIGITS) as arrays:
-        images = torch.from_numpy(arrays["images"]).unsqueeze(1).float() / 8 - 1
-        labels = torch.from_numpy(arrays["labels"]).long()
-    testing = torch.arange(len(labels)) % 5 == 0
-    return images[~testing], labels[~testing], images[testing], labels[testing]
+
+def gradients(module: nn.Module) -> list[Tensor]:
+    """Return the gradients, in the parameters' order."""
+    return [value.grad for value in module.parameters() if value.grad is not None]
 
 
 def cut(layers: list[nn.Module], count: int) -> list[nn.Sequential]:

@@ -2,21 +2,16 @@
 
     python examples/parallelism/compile_and_export.py              # or --backend inductor, which needs a C compiler
 
-Shows: what tracing does to a data-dependent branch, and what replaces it today.
-
     torch.jit.trace(model, inputs)        torch.export.export(model, (inputs,)) to deploy; torch.compile(model) to train
     torch.jit.script(model)               the same
     torch.jit.save / load                 torch.export.save / load; AOTInductor for a library without Python
     @torch.jit.script_if_tracing, ...     torch.cond for branches on data
 
-The notes claim: trace or script a model to deploy it. Outdated: both are deprecated (``torch.jit.script`` warns in
-torch 2.13). And tracing was never safe: it records the branch of its example, with only a warning. ``torch.compile``
-falls back to Python for what it cannot capture, and is right for both branches; ``torch.export`` raises an error, and
-supports ``torch.cond``. In a training loop: wrap with DistributedDataParallel first, then compile.
+The notes trace or script a model to deploy it. ``torch.compile`` falls back to Python for what it cannot capture;
+``torch.export`` raises an error. In a training loop: wrap with DistributedDataParallel first, then compile.
 
-Measured (torch 2.13, CPU): the trace is right only on the branch of its example, with a TracerWarning;
-``torch.compile`` is right on both; ``torch.export`` raises GuardOnDataDependentSymNode, and with ``torch.cond``, saved
-and loaded, it is right on both, and for another length.
+Measured (torch 2.13, CPU): the trace is right on the branch of its example only; ``torch.compile`` on both; so is
+``torch.export`` with ``torch.cond``, saved and loaded, also for another length.
 """
 
 import argparse

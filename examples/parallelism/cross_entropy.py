@@ -2,16 +2,12 @@
 
     python examples/parallelism/cross_entropy.py
 
-Shows: it contains the softmax; targets are classes or probabilities; weights change what the mean divides by.
+The notes: it includes softmax; the target must be long; shapes are [N, C] and [N]; the weight must be float. Since then
+targets may be probabilities, which mixup, cutmix and label smoothing need, and inputs may have more dimensions. With
+``weight`` or ``ignore_index`` means of batches cannot be averaged, neither over ranks nor in accumulation.
 
-The notes claim: it includes softmax; the target must be long; shapes are [N, C] and [N]; the weight must be float, on
-the same device. The first and the last are right. Outdated: since torch 1.10 targets may be probabilities of shape
-[N, C] and the logits' dtype, which mixup, cutmix and label smoothing need; inputs may have more dimensions, [N, C, d1,
-...] and [N, d1, ...]; ``uint8`` classes are accepted too. Missing: with ``weight`` the mean is a weighted one, so the
-means of two batches cannot be averaged, neither over ranks nor in accumulation; the same holds for ``ignore_index``.
-
-Measured (torch 2.13, CPU): all these pairs agree to twelve decimals; classes may be int64 or uint8, and int32 is
-rejected; with a softmax before it, a perfect prediction of 5 classes still has a loss of 0.905.
+Measured (torch 2.13, CPU): all pairs agree to twelve decimals; int32 is rejected; with a softmax before it, a perfect
+prediction of 5 classes still has a loss of 0.905.
 """
 
 import torch

@@ -3,20 +3,11 @@
     python examples/parallelism/data_parallel.py                            # two copies on the CPU
     python examples/parallelism/data_parallel.py --devices cuda:0,cuda:1    # compared with the class itself
 
-The notes claim that ``parallel_apply`` and ``gather`` "make an average" of the copies, and that the class is "good for
-fewer than 8 GPUs".
+Not an average, as the notes have it: the loss is computed once, over the joined outputs, so the result equals that of
+one process even if the last part is smaller. DistributedDataParallel averages, which is the same only if all ranks have
+as many samples. BatchNorm sees one part at a time, and only the first copy's running statistics are kept.
 
-Both are wrong. ``gather`` concatenates the outputs; the loss is computed once, over the whole batch; the backward pass
-adds the copies' gradients. The loss is a mean, so the result equals that of one process even if the last part of the
-batch is smaller. DistributedDataParallel averages instead, which gives the same only if all ranks have the same number
-of samples. BatchNorm sees one part at a time, and only the first copy's running statistics are kept. As to the second
-claim: torch's documentation recommends DistributedDataParallel on one machine too. DataParallel is one process with one
-GIL for all devices, copies the weights in each step, and its first device also holds the batch, the joined outputs and
-the sums, so it is full first. Times and memory on GPUs: not verified: no GPU. Without a GPU the class just calls the
-network once.
-
-Measured (CPU): the sum of the copies' gradients equals one process's to 2e-8, for parts of equal and unequal size;
-their mean is off by 0.25.
+Measured (CPU): the sum of the copies' gradients equals one process's to 2e-8; their mean is off by 0.25.
 """
 
 from __future__ import annotations
@@ -34,11 +25,6 @@ def data_parallel(
     network: nn.Module, batch: Tensor, devices: Sequence[torch.device]
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:
     """Compute ``nn.DataParallel(network, devices)(batch)``, and return the copies too.
-
-    Args:
-        network: its parameters and buffers on the first device.
-        batch: [n, ...]
-        devices: one for each copy; they may be equal.
 
     Returns:
         [n, ...] the outputs on the first device; the parameters of each copy, whose gradients are kept.

@@ -3,19 +3,11 @@
     torchrun --nproc-per-node=2 examples/parallelism/ddp_invariants.py
     torchrun --nproc-per-node=2 examples/parallelism/ddp_invariants.py --device cuda:0    # two ranks on one GPU
 
-The notes claim that DDP broadcasts rank 0's state when it is created, then averages gradients in buckets during the
-backward pass, so that equal updates keep the copies equal. Right, with three additions:
+Missing in the notes: the average is over ranks, not samples; buffers (BatchNorm's statistics) are not averaged, rank
+0's are copied to all before each forward pass; and only what goes through DDP's ``forward`` is kept equal: if a rank
+alone changes weights, or restores an optimizer, the copies differ silently.
 
-* the average is over ranks, not samples: with different numbers of samples it is not the mean over the batch;
-* buffers (BatchNorm's statistics) are not averaged: rank 0's are copied to all ranks before each forward pass;
-* only what goes through DDP's ``forward`` is kept equal. If weights are changed on one rank only, or an optimizer is
-  restored on one rank only, the copies differ silently: call ``assert_replicas_equal`` now and then.
-
-They also claim that a GPU belongs to one process, and that a process may have several. NCCL needs a GPU for each rank;
-with gloo ranks can share one (not verified: no GPU). A process with several GPUs holds a model parallel network in DDP,
-with ``device_ids=None`` (not verified: no GPU). All parameters of one network in DDP must be on devices of one type.
-
-Measured (2 ranks, gloo): all of the above, and the number of buckets, in tests/examples/parallelism.
+Measured (2 ranks, gloo): all of this, and the number of buckets, in tests/examples/parallelism.
 """
 
 import argparse

@@ -3,13 +3,8 @@
     torchrun --nproc-per-node=2 examples/parallelism/ddp_toy.py
     python examples/parallelism/ddp_toy.py --spawn 2
 
-The notes claim that DDP copies the network to each process and keeps the copies equal by averaging gradients. Right:
-each rank below starts with its own weights, DDP gives it rank 0's, and after five steps the weights of all ranks are
-bit-identical, and those of one process that trains on the whole batch, up to rounding.
-
-The notes' script cannot run on the CPU: ``.to(rank)`` and ``device_ids=[rank]`` need a GPU for each rank, with gloo
-too; on the CPU ``device_ids`` must be None. Their second version does not set MASTER_ADDR, so ``env://`` fails.
-``mp.spawn`` imports this file in each rank, so all code is in functions.
+Each rank starts with its own weights and gets rank 0's; after five steps all are bit-identical, as the notes claim, and
+those of one process that trains on whole batches, up to rounding. On the CPU ``device_ids`` must be None.
 
 Measured (two ranks, CPU): no difference between the ranks, 3.0e-08 from one process.
 """

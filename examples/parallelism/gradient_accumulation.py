@@ -2,15 +2,11 @@
 
     torchrun --nproc-per-node=2 examples/parallelism/gradient_accumulation.py
 
-Shows: a window of micro-batches makes the step of one batch of all their samples, also if the last window is short;
-and ``no_sync`` saves messages only if it covers both forward and backward pass.
-
-The notes claim: zeroing the gradients every k batches is the same as a batch k times as large. True for the sum of the
-gradients. For the mean each micro-batch must be divided by the samples of its *window*, not by k, or the step of the
-short last window is too small; and with batch norm it is not the same, since each micro-batch has its own statistics.
+The notes' recipe is right for the sum of the gradients. A mean must be divided by the samples of its *window*, not by
+k, or the step of the short last window is too small; with batch norm each micro-batch has its own statistics.
 
 Measured (two ranks, gloo, torch 2.13; 11 micro-batches in windows of 4, 4 and 3, twelve decimals): the weights are
-those of one process with batches of 64, 64 and 48 samples. Messages: 3 with ``no_sync`` around both passes, 11 with it
+those of one process with batches of 64, 64 and 48 samples; 3 messages with ``no_sync`` around both passes, 11 with it
 around the backward pass only, the same as without it.
 """
 
@@ -64,14 +60,7 @@ def in_windows(batches: Iterable[Batch], every: int) -> Iterable[list[Batch]]:
 
 
 def accumulate(model: nn.Module, window: list[Batch], way: Way, divide_by: int | None = None) -> None:
-    """Add the gradients of a window's mean loss to ``.grad``.
-
-    Args:
-        model: wrapped by DistributedDataParallel, or not.
-        window: micro-batches of this rank.
-        way: which passes ``no_sync`` covers.
-        divide_by: None: this rank's samples in the window. A number of micro-batches is the mistake.
-    """
+    """Add the gradients of a window's mean loss to ``.grad``."""
     samples = sum(len(labels) for _, labels in window)
     for place, (inputs, labels) in enumerate(window):
         no_sync: Any = contextlib.nullcontext

@@ -2,21 +2,14 @@
 
     python examples/parallelism/head_of_line.py
 
-Shows: which samples are loaded while one sample (index 0) is blocked, with two workers and batches of four, by torch's
-loader and by fastload's; and how long ``next()`` waits if all samples have the same cost.
+The notes claim that a worker waits until its batch is taken: it has ``prefetch_factor`` batches queued, and continues
+with them. Batch ``i`` belongs to worker ``i % num_workers``: if one sample is slow, the other workers finish their
+queued batches, and wait too. In fastload a task is one sample or a few, any idle worker takes the next one, and the
+order is kept.
 
-The notes claim: a worker that has finished a batch waits until the main process takes it, and only then starts the
-next; and every ``num_workers`` batches the main process stalls. The first is wrong: each worker has ``prefetch_factor``
-(2) batches queued and continues with them; new ones are queued when the main process takes a batch. The second is right
-if samples have the same cost: the workers start together, so they finish together, and batches come in bursts. With
-samples of unequal cost it is worse: batch ``i`` is assigned to worker ``i % num_workers``, and when the others have
-finished their queued batches, they wait too. ``in_order=False`` (torch 2.6 and later) avoids it if the order does not
-matter. In fastload a task is one sample or a few, any idle worker takes the next one, and the order is kept.
-
-Measured (torch 2.13, two cores): while sample 0 is blocked, torch's other worker loads its two batches, 8 of the 15
-other queued samples, and stops; fastload loads all 15. Waits after the first batch with four workers, batches of 8 and
-10 ms a sample, on a busy machine: torch 60 ms for every fourth batch and 0 to 26 ms for the others; fastload 19 to 31
-ms, where four workers need at least 20.
+Measured (torch 2.13, two cores): while sample 0 is blocked, torch's other worker loads 8 of the other 15 queued;
+fastload loads all 15. Waits with four workers, batches of 8 and 10 ms a sample, on a busy machine: torch 60 ms for
+every fourth batch and 0 to 26 ms for the others; fastload 19 to 31 ms, where four workers need at least 20.
 """
 
 import os
@@ -71,11 +64,6 @@ class Blocking(Dataset[int]):
 
 def while_one_is_held(make: Any, expected: int, **options: Any) -> tuple[list[int], list[int], list[list[int]]]:
     """Iterate while sample 0 is blocked.
-
-    Args:
-        make: a class of loaders.
-        expected: how many samples can be loaded meanwhile.
-        options: of the loader.
 
     Returns:
         What was loaded while it was blocked, in the order of the dataset; what was loaded next; the batches.

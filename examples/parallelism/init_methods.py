@@ -9,8 +9,8 @@
 | ``tcp://host:port`` | rank and size as arguments | rank 0's port | your own launcher |
 | ``file:///path`` | rank and size as arguments | a file that did not exist | one machine; NFS with locks |
 
-The notes list these three correctly. Missing: a file that a killed run left behind breaks the next one, and the port
-must not be taken by another process between choosing it and listening (``reserved_port`` below).
+Missing in the notes: a file that a killed run left behind breaks the next one, and the port must not be taken by
+another process between choosing it and listening.
 
 Measured: all three work, one after the other in the same two processes.
 """

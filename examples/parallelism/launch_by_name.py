@@ -4,11 +4,8 @@
     python -m examples.parallelism.launch_by_name
     torchrun --nproc-per-node=2 -m examples.parallelism.launch_by_name     # torchrun has -m too
 
-The notes claim that a script that runs as a file may fail with ``-m``, and vice versa. Right: as a file, ``sys.path``
-starts with the script's folder and there is no package, so ``import common`` works and ``from . import common`` fails;
-with ``-m`` it starts with the current folder, and the opposite is true. A script that must run in both ways should
-import only installed packages. ``fastload run -m package.module`` exists for the same
-reason.
+As a file ``import common`` works and ``from . import common`` fails, with ``-m`` the opposite, as the notes say: a
+script that must run in both ways imports installed packages only. ``fastload run`` has ``-m`` for the same reason.
 
 Measured: as above, under torchrun too.
 """

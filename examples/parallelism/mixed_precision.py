@@ -1,8 +1,6 @@
-"""From APEX to ``torch.amp``.
+"""From APEX, a heading in the notes, to ``torch.amp``: the loop with a scaler, and a common mistake with it.
 
     python examples/parallelism/mixed_precision.py                 # or --device cuda
-
-Shows: the loop with autocast and a scaler, and a common mistake with the scaler.
 
     amp.initialize(opt_level="O0")             no autocast
     ... "O1"                                   torch.autocast(device, dtype=torch.float16) and torch.amp.GradScaler
@@ -15,11 +13,8 @@ Shows: the loop with autocast and a scaler, and a common mistake with the scaler
     data_prefetcher of its examples            fastload.DataLoader(device=...) or fastload.prefetch
     apex.optimizers.FusedAdam, FusedSGD        torch.optim.AdamW(fused=True), SGD(fused=True)
 
-The notes have APEX as a heading and nothing below it. Its mixed precision has been part of torch since 1.6.
-
-Measured (torch 2.13, CPU): outputs have 16 bits, loss, weights and gradients 32; after an overflow the weights are
-unchanged and the scale is halved; clipping to 1 without ``unscale_`` sees 1024 times the norm of 20.2, and the step is
-1/1024 of what it should be. Speed and fp16 on a GPU: not verified: no GPU.
+Measured (torch 2.13, CPU): after an overflow the weights are unchanged and the scale is halved; clipping to 1 without
+``unscale_`` sees 1024 times the norm, and the step is 1/1024 of what it should be.
 """
 
 import argparse

@@ -2,20 +2,13 @@
 
     python examples/parallelism/optimizer_after_to.py
 
-Shows: what happens to an optimizer that was created before the model was moved or changed.
-
-The notes claim: create the optimizer after ``model.to(device)``. Good advice with an outdated reason. Between the CPU
-and CUDA ``to`` changes parameters in place, so the optimizer keeps them. It breaks with (1) a move that must replace
-parameters, such as ``to_empty`` from the meta device; (2) a step made before the move: the optimizer's state keeps its
-device and dtype; (3) a layer that is replaced. In (1) and (3) there is no error: the optimizer silently updates
-parameters that the model no longer has.
-
 The order that is always right: ``to(device)``, channels-last, SyncBatchNorm, the copy for an EMA,
 DistributedDataParallel, then the optimizer, then ``load_state_dict``, which moves the state to the parameters' device.
+The notes' reason is outdated (README.md). What breaks an earlier one gives no error: it silently updates parameters
+that the model no longer has.
 
-Measured (torch 2.13, CPU): an early optimizer is still right after ``to(float64)``, channels-last and SyncBatchNorm;
-after ``to_empty`` and a new layer it updates parameters that the model no longer has. The momentum of a step before
-``to(float64)`` is float32 until ``load_state_dict``.
+Measured (torch 2.13, CPU): right after ``to(float64)``, channels-last and SyncBatchNorm; wrong after ``to_empty`` and a
+new layer; the momentum of a step before ``to(float64)`` is float32 until ``load_state_dict``.
 """
 
 from typing import Any

@@ -3,15 +3,9 @@
     python examples/parallelism/pipeline_by_hand.py --devices cuda:0,cuda:1               # batches of 120, 128 pixels
     python examples/parallelism/pipeline_by_hand.py --network resnet18 --batch-size 24 --side 64 --split-sizes 24,12,6
 
-While the second device computes the second half of one split, the first gets the next split: GPU calls are
-asynchronous, so one Python thread keeps both devices busy. Calls on the CPU are synchronous, so nothing overlaps, and
-smaller splits only cost time; on the CPU use pipeline_schedules.py, with a process for each stage.
-
-The notes claim that this needs no threads (right, on GPUs), and repeat the tutorial's figures for a batch of 120 on two
-GPUs: two devices without splits are 7 % slower than one GPU (4.02 s against 3.75 s), with splits of 20 they are 49 %
-faster (2.51 s). With m splits on p devices a step takes at least (m + p - 1) / (m p) of one device's time: 7/12 = 0.58
-here, 71 % faster; 2.51 / 3.75 is 0.67. Missing in the notes: BatchNorm sees one split at a time, so in training mode
-the outputs are not those of the whole batch.
+GPU calls are asynchronous, so one thread keeps both devices busy, as the notes say; on the CPU nothing overlaps. With m
+splits on p devices a step takes at least (m + p - 1) / (m p) of one device's time: 7/12 for the notes' splits of 20 of
+120, which took 2.51 of 3.75 s. In training BatchNorm sees one split at a time.
 
 Measured: see README.md for the CPU. Two GPUs: not verified: no GPU.
 """
@@ -37,13 +31,7 @@ def halves(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
 
 
 class Pipelined(nn.Module):
-    """Two halves of a network on two devices, which process a batch split by split.
-
-    Args:
-        front, back: the halves.
-        devices: of the halves.
-        split_size: samples in a split; the last may have fewer.
-    """
+    """Two halves of a network on two devices, which process a batch split by split."""
 
     def __init__(
         self, front: nn.Module, back: nn.Module, devices: Sequence[torch.device | str], split_size: int

@@ -3,18 +3,10 @@
     torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py
     torchrun --nproc-per-node=2 examples/parallelism/pipeline_schedules.py --micro-batches 2,4,8 --batch-size 64
 
-Both cut a batch into micro-batches and compute the gradients of the whole batch. GPipe runs all forward passes and then
-all backward passes, so a stage holds the activations of every micro-batch; 1F1B runs each backward pass as soon as
-possible, so stage s of p holds at most p - s. This saves memory; the bubble is the same.
-
-The notes only have the manual version (pipeline_by_hand.py). ``torch.distributed.pipelining`` needs neither CUDA nor
-NCCL: it runs with gloo on the CPU (torch 2.13). Three things to know:
-
-* the loss must be a mean, since the schedule divides the gradients by the number of micro-batches at the end of a step
-  (``scale_grads``); gradients that are kept from an earlier step would be divided again;
-* the stages' shapes are given here. Otherwise torch before 2.15 runs each later stage once on uninitialised memory to
-  infer them, which changes BatchNorm's running statistics;
-* BatchNorm sees one micro-batch at a time, so this network does not use it.
+GPipe runs all forward passes and then all backward passes, so a stage holds the activations of every micro-batch; in
+1F1B stage s of p holds at most p - s. The bubble is the same. The notes only have the manual version. To know: the loss
+must be a mean, since gradients are divided by the number of micro-batches at the end (kept ones again); torch before
+2.15 runs a stage once more on uninitialised memory if its shapes are not given, which changes BatchNorm's statistics.
 
 Measured (two ranks on two cores, gloo): see README.md. On GPUs: not verified: no GPU.
 """
@@ -27,14 +19,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Rank, cut, joined, run_rank, seconds
+from common import Rank, batch_of, cut, gradients, joined, run_rank, seconds
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.nn.functional import cross_entropy
 
 SCHEDULES: dict[str, Any] = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
 WIDTH = 64
-SIDE = 16
 
 
 class Block(nn.Module):
@@ -80,14 +71,7 @@ class Held(nn.Module):
 
 
 class Pipeline:
-    """This rank's stage under one of the schedules.
-
-    Args:
-        rank: this one; needs a process group.
-        schedule: ``"GPipe"`` or ``"1F1B"``.
-        micro_batches: their number; 1F1B needs at least as many as there are stages.
-        batch_size: a multiple of ``micro_batches``.
-    """
+    """This rank's stage under one of the schedules."""
 
     def __init__(self, rank: Rank, schedule: str, micro_batches: int, batch_size: int) -> None:
         if batch_size % micro_batches:
@@ -96,8 +80,7 @@ class Pipeline:
         self.rank = rank
         self.held = Held(stages[rank.number].to(rank.device))
         # Every rank infers the shapes between the stages on the meta device.
-        shape = torch.zeros(batch_size // micro_batches, 3, SIDE, SIDE, device="meta")
-        shapes = [shape]
+        shapes = [batch_of(batch_size // micro_batches)[0].to("meta")]
         for stage in make_stages(rank.count):
             shapes.append(stage.to("meta")(shapes[-1]))
         ends = [torch.zeros(shape.shape, device=rank.device) for shape in shapes[rank.number : rank.number + 2]]
@@ -120,20 +103,13 @@ class Pipeline:
         return None
 
 
-def batch_of(size: int) -> tuple[Tensor, Tensor]:
-    """Return images [size, 3, 16, 16] and labels [size]."""
-    data = torch.Generator().manual_seed(1)
-    return torch.randn(size, 3, SIDE, SIDE, generator=data), torch.randint(0, 10, (size,), generator=data)
-
-
 def step_alone(images: Tensor, labels: Tensor, stages: int, device: torch.device) -> tuple[float, list[list[Tensor]]]:
     """Return the loss and the gradients of one process, stage by stage, for the whole batch."""
     pieces = make_stages(stages)
     network = nn.Sequential(*pieces).to(device)
     loss = cross_entropy(network(images.to(device)), labels.to(device))
     loss.backward()
-    found = [[value.grad for value in piece.parameters() if value.grad is not None] for piece in pieces]
-    return loss.item(), found
+    return loss.item(), [gradients(piece) for piece in pieces]
 
 
 def main() -> None:
@@ -161,10 +137,8 @@ def main() -> None:
                     continue  # torch raises an error: a stage would have no work
                 pipeline = Pipeline(rank, name, count, args.batch_size)
                 pipeline.step(images, labels)
-                mine = [value.grad for value in pipeline.held.parameters() if value.grad is not None]
-                off = max(
-                    (left - right).abs().max().item() for left, right in zip(mine, alone[rank.number], strict=True)
-                )
+                pairs = zip(gradients(pipeline.held), alone[rank.number], strict=True)
+                off = max((left - right).abs().max().item() for left, right in pairs)
                 step = functools.partial(pipeline.step, images, labels)
                 taken = torch.tensor([off, seconds(step, rank.device, args.repeats)], device=rank.device)
                 dist.all_reduce(taken, dist.ReduceOp.MAX)

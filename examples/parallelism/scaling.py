@@ -2,10 +2,8 @@
 
     torchrun --nproc-per-node=2 examples/parallelism/scaling.py
 
-The notes claim that MNIST on several GPUs may be slower than on one, and that DDP is faster than DataParallel because
-of the GIL. The first is right: a step exchanges every gradient once, whatever the batch size, so a network with little
-computation for each weight waits for the exchange; the table shows this ratio. As to the second, without GPUs
-DataParallel is one process that calls the network once: the column "1 process, all threads".
+A step exchanges every gradient once, whatever the batch size, so a network with little computation for each weight
+waits for the exchange, as in the notes; the table shows the ratio.
 
 Measured (two cores, gloo): see README.md. On GPUs, DataParallel's column included: not verified: no GPU.
 """

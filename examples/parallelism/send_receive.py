@@ -3,20 +3,12 @@
     torchrun --nproc-per-node=2 examples/parallelism/send_receive.py
     torchrun --nproc-per-node=4 examples/parallelism/send_receive.py --network mobilenet
 
-Each rank has a part of the network. ``send`` sends an activation to the next rank, and its backward pass waits for the
-gradient; ``receive`` is its counterpart. Every rank calls ``backward`` once, the last one on the loss, the others on
-the result of ``send``: the backward pass starts at the last rank and goes through all.
-
-The notes do this for MobileNetV2 on four GPUs, with three messages for each link and direction: the number of
-dimensions, the sizes as floats, the data. This works, but float32 represents integers exactly only up to 2**24; each
-message waits for the one before; and a gradient always has the shape of its activation, so it needs no header. Here
-shape and dtype are sent once, as int64, when a link is first used, and a batch of another shape is then an error of the
-sender instead of garbage at the receiver. With NCCL, as with gloo, both ends must send and receive in the same order,
-or they wait for each other forever; so each neighbour has its own link, and there is a time limit.
+Every rank calls ``backward`` once, the last one on the loss, the others on the result of ``send``. Unlike in the notes,
+shape and dtype are sent once, as int64 (float32 has integers up to 2**24 only), and a batch of another shape is an
+error of the sender. Both ends must send and receive in the same order, so each neighbour has its own link.
 
 Measured (gloo, one thread for each rank): gradients are bit-identical to those of one process, also for MobileNetV2 in
-four parts (BatchNorm sees whole batches in each); one message for each link and direction after the first step. On
-GPUs, and NCCL: not verified: no GPU.
+four parts; one message for each link and direction after the first step. NCCL: not verified: no GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Rank, cut, joined, run_rank
+from common import Rank, batch_of, cut, gradients, joined, run_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -35,12 +27,7 @@ MOST_DIMENSIONS = 8
 
 
 class Link:
-    """The connection between this rank and another, for tensors of one shape.
-
-    Args:
-        peer: the other rank.
-        device: of received tensors.
-    """
+    """The connection between this rank and another, for tensors of one shape."""
 
     def __init__(self, peer: int, device: torch.device) -> None:
         self.peer = peer
@@ -132,12 +119,7 @@ def receive(link: Link) -> Tensor:
 
 
 class Piece:
-    """This rank's part of a network, and its links to both neighbours.
-
-    Args:
-        rank: this one.
-        piece: its module, on its device.
-    """
+    """This rank's part of a network, and its links to both neighbours."""
 
     def __init__(self, rank: Rank, piece: nn.Module) -> None:
         self.rank = rank
@@ -146,12 +128,7 @@ class Piece:
         self.behind = Link(rank.number + 1, rank.device) if rank.number < rank.count - 1 else None
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return what to call ``backward`` on: the mean loss on the last rank, a token on the others.
-
-        Args:
-            images: [n, ...], read by the first rank.
-            labels: [n], read by the last.
-        """
+        """Return what to call ``backward`` on: the mean loss on the last rank, a token on the others."""
         entering = images.to(self.rank.device) if self.before is None else receive(self.before)
         leaving = self.piece(entering)
         if self.behind is None:
@@ -179,17 +156,6 @@ def make_pieces(network: str, count: int) -> list[nn.Sequential]:
     return cut(layers, count)
 
 
-def batch_of(size: int) -> tuple[Tensor, Tensor]:
-    """Return images [size, 3, 32, 32] and labels [size]."""
-    data = torch.Generator().manual_seed(1)
-    return torch.randn(size, 3, 32, 32, generator=data), torch.randint(0, 10, (size,), generator=data)
-
-
-def gradients(module: nn.Module) -> list[Tensor]:
-    """Return the gradients, in the parameters' order."""
-    return [value.grad for value in module.parameters() if value.grad is not None]
-
-
 def gradients_alone(
     network: str, count: int, images: Tensor, labels: Tensor, device: torch.device
 ) -> list[list[Tensor]]:
@@ -207,7 +173,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    images, labels = batch_of(args.batch_size)
+    images, labels = batch_of(args.batch_size, side=32)
     with joined(args.device) as rank:
         piece = Piece(rank, make_pieces(args.network, rank.count)[rank.number].to(rank.device))
         messages = []

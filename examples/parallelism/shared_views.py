@@ -2,14 +2,8 @@
 
     python examples/parallelism/shared_views.py
 
-Shows: a list of views of one tensor as an argument of a spawned process, as in the notes; the cause of the error; how
-much memory a view shares; and loaders whose dataset contains such views.
-
-The notes claim: this fails on Linux with "bad value(s) in fds_to_keep"; passing ``data[rank]`` or cloning helps,
-``deepcopy`` does not. True when they were written (pytorch#31571): torch sent a file descriptor for each view, the same
-one each time, and CPython rejects duplicate descriptors. It still does, but torch 2.13 has one Python object for a
-storage, which is pickled once, so the views arrive. Still true: ``data[rank]`` maps the whole storage in the other
-process; a clone maps only its own bytes. Also in the notes: ``split(16)`` of 133 rows should give 8 views; it gives 9.
+When the notes were written torch sent a file descriptor for each view, the same one each time (pytorch#31571); now it
+has one Python object for a storage, which is pickled once.
 
 Measured (torch 2.13, CPython 3.11): views arrive, also after ``deepcopy``; a view of 128 bytes maps 1,064, its clone
 128; both loaders work.

@@ -2,17 +2,12 @@
 
     torchrun --nproc-per-node=2 examples/parallelism/sparse_gradients.py
 
-Shows: the gradient of ``nn.Embedding(sparse=True)`` is averaged over the ranks, stays sparse, and only the used rows
-are sent; which optimizers support it; and DDP's error for a module on two kinds of devices.
-
-The notes ask about "sparse gradient" and say that "distributed can use CPU and GPU together". The first works with
-gloo. The second is wrong for DDP: all parameters of a module must be on one kind of device; a part that stays on the
-CPU needs its own DDP.
+Of ``nn.Embedding(sparse=True)`` only the used rows are sent. "Distributed can use CPU and GPU together", say the notes:
+not in one module; a part that stays on the CPU needs its own DDP.
 
 Measured (two ranks, gloo, torch 2.13): of 1,000 rows each rank uses at most 16, the averaged gradient has at most 32,
 and it is bit-identical to the mean of the dense gradients. Adam rejects sparse gradients; SGD, Adagrad and SparseAdam
-support them. A DDP that is deleted after ``forward`` silently averages nothing. NCCL: not verified: no
-GPU.
+support them. A DDP that is deleted after ``forward`` silently averages nothing.
 """
 
 import torch

@@ -2,14 +2,9 @@
 
     python examples/parallelism/weighted_sampling.py
 
-Shows: torch's ``WeightedRandomSampler`` on several ranks, and ``weights=`` of fastload's distributed samplers, with one
-draw for all ranks.
-
-The notes claim: ``torch.multinomial`` with replacement samples indices by weight. Right, and this is what torch's
-``WeightedRandomSampler`` does; but it does not support ranks. With the same seed on all ranks, each draws the same
-samples, and a step is one batch several times; with a seed for each rank, the samples depend on the number of ranks. In
-fastload the draw at a position of the epoch depends on (seed, epoch, position), and the positions of a global batch are
-split between the ranks, so any number of ranks draws the same samples.
+``torch.multinomial``, as in the notes, is what ``WeightedRandomSampler`` does: with one seed each rank draws the same
+samples, with a seed for each rank they depend on the number of ranks. In fastload the draw at a position of the epoch
+depends on (seed, epoch, position), and the positions of a global batch are split between the ranks.
 
 Measured (10,000 draws on two ranks from 4 samples with weights 0, 1, 2, 5): 0, 0.125, 0.259 and 0.616 of the draws; 0,
 0.125, 0.250 and 0.625 are expected.

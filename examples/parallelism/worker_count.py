@@ -1,12 +1,9 @@
-"""The number of workers changes torch's samples, but not fastload's.
+"""The number of workers changes torch's samples, as the notes found, but not fastload's.
 
     python examples/parallelism/worker_count.py
 
-Shows: hashes of the order and of the augmentation of an epoch, for 0 to 4 workers, with torch's loader and fastload's.
-
-The notes claim: another number of workers gives other samples. True only for the augmentation: torch seeds worker ``w``
-with ``base_seed + w``, so a sample's random numbers depend on which worker loads it, and when. The order is drawn in
-the parent process and does not change. In fastload a sample's random numbers depend on (seed, epoch, index).
+torch seeds worker ``w`` with ``base_seed + w``, so a sample's random numbers depend on which worker loads it, and when;
+in fastload they depend on (seed, epoch, index).
 
 Measured (torch 2.13): torch's order is always the same, its augmentation differs for each number of workers; fastload's
 are both always the same, also for two ranks.

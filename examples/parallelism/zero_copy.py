@@ -1,16 +1,10 @@
-"""Which operations copy memory.
+"""Which operations copy memory: ways to make a tensor from an array or a tensor.
 
     python examples/parallelism/zero_copy.py
 
-Shows: a table of ways to make a tensor from an array or a tensor, and whether the result shares its memory.
-
-The notes claim: ``torch.tensor`` copies, ``from_numpy`` shares, views share. Right, although a comment next to their
-``from_numpy`` calls it a copy. ``tensor.storage().data_ptr()`` is now ``tensor.untyped_storage().data_ptr()``. Missing:
-the ``data_ptr`` of a view differs from that of its base, so compare storages, not pointers; ``reshape`` and
-``contiguous`` share if possible; a view keeps its whole base alive, and ``torch.save`` writes all of it.
-
-fastload's batches are in memory that is reused, but not while you hold any tensor of them; see
-``test_a_batch_is_kept_over_many_epochs`` and the tests after it.
+Missing in the notes: the ``data_ptr`` of a view differs from that of its base, so compare storages, not pointers;
+``reshape`` and ``contiguous`` share if possible; a view keeps its whole base alive, and ``torch.save`` writes all of
+it. fastload's batches are in memory that is reused, but not while you hold any tensor of them.
 
 Measured (torch 2.13): 14 of the 21 ways share, 7 copy; ``torch.save`` of one number of a million writes 4,001,577
 bytes, of its clone 1,577.

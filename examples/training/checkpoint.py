@@ -39,9 +39,6 @@ def lock(folder: Path) -> TextIO:
 
     The system releases the lock when the process exits, however it exits. ``lockf`` locks for this process alone;
     ``flock`` would also lock for its forked workers, which may live a moment longer.
-
-    Raises:
-        UsageError: another run holds the lock, or the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,9 +73,6 @@ def write(path: Path, state: dict[str, Any]) -> None:
 
     The bytes are written to another file, flushed to the disk, and renamed; then the folder is flushed. If the process
     is killed, or the disk is full, the previous checkpoint stays.
-
-    Raises:
-        RunError: it cannot be written.
     """
     buffer = io.BytesIO()  # torch.save into a file would hide the OSError of a full disk
     torch.save({"format": FORMAT, "version": VERSION, **state}, buffer)
@@ -107,11 +101,7 @@ def write(path: Path, state: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """Return the bytes of a checkpoint; None if there is none.
-
-    Raises:
-        RunError: it cannot be read.
-    """
+    """Return the bytes of a checkpoint; None if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -121,15 +111,7 @@ def read(path: Path) -> bytes | None:
 
 
 def parse(data: bytes, path: Path) -> dict[str, Any]:
-    """Return the state that the bytes of a checkpoint contain, without executing any code in them.
-
-    Args:
-        data: from :func:`read`.
-        path: for error messages.
-
-    Raises:
-        RunError: the bytes are truncated or damaged, or not a checkpoint of train.py.
-    """
+    """Return the state that the bytes of a checkpoint contain, without executing any code in them."""
 
     def unusable(what: str) -> RunError:
         return RunError(f"the checkpoint {str(path)!r} {what}; move it away to start anew, or give another --out")

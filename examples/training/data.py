@@ -75,11 +75,7 @@ def load_data_on_all_ranks(args: Namespace, world: World, signals: Signals) -> D
 
 
 def load_data(args: Namespace, *, download: bool) -> Data:
-    """Return the dataset of ``args.dataset``.
-
-    Raises:
-        UsageError: it does not exist, or has another format.
-    """
+    """Return the dataset of ``args.dataset``."""
     name, root = args.dataset, args.data_dir
     if name == "digits":
         return load_digits()

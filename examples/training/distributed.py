@@ -103,10 +103,6 @@ def fail_together(world: World, signals: Signals | None = None) -> Iterator[None
     """Exit all ranks if the body fails on one of them; rank 0 prints why. All ranks must enter it.
 
     The body must not contain collectives: a rank that has failed would not take part in them.
-
-    Args:
-        world: the ranks.
-        signals: given before the first step, where there is nothing to save: a signal exits all ranks too.
     """
     failure: tuple[str, int] | None = None
     try:

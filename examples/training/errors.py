@@ -66,11 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 @contextlib.contextmanager
 def errors_as_messages(out: Path | None) -> Iterator[None]:
-    """Exit with one line if the body raises an error that is not a bug, or is interrupted by Ctrl-C.
-
-    Args:
-        out: the folder that the run is saved to; None: it is not saved.
-    """
+    """Exit with one line if the body raises an error that is not a bug, or is interrupted by Ctrl-C."""
     try:
         try:
             yield

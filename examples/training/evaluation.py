@@ -68,17 +68,6 @@ def evaluate(
     Pass the plain network: the forward pass of DistributedDataParallel broadcasts buffers, so ranks with different
     numbers of batches would wait for each other forever. The ranks communicate once, at the end, and add up integers;
     a mean of the ranks' means would be wrong.
-
-    Args:
-        network: with the same parameters on all ranks.
-        loader: of this rank's images.
-        world: the ranks.
-        autocast: creates the context of the forward pass.
-        interrupted: returns whether this rank has received a signal; called for each batch.
-        views: see :func:`views_of`.
-
-    Raises:
-        SystemExit: no image could be loaded, on any rank.
     """
     network.eval()
     if world.size > 1:  # batch normalisation has other statistics on each rank: rank 0's are tested

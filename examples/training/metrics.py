@@ -87,14 +87,7 @@ class Throughput:
 
     @classmethod
     def of_ranks(cls, images: int, times: list[tuple[float, float]], image_flops: float, peak: float) -> Throughput:
-        """Return the throughput of an epoch; the slowest rank counts, since the others wait for it.
-
-        Args:
-            images: trained on all ranks.
-            times: seconds, and seconds spent waiting for data, of each rank.
-            image_flops: FLOPs of the training of one image.
-            peak: FLOP/s of one device; 0: unknown.
-        """
+        """Return the throughput of an epoch; the slowest rank counts, since the others wait for it."""
         seconds, waited = (max(column) for column in zip(*times, strict=True))
         utilisation = images * image_flops / seconds / (peak * len(times)) if peak else None
         waits = tuple(waited / seconds for seconds, waited in times)

@@ -111,12 +111,7 @@ class Whitened(nn.Module):
 
     @torch.no_grad()
     def whiten(self, images: Tensor, eps: float = 5e-4) -> None:
-        """Set the first layer's weights: they project 2 x 2 patches to principal axes of variance 1.
-
-        Args:
-            images: [N, C, H, W], float, normalised; a few thousand are enough.
-            eps: added to the variances, which may be 0.
-        """
+        """Set the first layer's weights: they project 2 x 2 patches to principal axes of variance 1."""
         whitening = self.whitening
         patches = images.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2)
         patches = patches.double()
@@ -230,11 +225,7 @@ MODELS = ("small", "proxy", "airbench", "resnet18-cifar", "mobilenetv2-cifar", "
 
 
 def build_network(name: str, channels: int, num_classes: int, norm: str = "batch", *, blur: bool = False) -> nn.Module:
-    """Return a network by its name; ``blur``: with a blur before its strides.
-
-    Raises:
-        UsageError: the name is unknown, or does not allow this normalisation or number of channels.
-    """
+    """Return a network by its name; ``blur``: with a blur before its strides."""
     network = _plain_network(name, channels, num_classes, norm)
     if blur:
         blur_strides(network)
@@ -288,11 +279,6 @@ def set_learning_rates(groups: list[dict[str, Any]], factor: float, epoch: int) 
     """Set the learning rates of a step: the factor times each group's peak, and 0 after the group's last epoch.
 
     (Its gradient is still computed: DistributedDataParallel waits for all parameters that it was created with.)
-
-    Args:
-        groups: of the optimizer, from :func:`parameter_groups`.
-        factor: see :func:`~.schedule.lr_factor`.
-        epoch: of the step, from 0.
     """
     for group in groups:
         group["lr"] = group["peak"] * factor if epoch < group.get("epochs", math.inf) else 0.0

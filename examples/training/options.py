@@ -26,15 +26,7 @@ DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.floa
 
 
 def parse_arguments(recipes: dict[str, Recipe], words: Sequence[str] | None = None) -> tuple[Namespace, Recipe]:
-    """Return the options of the command line, and the recipe with the numbers that they change.
-
-    Args:
-        recipes: by name.
-        words: the arguments; None: those of the process.
-
-    Raises:
-        UsageError: an option is unknown or out of range, or has no effect with the others.
-    """
+    """Return the options of the command line, and the recipe with the numbers that they change."""
     parser = _parser(recipes)
     args = parser.parse_args(words)
     args.dataset = args.dataset or ("digits" if args.data_dir is None else "folder")

@@ -28,13 +28,6 @@ class Log:
     """Writes JSON lines and TensorBoard files.
 
     A run that was killed writes the steps after its checkpoint again when it is resumed: the later line counts.
-
-    Args:
-        path: file that lines are appended to; None: none.
-        tensorboard: folder; None: none.
-
-    Raises:
-        UsageError: a file cannot be opened, or TensorBoard is not installed.
     """
 
     def __init__(self, path: Path | None, tensorboard: Path | None) -> None:
@@ -57,11 +50,7 @@ class Log:
                 ) from None
 
     def write(self, kind: str, *, step: int, **values: Any) -> None:
-        """Write one line, and the numbers in it for TensorBoard.
-
-        Raises:
-            RunError: the disk is full.
-        """
+        """Write one line, and the numbers in it for TensorBoard."""
         if self._file is not None:
             # JSON has no NaN or infinity: Python would write them, and other readers would fail.
             line = {
@@ -150,15 +139,7 @@ class Reporter:
             self._write_samples(epoch=epoch, step=step, samples=hashes_of(images))
 
     def step(self, epoch: int, step: int, timer: Timer, loss: Tensor, lr: float) -> None:
-        """Report a step: update the bar ten times a second at most, and log every ``--log-every`` steps.
-
-        Args:
-            epoch: from 0.
-            step: number of steps made.
-            timer: of the epoch.
-            loss: of the step, on the device; it is read only if the step is logged.
-            lr: learning rate.
-        """
+        """Report a step: update the bar ten times a second at most, and log every ``--log-every`` steps."""
         draws, logs = timer.received - self._drawn > 0.1, step % self._args.log_every == 0
         if self._world.rank > 0 or not (draws or logs):
             return
@@ -174,19 +155,10 @@ class Reporter:
     def epoch(
         self, epoch: int, step: int, loss: float, tested: EvaluationResult, speed: Throughput, image_size: int
     ) -> None:
-        """Report an epoch.
-
-        Args:
-            epoch: from 0.
-            step: number of steps made.
-            loss: mean over its images.
-            tested: the test after it.
-            speed: of the images that this process has trained; 0 images if the run was resumed after its last step.
-            image_size: side of the training images, in pixels.
-        """
+        """Report an epoch."""
         values: dict[str, Any] = {}
         self._last = tested
-        if speed.images:
+        if speed.images:  # 0 if the run was resumed after the epoch's last step
             values = {"images_per_s": speed.images_per_s, "seconds": speed.seconds, "image_size": image_size}
             values |= {"data_wait_of_ranks": speed.data_wait_of_ranks}
             values |= {} if speed.utilisation is None else {"flop_utilisation": speed.utilisation}

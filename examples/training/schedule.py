@@ -15,11 +15,6 @@ def lr_factor(step: int, num_steps: int, recipe: Recipe) -> float:
     """Return the learning rate of a step, as a fraction of the peak ``recipe.lr``.
 
     It rises linearly from ``first_lr`` (before the first step) to 1 and falls to ``final_lr`` (after the last step).
-
-    Args:
-        step: 0 to ``num_steps - 1``.
-        num_steps: of the whole training.
-        recipe: its ``warmup`` is the fraction of the steps in which the rate rises; its ``schedule`` is how it falls.
     """
     peak = int(num_steps * recipe.warmup)
     if step < peak:
@@ -52,10 +47,6 @@ def micro_batches(num_images: int, max_size: int | None) -> list[slice]:
 
     Their sizes differ by one at most, since batch normalisation over a small remainder would be noise. The gradient of
     each must be weighted by its share of the images.
-
-    Args:
-        num_images: at least 1.
-        max_size: images in a micro-batch at most; None: one micro-batch.
 
     Returns:
         Slices in order, as few as possible, which together cover all images.

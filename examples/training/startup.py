@@ -30,15 +30,6 @@ def join(init_method: str | None, timeout_s: float, join_timeout_s: float, signa
     """Choose the device, and create the process group as soon as all ranks have started.
 
     The backend is NCCL if each rank of the machine has its own GPU, else gloo, on the CPU.
-
-    Args:
-        init_method: URL as for ``init_process_group``; None: ``env://``, which torchrun uses.
-        timeout_s: time limit of collectives, in seconds.
-        join_timeout_s: how long to wait for all ranks to start, in seconds.
-        signals: a signal that arrives while waiting exits the run.
-
-    Raises:
-        SystemExit, UsageError, RunError: see :func:`meet`.
     """
     rank, size, local_rank, local_size = _read_environment()
     on_gpu = torch.cuda.device_count() >= local_size
@@ -67,19 +58,6 @@ def meet(url: str | None, rank: int, size: int, timeout_s: float, failure: Exit 
 
     ``init_process_group`` alone would wait until its timeout for a rank that has failed, and handle no signal
     meanwhile. So the ranks agree first, through a key that only the first writer sets: to start, or why not.
-
-    Args:
-        url: see :func:`join`.
-        rank: of this process.
-        size: number of ranks.
-        timeout_s: how long to wait for the other ranks, in seconds.
-        failure: why this rank cannot start; None: it can.
-        signals: a signal that arrives while waiting exits the run.
-
-    Raises:
-        SystemExit: a rank cannot start, or did not start in time. Rank 0 has printed why, if it is there.
-        UsageError: the URL cannot be used.
-        RunError: the store cannot be reached.
     """
     url = url or "env://"
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun may restart all ranks with the same store

@@ -61,8 +61,8 @@ NOT_RUN: dict[str, list[str]] = {
         "uv run python -m benchmarks.peers --data DIR --envs ENVS",
         "uv run python -m benchmarks.peers.install ENVS",
         "uv run python -m benchmarks.profiling.overhead",
-        "uv run python -m benchmarks.profiling.predictions",
         "uv run python -m benchmarks.profiling.zoo",
+        "uv run python -m benchmarks.profiling.zoo --settings",
         "uv run --with simplejpeg --with opencv-python-headless python -m benchmarks.decoders imagenet=DIR",
         "uv run --with-requirements benchmarks/pipelines/requirements.txt python -m benchmarks.pipelines --data DIR",
     ],
@@ -70,6 +70,7 @@ NOT_RUN: dict[str, list[str]] = {
         "pip install uv && uv run torchrun --nproc-per-node=2 examples/train.py",
         "uv run torchrun --nproc-per-node=2 examples/train.py",
         "uv run torchrun --nproc-per-node=2 examples/train.py --out runs/1",
+        "uv run torchrun --nproc-per-node=2 examples/train.py --out runs/2",
         "uv run torchrun --nproc-per-node=2 examples/train.py --data-dir DIR",
         "uv run torchrun --nproc-per-node=8 examples/train.py --data-dir DIR --recipe imagenet-resnet50 --fuse "
         "--workers 8 --precision bf16 --channels-last --compile --out runs/1",
@@ -77,6 +78,10 @@ NOT_RUN: dict[str, list[str]] = {
         "torchrun --nproc-per-node=8 train.py",
         "torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=1 "
         "examples/train.py",
+    ],
+    "tests/examples/test_minimal.py runs it, in ranks like torchrun's": [
+        "uv run python examples/minimal.py",
+        "uv run torchrun --nproc-per-node=2 examples/minimal.py --out runs/1",
     ],
     "there is no cluster": [
         "srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 --cpus-per-task=64 bash -c 'torchrun "

@@ -10,8 +10,7 @@ import trainings  # noqa: F401  # puts examples/ on the path
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
-from training.ema import EMA
-from training.lookahead import Lookahead
+from training.averages import EMA, Lookahead
 from training.models import build_network
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -22,11 +27,64 @@ def target():
 
 
 @pytest.fixture
-def compiled(target, monkeypatch):
+def compiled(target):
     """Have launches compile the kernels for a GPU, and do nothing else; return what was compiled."""
     pytest.importorskip("triton", reason="Triton is there on Linux only")
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
-    from benchmarks.gpu.compiled import compiling
-
     with compiling(target) as made:
+        yield made
+
+
+class _Pretended:
+    """A GPU that Triton compiles for, and that is not there."""
+
+    def __init__(self, capability: int) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self._target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+class _Launcher:
+    """Takes a kernel's launches, and compiles it instead."""
+
+    def __init__(self, kernel: Any, made: list[Any]) -> None:
+        self._kernel = kernel
+        self._made = made
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: self._made.append(self._kernel.warmup(*args, grid=grid, **kwargs))
+
+
+@contextlib.contextmanager
+def compiling(capability: int) -> Iterator[list[Any]]:
+    """Have transforms of images on the CPU compile the kernels for a GPU, and do nothing else.
+
+    Yields:
+        What has been compiled so far.
+    """
+    from triton.runtime.driver import driver
+
+    from fastload.transforms import fused, fused_kernel
+
+    made: list[Any] = []
+    kernels = (fused_kernel.transformed, fused_kernel.resized)
+    launchers = mock.Mock(TYPES=fused_kernel.TYPES)
+    launchers.transformed, launchers.resized = (_Launcher(kernel, made) for kernel in kernels)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(mock.patch.dict(os.environ, TRITON_CACHE_DIR=folder))
+        stack.enter_context(mock.patch.object(driver, "_active", _Pretended(capability)))
+        stack.enter_context(mock.patch.object(fused, "available", return_value=True))
+        stack.enter_context(mock.patch.object(fused, "_kernels", return_value=launchers))
+        for kernel in kernels:  # what they have compiled in this process
+            kernel.device_caches.clear()
+            stack.callback(kernel.device_caches.clear)
         yield made

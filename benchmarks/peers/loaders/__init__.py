@@ -28,7 +28,6 @@ class Work:
 
     @property
     def normalised(self) -> bool:
-        """Whether the result is float32."""
         return self.values == "float32"
 
 

@@ -6,18 +6,18 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from benchmarks.cases.arrays import BATCH, TransformedEpochs
-from benchmarks.cases.cifar import CifarSizedImages
+from benchmarks.airbench import TransformedEpochs
 from benchmarks.cases.fuse import InMemory
 from benchmarks.peers.loaders import Work
 
 
 def load(work: Work, *, loader: str) -> Iterable[Any]:
     """Return the loader, as a script has it that makes hundreds of epochs: its workers stay."""
+    dataset = InMemory(work.num_images)
     if loader == "airbench":
-        if work.batch_size != BATCH:
-            raise ValueError(f"its batches have {BATCH} images, got batch_size={work.batch_size}")
-        return TransformedEpochs(CifarSizedImages(work.num_images), work.num_workers)
+        *_, normalise = dataset.transform.transforms
+        images = normalise(torch.from_numpy(dataset.data).permute(0, 3, 1, 2).contiguous().float() / 255)
+        return TransformedEpochs(images, torch.tensor(dataset.targets), work.batch_size, work.num_workers)
     arguments: dict[str, Any] = {
         "batch_size": work.batch_size,
         "shuffle": True,
@@ -25,7 +25,6 @@ def load(work: Work, *, loader: str) -> Iterable[Any]:
         "drop_last": True,
         "persistent_workers": True,
     }
-    dataset = InMemory(work.num_images)
     torch.set_num_threads(1)
     if loader == "fastload":
         import fastload

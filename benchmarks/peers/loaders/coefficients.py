@@ -12,12 +12,10 @@ from fastload.pack.run import pack as pack_folder
 
 
 def pack(work: Work) -> None:
-    """Write the pack."""
     pack_folder(str(work.images), str(work.packed), PackOptions(coefficients=True), workers=work.num_workers)
 
 
 def load(work: Work) -> Iterable[Any]:
-    """Return the loader of the pack."""
     dataset = PackedImages(str(work.packed), build_transform("v1" if work.normalised else "uint8"))
     return fastload.DataLoader(
         dataset, work.batch_size, shuffle=True, num_workers=work.num_workers, drop_last=True, fuse=True

@@ -26,7 +26,6 @@ _CIFAR_STD = (0.2470, 0.2435, 0.2616)
 
 
 def pack(work: Work, *, file: str) -> None:
-    """Write the file."""
     if file == "arrays":
         dataset, field = InMemory(work.num_images), RGBImageField()
         dataset.transform = None
@@ -42,7 +41,6 @@ def pack(work: Work, *, file: str) -> None:
 
 
 def load(work: Work, *, file: str) -> Iterable[Any]:
-    """Return FFCV's loader."""
     image: list[Any]
     if file == "arrays":
         image = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), RandomTranslate(padding=4, fill=(0, 0, 0))]

@@ -21,7 +21,6 @@ MAKERS: tuple[Callable[[int, str], Pipeline], ...] = (
     reads.read_fastload,
     reads.read_threads,
     reads.read_inline,
-    reads.read_files,
     busy.cpu_busy,
     busy.cpu_fastload,
     busy.cpu_inline,
@@ -44,17 +43,11 @@ MAKERS: tuple[Callable[[int, str], Pipeline], ...] = (
 
 
 def names() -> list[str]:
-    """Return the names of all pipelines."""
     return [_name(maker) for maker in MAKERS]
 
 
 def drawn(seed: int, wanted: Iterable[str] = ()) -> list[Pipeline]:
-    """Return pipelines with the parameters that a seed draws.
-
-    Args:
-        seed: any integer.
-        wanted: their names; empty: all.
-    """
+    """Return pipelines with the parameters that a seed draws."""
     chosen = set(wanted) or set(names())
     return [maker(seed, _name(maker)) for maker in MAKERS if _name(maker) in chosen]
 

@@ -91,7 +91,6 @@ class Pipeline:
     """How many cores it keeps busy: with fewer free ones the answer is another."""
 
     def script(self, change: Mapping[str, Any] | None = None) -> str:
-        """Return the script, with some constants changed."""
         constants = {**self.constants, **(change or {})}
         imports = {"torch": "from torch.utils.data import DataLoader", "fastload": "from fastload import DataLoader"}
         return _SCRIPT.format(
@@ -110,6 +109,7 @@ class Draw:
     """What a seed draws for one pipeline."""
 
     def __init__(self, seed: int, name: str) -> None:
+        self.name = name
         self.random = random.Random(f"{seed}-{name}")
         self.batch = self.random.choice((4, 8, 16))
         self.step = self.random.uniform(0.036, 0.060)
@@ -118,11 +118,9 @@ class Draw:
 
     @property
     def loop(self) -> float:
-        """Seconds that the loop takes."""
         return self.step * (1 - self.stall)
 
     def constants(self, **others: Any) -> dict[str, Any]:
-        """Return a script's constants."""
         return {
             "LENGTH": 100_000,
             "EPOCHS": 1,
@@ -131,3 +129,7 @@ class Draw:
             "PREFETCH": 2,
             "LOOP": round(self.loop, 6),
         } | others
+
+    def pipeline(self, **given: Any) -> Pipeline:
+        """Return a pipeline with this step and stall, where no others are given."""
+        return Pipeline(**{"name": self.name, "step_ms": self.step * 1e3, "stall": self.stall, **given})

@@ -12,15 +12,12 @@ def _busy(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True",
     """Every sample is busy; as many workers as leave the cores to them, so that no more of them would help less."""
     draw = Draw(seed, name)
     workers = max(1, CORES // 2)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="cpu",
         states=("sample",),
         constants=draw.constants(WORKERS=workers, SAMPLE=round(draw.step * workers / draw.batch, 6)),
         sample="        spin(SAMPLE)\n        return torch.zeros(16)",
         options=options,
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         change={"WORKERS": 2 * workers},
         settings={"num_workers": 2 * workers},
         changed_ms=max(draw.loop, draw.step / 2) * 1e3 if CORES > 1 else None,
@@ -30,12 +27,10 @@ def _busy(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True",
 
 
 def cpu_busy(seed: int, name: str) -> Pipeline:
-    """Busy CPU."""
     return _busy(seed, name)
 
 
 def cpu_fastload(seed: int, name: str) -> Pipeline:
-    """Busy CPU, fastload's loader."""
     return _busy(seed, name, engine="fastload")
 
 
@@ -43,14 +38,11 @@ def cpu_inline(seed: int, name: str) -> Pipeline:
     """Busy CPU in the main process; one worker hides the shorter of the two."""
     draw = Draw(seed, name)
     work = draw.step * draw.stall
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="cpu",
         states=("sample",),
         constants=draw.constants(WORKERS=0, SAMPLE=round(work / draw.batch, 6)),
         sample="        spin(SAMPLE)\n        return torch.zeros(16)",
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         change={"WORKERS": 1},
         settings={"num_workers": 1},
         changed_ms=max(draw.loop, work) * 1e3,
@@ -61,15 +53,12 @@ def cpu_inline(seed: int, name: str) -> Pipeline:
 def _collating(seed: int, name: str, workers: int) -> Pipeline:
     draw = Draw(seed, name)
     work = draw.step * draw.stall if workers == 0 else draw.step
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="cpu",
         states=("collate",),
         constants=draw.constants(WORKERS=workers, COLLATE=round(work, 6)),
         definitions="def collate(samples):\n    spin(COLLATE)\n    return torch.stack(samples)\n\n\n",
         options="batch_size=BATCH, collate_fn=collate",
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         change={"WORKERS": 1} if workers == 0 else {"WORKERS": 2},
         settings={"num_workers": 1 if workers == 0 else 2},
         changed_ms=max(draw.loop, work if workers == 0 else work / 2) * 1e3,
@@ -78,20 +67,17 @@ def _collating(seed: int, name: str, workers: int) -> Pipeline:
 
 
 def slow_collate(seed: int, name: str) -> Pipeline:
-    """A busy collate_fn, one worker."""
     return _collating(seed, name, 1)
 
 
 def slow_collate_inline(seed: int, name: str) -> Pipeline:
-    """A busy collate_fn in the main process."""
     return _collating(seed, name, 0)
 
 
 def slow_sampler(seed: int, name: str) -> Pipeline:
     """A sampler that thinks for each batch, in the main process: its time adds to the loop's, whatever the workers."""
     draw = Draw(seed, name)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="sampler",
         states=("sampler",),
         constants=draw.constants(THINK=round(draw.step * draw.stall, 6)),
@@ -104,8 +90,6 @@ def slow_sampler(seed: int, name: str) -> Pipeline:
             "            yield list(range(number * BATCH, (number + 1) * BATCH))\n\n\n"
         ),
         options="batch_sampler=Thinking()",
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         cores=1,
     )
 
@@ -117,15 +101,12 @@ def oversubscribed(seed: int, name: str) -> Pipeline:
     # While the loop is busy it gets one share in (workers + 1) of the cores.
     work = draw.step * CORES
     loop = work * (1 - draw.stall) / (workers + 1)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="oversubscribed",
         states=(),
         constants=draw.constants(WORKERS=workers, LOOP=round(loop, 6), SAMPLE=round((work - loop) / draw.batch, 6)),
         sample="        spin(SAMPLE)\n        return torch.zeros(16)",
         loop="            spin(LOOP)",
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         warmup=2 * workers,
         cores=CORES,
     )
@@ -134,35 +115,28 @@ def oversubscribed(seed: int, name: str) -> Pipeline:
 def gil_threads(seed: int, name: str) -> Pipeline:
     """Threads that are busy in Python: only one of them runs at a time."""
     draw = Draw(seed, name)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="gil",
         states=(),
         constants=draw.constants(WORKERS=4, SAMPLE=round(draw.step / draw.batch, 6)),
         sample="        spin(SAMPLE)\n        return torch.zeros(16)",
         options='batch_size=BATCH, worker_method="thread"',
         engine="fastload",
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         cores=1,
     )
 
 
 def compute_bound(seed: int, name: str) -> Pipeline:
-    """The loop is slower than the loader by far."""
     draw = Draw(seed, name)
     share = draw.random.uniform(0.1, 0.4)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="compute",
         states=(),
         constants=draw.constants(LOOP=round(draw.step, 6), SAMPLE=round(share * draw.step / draw.batch, 6)),
         sample="        time.sleep(SAMPLE)\n        return torch.zeros(16)",
-        step_ms=draw.step * 1e3,
         stall=0.0,
     )
 
 
 def compute_fastload(seed: int, name: str) -> Pipeline:
-    """The same with fastload's loader."""
     return replace(compute_bound(seed, name), engine="fastload")

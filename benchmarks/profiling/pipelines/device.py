@@ -14,8 +14,7 @@ def _on_device(seed: int, name: str, cause: Cause, states: tuple[str, ...], **al
     What copies take depends on the machine, so the step is not known beforehand, only what bounds it.
     """
     draw = Draw(seed, name)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause=cause,
         states=states,
         constants=draw.constants(WORKERS=4, NUMBERS=(16 + draw.random.randrange(8)) << 20, CYCLES=1_000_000),
@@ -56,8 +55,7 @@ def copy_bound(seed: int, name: str) -> Pipeline:
 def launch_starved(seed: int, name: str) -> Pipeline:
     """Thousands of small kernels are launched by a main thread that has to share the cores with too many workers."""
     draw = Draw(seed, name)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="launch-starved",
         states=(),
         constants=draw.constants(WORKERS=3 * CORES, SAMPLE=0.0001),

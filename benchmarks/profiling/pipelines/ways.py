@@ -16,8 +16,7 @@ def slow_worker(seed: int, name: str) -> Pipeline:
     draw = Draw(seed, name)
     workers, factor = 4, draw.random.uniform(4, 6)
     sample = draw.step * workers / draw.batch / factor
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="head-of-line",
         states=(),
         constants=draw.constants(WORKERS=workers, SAMPLE=round(sample, 6), FACTOR=round(factor, 3), IN_ORDER=True),
@@ -27,8 +26,6 @@ def slow_worker(seed: int, name: str) -> Pipeline:
             "        return torch.zeros(16)"
         ),
         options="batch_size=BATCH, in_order=IN_ORDER",
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         change={"IN_ORDER": False},
         settings={"in_order": False},
         changed_ms=max(draw.loop, draw.batch * sample / (workers - 1 + 1 / factor)) * 1e3,
@@ -47,8 +44,7 @@ def rare_slow(seed: int, name: str) -> Pipeline:
     loop = draw.random.uniform(0.014, 0.020)
     stalled = loop * period * draw.stall / (1 - draw.stall) * 0.7
     slow = stalled + 3 * loop
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="head-of-line",
         states=(),
         constants=draw.constants(
@@ -78,8 +74,7 @@ def big_pickles(seed: int, name: str) -> Pipeline:
     draw = Draw(seed, name)
     unpickling = _seconds_per_number()
     count = int(draw.step * draw.stall / unpickling)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="transport",
         states=("transport",),
         constants=draw.constants(BATCH=2, WORKERS=2, COUNT=count // 2),
@@ -88,8 +83,6 @@ def big_pickles(seed: int, name: str) -> Pipeline:
             "def keep(samples):\n    return [list(NUMBERS) for sample in samples]\n\n\n"
         ),
         options="batch_size=BATCH, collate_fn=keep",
-        step_ms=draw.step * 1e3,
-        stall=draw.stall,
         cores=2,
     )
 
@@ -111,8 +104,7 @@ def startup(seed: int, name: str) -> Pipeline:
     batches = draw.random.choice((4, 5, 6))
     loop = draw.random.uniform(0.010, 0.016)
     start = batches * loop * draw.stall / (1 - draw.stall)
-    return Pipeline(
-        name=name,
+    return draw.pipeline(
         cause="startup",
         states=("startup",),
         constants=draw.constants(
@@ -121,7 +113,6 @@ def startup(seed: int, name: str) -> Pipeline:
         definitions="def prepare(worker):\n    time.sleep(START)\n\n\n",
         options="batch_size=BATCH, worker_init_fn=prepare, persistent_workers=PERSISTENT",
         step_ms=(loop + start / batches) * 1e3,
-        stall=draw.stall,
         change={"PERSISTENT": True},
         settings={"persistent_workers": True},
         changed_ms=loop * 1e3,

@@ -9,8 +9,8 @@ from pathlib import Path
 import data_vs_model_parallel
 import pytest
 import torch
-from common import Rank
-from pipeline_schedules import batch_of, step_alone
+from common import Rank, batch_of
+from pipeline_schedules import step_alone
 from ranks import run_ranks
 from scripts import PARALLELISM, run_as_torchrun
 from torch import Tensor

@@ -38,7 +38,7 @@ class NotesLink(send_receive.Link):
 
 
 def step(rank: int, count: int, network: str, notes: bool) -> tuple[list[Tensor], list[int]]:
-    images, labels = send_receive.batch_of(BATCH)
+    images, labels = send_receive.batch_of(BATCH, side=32)
     images = images.double()  # BatchNorm over four pixels is too steep for float32: 4 images, 1 x 1 at the end
     piece = send_receive.Piece(Rank(rank, count, CPU), send_receive.make_pieces(network, count)[rank].double())
     if notes:
@@ -67,7 +67,7 @@ def test_gradients_equal_one_processs_in_every_part(
     ranks = run_ranks(
         functools.partial(step, count=count, network=network, notes=notes), tmp_path, count, start="forkserver"
     )
-    images, labels = send_receive.batch_of(BATCH)
+    images, labels = send_receive.batch_of(BATCH, side=32)
     alone = send_receive.gradients_alone(network, count, images.double(), labels, CPU)
     for number, (found, sent) in enumerate(ranks):
         assert len(found) == len(alone[number]) > 0

@@ -1,0 +1,107 @@
+"""Samples that cost little, so that the loader is much of the work: images in memory, tensors, tokens, text, views.
+
+Claims: at least 0.97 times torch's samples per second with 2 workers and inline, apart from seeding each sample, which
+takes 1 to 6 us: rows with ``seeding="torch"`` stand beside. Ready batches of 32 tensors: 5 times torch's. Tokens
+without workers: 0.8 times. Strided views: the first batch takes at most 1.5 times torch's time.
+
+``strided``: samples are views of a large storage: rows of a column-major table, windows of many channels. What samples
+look like is learnt from the first batches, which is where a view could cost as much as its storage; so each measurement
+has a loader of its own, where the others keep theirs.
+
+Meaningless if: other work runs on the cores; the machine has fewer cores than workers; an epoch is so short that
+starting the workers is all of it ("samples/s steady" leaves that out); the file of tokens is larger than the file
+cache; or the tensors of a ready batch are large, or sent again and again (torch moves a tensor to shared memory once).
+"""
+
+import functools
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import TensorDataset
+
+from benchmarks import made_data
+from benchmarks.loops import kept_loader, make_loader, time_epoch
+from benchmarks.spec import FASTLOAD, TORCH, WITH_TORCH_SEEDING, Benchmark, Measurement, Metric, Side, rates
+
+
+@functools.cache
+def _dataset(kind: str, num_samples: int, megabytes: int) -> Any:
+    if kind == "cifar":
+        from benchmarks.cases.fuse import CifarSizedImages  # torchvision takes seconds, in spawned workers too
+
+        return CifarSizedImages(num_samples)
+    if kind == "tensors":
+        generator = torch.Generator().manual_seed(0)
+        features = torch.rand(num_samples, 16, generator=generator)
+        return TensorDataset(features, torch.randint(0, 10, (num_samples,), generator=generator))
+    if kind == "tokens":
+        with tempfile.TemporaryDirectory() as folder:  # what is mapped outlives the name
+            return made_data.TokenWindows(Path(folder, "tokens.bin"), num_samples, 256)
+    if kind == "table":
+        return made_data.ColumnMajorRows(megabytes * 1_000_000 // 80, num_samples)
+    if kind == "windows":
+        return made_data.Windows(megabytes * 1_000_000 // 64, num_samples)
+    if kind in ("ready", "collated"):  # dictionaries of 32 float32 tensors
+        return made_data.ReadyBatches(num_samples, 32, (32, 8) if kind == "ready" else (8,))
+    return {"integers": made_data.Integers, "sentences": made_data.Sentences}[kind](num_samples)
+
+
+def epoch(
+    side: Side, *, kind: str, batch_size: int | None, num_batches: int, num_workers: int, megabytes: int
+) -> Measurement:
+    """Time an epoch; ``batch_size`` is None where a sample is a batch, ``megabytes`` is the storage of views."""
+    torch.manual_seed(0)
+    dataset = _dataset(kind, num_batches * (batch_size or 1), megabytes)
+    arguments: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
+    arguments["shuffle"] = kind not in ("ready", "collated")
+    if kind == "sentences":
+        arguments["collate_fn"] = made_data.pad_sentences
+    build = functools.partial(make_loader, side, dataset, **arguments)
+    loader = build() if megabytes else kept_loader(side, build)
+    return time_epoch(loader, samples_per_batch=batch_size or 1, num_warm_batches=2 * num_workers or 1)
+
+
+def _benchmark(
+    name: str,
+    kind: str,
+    batch_size: int | None,
+    num_batches: int,
+    num_workers: int = 2,
+    *,
+    metrics: Sequence[Metric] | None = None,
+    sides: tuple[Side, ...] = WITH_TORCH_SEEDING,
+    megabytes: int = 0,
+) -> Benchmark:
+    sizes = {"kind": kind, "batch_size": batch_size, "num_workers": num_workers}
+    return Benchmark(
+        name=name,
+        measure="benchmarks.cases.small:epoch",
+        metrics=tuple(metrics or rates()),
+        arguments={**sizes, "num_batches": num_batches, "megabytes": megabytes},
+        quick_arguments={"num_batches": num_batches // 5, "megabytes": min(megabytes, 8)},
+        sides=sides,
+    )
+
+
+_BOTH = (TORCH, FASTLOAD)
+_STRIDED = (Metric(name="first batch ms", least_ratio=0.67), *rates())
+
+BENCHMARKS = (
+    _benchmark("cifar", "cifar", 128, 160),
+    _benchmark("inline", "cifar", 128, 80, 0),
+    _benchmark("tensors32-ready", "ready", None, 600, metrics=rates(5.0, 5.0), sides=_BOTH),
+    _benchmark("tensors32-collated", "collated", 32, 300, sides=_BOTH),
+    *(_benchmark(f"tiny-tensors-{workers}-workers", "tensors", 256, 400, workers) for workers in (2, 0)),
+    *(_benchmark(f"tiny-integers-{workers}-workers", "integers", 256, 2000, workers) for workers in (2, 0)),
+    _benchmark("tokens-0-workers", "tokens", 32, 2000, 0, metrics=rates(0.8, None)),
+    _benchmark("tokens-2-workers", "tokens", 32, 2000, metrics=rates(0.97, None)),
+    _benchmark("custom_collate", "sentences", 64, 1000),
+    *(
+        _benchmark(f"strided-{kind}-{workers}-workers", kind, size, count, workers, metrics=_STRIDED, megabytes=storage)
+        for kind, size, count, storage in (("table", 256, 400, 80), ("windows", 64, 200, 64))
+        for workers in (2, 0)
+    ),
+)
