@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_analyses import HOSTILE, all_kinds, analysis, bare, hostile, interval, rank
 
@@ -312,6 +312,7 @@ def rendered(one: Analysis) -> None:
     json.loads(comparison.to_json())
 
 
+@settings(max_examples=30)
 @given(values_of(Analysis))
 def test_what_is_written_is_read_as_the_same_and_has_every_report(one: Analysis) -> None:
     assert Analysis.from_json(one.to_json(), "here") == one

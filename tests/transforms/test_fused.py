@@ -275,7 +275,7 @@ def test_boxes_that_nobody_drew_read_and_loop_within_the_images(on_cpu):
         fused.resized(images, Boxes(*(side[:3] for side in boxes)), (5, 5), "bilinear", None, COPY)
 
 
-@pytest.mark.parametrize("shape", [(4, 1, 1, 20), (1, 4, 1, 20), (1, 1, 4, 20), (1, 1, 20, 4)])
+@pytest.mark.parametrize("shape", [(4, 1, 1, 20), (1, 1, 4, 20)])
 def test_resized_images_may_span_more_than_32_bits_count(on_cpu, shape):
     strides = [2**30 if side == 4 else 1 if side == 20 else 0 for side in shape]
     images = torch.empty(3 * 2**30 + 20, dtype=torch.uint8).as_strided(shape, strides)
