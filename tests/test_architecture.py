@@ -14,7 +14,6 @@ import pytest
 import fastload
 
 PACKAGE = Path(fastload.__file__).parent
-TESTS = Path(__file__).parent
 
 # Data meets the packages, and the modules beside them, in this order; each imports only from itself and those before.
 # fmt: off
@@ -238,42 +237,6 @@ def test_what_every_process_runs_imports_only_the_standard_library(name):
             "fastload.run.result_file",
             "fastload.run.targets",
         )
-
-
-def starts_unmarked(source: str) -> list[str]:
-    """Return the tests of a file that start processes, themselves or by its functions, and have no marker."""
-    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
-    named = {
-        name: {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-        for name, function in functions.items()
-    }
-    starts = {"subprocess"}
-    while more := {name for name, names in named.items() if names & starts} - starts:
-        starts |= more
-    marked = {
-        name
-        for name, function in functions.items()
-        for one in function.decorator_list
-        if ast.unparse(one).removeprefix("pytest.mark.") in ("slow", "interpreter")
-    }
-    return sorted(name for name in starts - marked if name.startswith("test_"))
-
-
-# Where there is no GPU they are skipped before conftest.py can see what they start.
-@pytest.mark.parametrize("file", sorted((TESTS / "gpu").glob("test_*.py")), ids=lambda file: file.stem)
-def test_tests_on_a_gpu_that_start_an_interpreter_are_marked(file):
-    assert starts_unmarked(file.read_text()) == []
-
-
-def test_a_test_that_lacks_the_marker_is_found():
-    source = """
-def started(): subprocess.run(["python"])
-def test_one(): started()
-@pytest.mark.interpreter
-def test_two(): started()
-def test_three(): pass
-"""
-    assert starts_unmarked(source) == ["test_one"]
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:

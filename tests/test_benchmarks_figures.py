@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
-from benchmarks.figures.__main__ import differences, main, typed
+import sys
+from pathlib import Path
+
+from benchmarks.figures import parts
+from benchmarks.figures.__main__ import differences, typed
 from benchmarks.figures.catalogue import FIGURES, PLOTS, TABLES
 from benchmarks.figures.layout import digits, line, markdown, rate, ratio_cell, value_cell
 from benchmarks.figures.markers import BadMarker, render, typed_figures
@@ -211,21 +215,31 @@ def test_written_numbers_are_close_to_the_values(value):
     assert float(rate(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=0.0005)
 
 
-def test_check_shows_what_differs_and_fails_and_rendering_mends_it(tmp_path, monkeypatch, capsys):
-    from benchmarks.figures import __main__ as program
+# -- versions ----------------------------------------------------------------------------------------------------------
 
-    document = tmp_path / "README.md"
-    document.write_text("# Title\n\n<!-- figures: headline -->\n<!-- end of figures -->\n")
-    monkeypatch.setattr(program, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(program, "documents", lambda: [document])
-    monkeypatch.setattr(program, "PLOTS", {"bars.svg": lambda rows: "<svg/>\n"})
-    assert main(["--check"]) == 1
-    said = capsys.readouterr().out
-    assert "+++ README.md, rendered" in said
-    assert "+<svg/>" in said
-    assert "python -m benchmarks.figures" in said
-    assert main([]) == 0
-    assert main(["--check"]) == 0
-    document.write_text(document.read_text() + "It is 2.4 times as fast.\n")
-    assert main(["--check"]) == 1
-    assert "README.md, line" in capsys.readouterr().err
+
+NAMES = "Python 3.12.1, torch 2.6.0, torchvision 0.21.0, NumPy 1.26.4, Pillow 13.0.0"
+
+
+def test_the_table_has_the_last_run_of_each_pair_and_what_is_missing():
+    def run(pair, passed, failed, date):
+        common = {"case": pair, "side": "fastload", "date": date, "versions": NAMES, "n": passed + failed + 3}
+        counts = {"passed": passed, "failed": failed, "skipped": 3}
+        return [Row(metric=metric, value=value, **common) for metric, value in counts.items()]
+
+    missing = Row(case="3.14:2.6.0:newest", side="fastload", metric="not run", note="no Python 3.14 here")
+    table = parts.versions(
+        Rows(
+            {
+                "versions": [
+                    *run("3.12:2.6.0:1.26", 5, 2, "2026-01-01"),
+                    missing,
+                    *run("3.12:2.6.0:1.26", 1007, 0, "2026-01-02"),
+                ]
+            }
+        )
+    )
+    assert "| 3.12.1 | 2.6.0 | 0.21.0 | 1.26.4 | 13.0.0 | 1,007 | 0 | 3 |" in table
+    assert "| 3.14 | 2.6.0 | | newest | | not run: no Python 3.14 here | | |" in table
+    assert "2026-01-02" in table
+    assert "2026-01-01" not in table

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -91,42 +88,6 @@ def test_ratios_are_in_fastloads_favour_above_one():
     assert found == {"workers": (0.8, False), "resident": (1.0, True)}
 
 
-@pytest.mark.slow
-def test_a_device_that_is_not_there_is_an_error():
-    import torch
-
-    result = run("--device", f"cuda:{torch.cuda.device_count()}", "--quick", "step")
-    assert result.returncode == 2
-    assert "--device cpu" in result.stderr or "Invalid device" in result.stderr
-
-
-@pytest.mark.slow
-def test_a_side_that_fails_is_left_out_and_the_others_go_on_in_a_new_process():
-    from benchmarks.gpu.catalogue import ALL
-    from benchmarks.gpu.runner import Runner
-    from benchmarks.runner import Measured
-    from benchmarks.spec import Side
-
-    case = next(case for case in ALL if case.name == "host-to-device")
-    copy, prefetch, *_ = case.sides
-    sides = (copy, Side(name="bad", package="fastload", options={"unknown": 1}), prefetch)
-    asked: list[str] = []
-
-    async def measure() -> Measured:
-        found = Measured(measurements={side.name: [] for side in sides})
-        async with Runner("cpu", asked.append) as runner:
-            arguments = {**case.arguments, **case.tiny}
-            await runner.measure(dataclasses.replace(case, sides=sides), arguments, 2, found)
-        found.settle("no reason")
-        return found
-
-    found = asyncio.run(measure())
-    assert {name: len(values) for name, values in found.measurements.items()} == {"plain copy": 2, "prefetch": 2}
-    assert "unexpected keyword argument 'unknown'" in found.failed["bad"]
-    # In the order ABBA, without those that are left out.
-    assert [what.partition(": ")[2] for what in asked] == ["plain copy", "bad", "prefetch", "prefetch", "plain copy"]
-
-
 def test_what_was_measured_when_time_is_up_is_settled_in_whole_rounds():
     from benchmarks.runner import Measured
 
@@ -140,40 +101,6 @@ def test_what_was_measured_when_time_is_up_is_settled_in_whole_rounds():
         assert found.measurements == {"a": [{"x": 1}], "b": [{"x": 3}]}
         assert found.skipped == {"c": "time was up", "e": "not here"}
         assert found.failed == {"d": "broken"}
-
-
-@pytest.mark.slow
-def test_a_run_whose_time_is_up_prints_what_it_has_and_leaves_no_process(tmp_path):
-    file = tmp_path / "results.jsonl"
-    result = run("--device", "cpu", "--limit", "3", "--repetitions", "100", "--json", str(file), "resident", "step")
-    assert result.returncode == 0, result.stderr
-    found = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["benchmark"] for line in found] == ["resident", "step"]
-    assert found[1]["sides"] == {}
-    assert all("time was up: 3 s" in reason for reason in found[1]["skipped"].values())
-    assert "resident" in result.stdout
-    assert "time was up" in result.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_somebody_ends_prints_what_it_has(number, tmp_path):
-    file = tmp_path / "results.jsonl"
-    arguments = ["--device", "cpu", "--quick", "--repetitions", "1000", "--json", str(file), "host-to-device"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.gpu", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:  # the sides before the last one have been measured once
-            if "threads" in line:
-                break
-        process.send_signal(number)
-        printed, _ = process.communicate(timeout=200)
-    assert process.returncode == 128 + number
-    assert "plain copy" in printed
-    (found,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert found["benchmark"] == "host-to-device"
-    assert len({len(side["GB/s"]["values"]) for side in found["sides"].values()}) <= 1
 
 
 def call(

@@ -47,11 +47,6 @@ def test_ranks_on_machines_of_their_own_add_up_and_those_on_one_share_its_link()
     assert [narrowest(Costs(), cluster, job)[1] for cluster in clusters] == pytest.approx([1000, 1000, 2000])
 
 
-def test_small_results_need_neither_links_nor_the_store() -> None:
-    cluster = Cluster(workers=4, link_mb_s=0.001, sender_mb_s=0.001)
-    assert narrowest(COSTS, cluster, Job(sample_ms=1, sample_kb=1))[0] == "workers"
-
-
 def test_chunks_of_remote_workers_are_longer_and_no_cluster_of_the_table_loses_by_that() -> None:
     for job in JOBS.values():
         for cluster in CLUSTERS:

@@ -297,22 +297,6 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
-@pytest.mark.interpreter
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
-def test_help_and_version_import_no_torch(arguments: list[str]) -> None:
-    code = f"""
-    import sys
-    from fastload.cli import main
-    try:
-        main({arguments})
-    except SystemExit as ended:
-        print("status", ended.code, [name for name in ("torch", "numpy", "rich") if name in sys.modules])
-    """
-    done = execute(sys.executable, "-c", textwrap.dedent(code))
-    assert done.stdout.splitlines()[-1] == "status 0 []"
-    assert "fastload" in done.stdout
-
-
 def test_the_user_command_begins_at_the_first_word_that_is_no_option() -> None:
     for line, own, command in (
         ("run a.py --report", "run", "a.py --report"),
@@ -364,21 +348,7 @@ def test_the_report_has_a_line_for_each_loader_that_iterated(script: Script, swi
 
 
 @pytest.mark.slow
-def test_the_report_names_the_rank_and_follows_an_error(script: Script) -> None:
-    script("train.py", LOAD + "load(); raise SystemExit('stopped')")
-    done = execute(*FASTLOAD, "run", "--report", "train.py", env=os.environ | {"RANK": "3"})
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == ["stopped", "fastload: rank 3: DataLoader: 3 batches, 6 samples, no workers"]
-
-
-@pytest.mark.slow
 def test_the_report_covers_loaders_of_a_script_that_imports_fastload_itself(script: Script) -> None:
     script("train.py", LOAD.replace("torch.utils.data", "fastload") + "load()")
     done = execute(sys.executable, "train.py", env=os.environ | {"FASTLOAD_REPORT": "1"})
     assert done.stderr.splitlines() == ["fastload: DataLoader: 3 batches, 6 samples, no workers"]
-
-
-@pytest.mark.slow
-def test_without_being_asked_nothing_is_reported(script: Script) -> None:
-    script("train.py", LOAD + "load()")
-    assert execute(*FASTLOAD, "run", "train.py").stderr == ""

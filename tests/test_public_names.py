@@ -82,19 +82,6 @@ def test_type_checkers_and_the_reference_see_each_public_name():
     assert seen == {*NAMES, "__version__"}
 
 
-def test_star_gives_the_public_names():
-    namespace: dict[str, object] = {}
-    exec("from fastload import *", namespace)
-    assert sorted(set(namespace) - {"__builtins__"}) == sorted(NAMES)
-
-
-def test_a_name_that_does_not_exist_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="DataLoadr"):
-        fastload.DataLoadr  # noqa: B018
-    with pytest.raises(ImportError):
-        exec("from fastload import DataLoadr")
-
-
 def test_our_loader_has_torchs_methods_and_ours():
     own = [
         name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from fastload.work import (
     MAX_CHUNKS,
     ROOMY_CHUNK_NS,
     TARGET_CHUNK_NS,
+    Shard,
+    Tail,
     choose_chunk_size,
     chunk_bounds,
     slots_in_flight,
@@ -82,3 +85,107 @@ def test_a_chunk_takes_about_the_time_aimed_at(num_rows, num_workers, sample_ns)
 @pytest.mark.parametrize(("num_workers", "prefetch_factor", "slots"), [(0, 0, 0), (1, 1, 1), (2, 2, 4), (8, 4, 32)])
 def test_slots_in_flight_are_torchs_bound(num_workers, prefetch_factor, slots):
     assert slots_in_flight(num_workers, prefetch_factor) == slots
+
+
+# -- positions of a rank -----------------------------------------------------------------------------------------------
+
+
+tails: st.SearchStrategy[Tail] = st.sampled_from(("drop", "short", "pad"))
+
+
+@st.composite
+def shards(draw: st.DrawFn) -> list[Shard]:
+    """One shard for each rank."""
+    num_ranks = draw(st.integers(1, 5))
+    length = draw(st.integers(0, 60))
+    share = draw(st.one_of(st.none(), st.integers(1, 4)))
+    size = None if share is None else share * num_ranks
+    base = draw(st.integers(0, length)) if size is None else size * draw(st.integers(0, length // size))
+    first = Shard(length=length, num_ranks=num_ranks, global_batch_size=size, tail=draw(tails), base=base)
+    return [replace(first, rank=rank) for rank in range(num_ranks)]
+
+
+def rows(shard: Shard) -> list[int]:
+    return shard.positions(0, shard.num_rows).tolist()
+
+
+@given(shards())
+def test_all_ranks_together_take_each_position_once(shards):
+    first = shards[0]
+    taken = sorted(position for shard in shards for position in rows(shard))
+    assert taken == list(range(first.base, first.end))
+    unit = first.global_batch_size or first.num_ranks
+    assert first.end <= first.length or first.tail == "pad"
+    assert abs(first.end - max(first.base, first.length)) < unit
+    if first.tail == "short":
+        assert first.end == max(first.base, first.length)
+    else:
+        assert (first.end - first.base) % unit == 0
+        assert len({shard.num_rows for shard in shards}) == 1
+
+
+@given(shards())
+def test_rows_are_in_rising_order_and_padding_comes_last(shards):
+    for shard in shards:
+        found = rows(shard)
+        assert found == sorted(found)
+        assert [position < shard.length for position in found] == [
+            row < shard.num_valid for row in range(shard.num_rows)
+        ]
+        assert [shard.position(row) for row in range(shard.num_rows)] == found
+
+
+@given(shards())
+def test_steps_are_the_same_for_any_number_of_ranks(shards):
+    first = shards[0]
+    if first.global_batch_size is None:
+        return
+    size = first.global_batch_size
+    alone = rows(replace(first, num_ranks=1, rank=0))
+    share = size // first.num_ranks
+    pieces = [rows(shard) for shard in shards]
+    for step in range(-(-len(alone) // size)):
+        joined = [position for piece in pieces for position in piece[step * share : (step + 1) * share]]
+        assert joined == alone[step * size : (step + 1) * size]
+
+
+@given(shards(), st.data())
+def test_what_was_given_and_what_is_left_is_the_whole(shards, data):
+    first = shards[0]
+    share = 1 if first.global_batch_size is None else first.global_batch_size // first.num_ranks
+    steps = data.draw(st.integers(0, max(shard.num_rows for shard in shards) // share + 1))
+    base = first.given_after(steps * share)
+    assert first.base <= base <= first.end
+    given_out = {position for shard in shards for position in rows(shard)[: steps * share]}
+    assert given_out == set(range(first.base, base))
+    left = [replace(shard, base=base) for shard in shards]
+    if (
+        first.tail == "short"
+        or base == first.end
+        or (base - first.base) % (first.global_batch_size or first.num_ranks) == 0
+    ):
+        remaining = {position for shard in left for position in rows(shard)}
+        assert remaining == (set(range(base, first.end)) if base < first.length else set())
+
+
+@given(shards())
+def test_neighbouring_rows_of_a_step_are_a_stride_apart(shards):
+    for shard in shards:
+        found = rows(shard)
+        share = len(found) if shard.global_batch_size is None else shard.global_batch_size // shard.num_ranks
+        for row in range(1, len(found)):
+            if row % share:
+                assert found[row] - found[row - 1] == shard.stride
+
+
+@pytest.mark.parametrize(
+    ("tail", "first", "second"),
+    [
+        ("drop", [0, 1, 4, 5], [2, 3, 6, 7]),
+        ("short", [0, 1, 4, 5, 8], [2, 3, 6, 7, 9]),
+        ("pad", [0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]),
+    ],
+)
+def test_ten_positions_in_steps_of_four_on_two_ranks(tail, first, second):
+    assert rows(Shard(length=10, num_ranks=2, global_batch_size=4, tail=tail)) == first
+    assert rows(Shard(length=10, num_ranks=2, global_batch_size=4, tail=tail, rank=1)) == second

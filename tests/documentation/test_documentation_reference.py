@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import command_line_page
 import pytest
-from documentation_blocks import ROOT
+from documentation_blocks import PAGES, ROOT, Block, blocks_of
 
 import fastload
 import fastload.images
@@ -47,7 +49,97 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [page for page in pages if f": {page}\n" not in navigation] == []
 
 
-def test_what_people_search_for_is_on_a_page_of_the_site() -> None:
-    words = "docker kubernetes kaggle colab jupyter wandb mlflow huggingface lmdb hdf5 parquet webp video audio s3"
-    pages = [path.read_text(encoding="utf-8").lower() for path in DOCS.rglob("*.md") if path.name != "changelog.md"]
-    assert [word for word in words.split() if not any(word in page for page in pages)] == []
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+_FENCE = re.compile(r" *(```|~~~)")
+_ITEM = re.compile(r" *([*-]|\d+\.) ")
+
+
+def faults_of(text: str) -> list[tuple[int, str]]:
+    """Return the lines that the site would show wrongly, with the reason."""
+    found = []
+    inside = False
+    before = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if _FENCE.match(line):
+            inside = not inside
+            if (len(line) - len(line.lstrip())) % 4:
+                found.append((number, "a block within a list is indented by four spaces, or the list ends there"))
+        elif not inside:
+            if line.lstrip().startswith("<!-- figure:") and before.strip():
+                found.append((number, "a line that begins with a comment ends the paragraph before it"))
+            if _ITEM.match(line) and before.strip() and not _ITEM.match(before) and not before.startswith(" "):
+                found.append((number, "a list needs an empty line before it"))
+        before = line
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_site_shows_a_page_as_it_is_meant(path: Path) -> None:
+    assert faults_of(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "* an item:\n\n  ```sh\n  fastload doctor\n  ```\n* another",
+        "It reaches\n<!-- figure: one -->2.0<!-- end --> times that.",
+        "* an item of\n  <!-- figure: one -->2.0<!-- end --> times",
+        "These are:\n* one",
+        "These are:\n1. one",
+    ],
+)
+def test_what_the_site_shows_wrongly_is_found(text: str) -> None:
+    assert faults_of(text)
+
+
+# -- READMEs beside the code -------------------------------------------------------------------------------------------
+
+
+READMES = sorted([*(ROOT / "benchmarks").glob("**/README.md"), *(ROOT / "examples").glob("**/README.md")])
+# What a command starts with names its file; the options behind it are that file's, or of what it imports.
+_STARTED = re.compile(r"-m (?P<module>benchmarks[\w.]*)|(?P<path>(?:examples|benchmarks)/[\w/]+\.(?:py|sh))")
+_OPTION = re.compile(r"(?<=\s)--[a-z][\w-]+")
+
+
+def commands_of(path: Path) -> list[tuple[Block, str]]:
+    """Return the commands that start something of this repository; ``...`` continues with the one before."""
+    found: list[tuple[Block, str]] = []
+    for block in blocks_of(path):
+        if block.language != "sh":
+            continue
+        started = ""
+        for line in block.text.replace("\\\n", " ").splitlines():
+            command = re.split(r"\s#\s", line)[0]
+            if place := _STARTED.search(command):
+                started = place[0]
+                found.append((block, command[place.start() :]))
+            elif command.startswith("..."):
+                found.append((block, started + command.removeprefix("...")))
+    return found
+
+
+def problem_of(command: str) -> str | None:
+    """Return what a command names that is not there."""
+    place = _STARTED.match(command)
+    assert place is not None
+    name = place["path"] or place["module"].replace(".", "/")
+    if not any((ROOT / f"{name}{end}").is_file() for end in ("", ".py", "/__main__.py")):
+        return f"there is no {place[0]}"
+    known = "".join(one.read_text() for one in (ROOT / name.partition("/")[0]).glob("**/*.py"))
+    missing = [one for one in _OPTION.findall(command) if f'"{one}"' not in known]
+    return f"no options {missing}" if missing else None
+
+
+@pytest.mark.parametrize("path", READMES, ids=lambda path: path.parent.name)
+def test_the_commands_of_a_readme_name_what_is_there(path: Path) -> None:
+    assert {block.language for block in blocks_of(path)} <= {"sh", "text", "python"}, path
+    problems = {f"{block}: {command}": problem_of(command) for block, command in commands_of(path)}
+    assert problems, path
+    assert {where: why for where, why in problems.items() if why is not None} == {}
+
+
+def test_what_is_not_there_is_found() -> None:
+    for command in ("-m benchmarks.nothing", "examples/nothing.py", "-m benchmarks.engine --nothing"):
+        assert problem_of(command) is not None

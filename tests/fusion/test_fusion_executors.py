@@ -9,9 +9,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from fusion_tools import MEAN, PIPELINES, STD, cifar, folder
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from fused_samples import sample
+from fusion_tools import PIPELINES, cifar, folder, mnist
+from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -54,52 +54,6 @@ class PlainRows:
         pixels = self.pixels(data, cut)
         for channel, levels in enumerate(values.table):
             out[channel] = levels[torch.from_numpy(pixels[..., channel].astype(np.int64))]
-
-
-def moving(module):
-    T = module
-    return st.lists(
-        st.one_of(
-            st.builds(T.RandomHorizontalFlip),
-            st.builds(T.RandomVerticalFlip),
-            st.builds(T.CenterCrop, st.tuples(st.integers(1, 14), st.integers(1, 14))),
-            st.builds(
-                T.RandomCrop,
-                st.tuples(st.integers(1, 9), st.integers(1, 9)),
-                st.sampled_from([None, 1, (1, 2), (2, 1, 0, 3)]),
-                st.booleans(),
-                st.sampled_from([0, 77, (1, 2, 3)]),
-                st.just("constant"),
-            ),
-            st.builds(
-                T.RandomCrop,
-                st.tuples(st.integers(1, 9), st.integers(1, 9)),
-                padding=st.integers(0, 3),
-                padding_mode=st.sampled_from(["edge", "reflect", "symmetric"]),
-            ),
-        ),
-        max_size=4,
-    )
-
-
-@given(
-    steps=st.one_of(moving(v1), moving(v2)),
-    values=st.sampled_from([[v1.PILToTensor()], [v1.ToTensor(), v1.Normalize(MEAN, STD)]]),
-)
-@settings(max_examples=200)
-@pytest.mark.skipif(not native.available(), reason="the native library is not built")
-def test_the_library_makes_the_blocks_that_torch_makes(steps, values):
-    dataset = cifar(v1.Compose([*steps, *values]), size=(9, 10))
-    plan = recognise(dataset)
-    indices = [3, 0, 11, 3, -1]
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arrays, "takes", lambda images: False)
-            expected = FusedDataset(dataset, plan, 7).load(indices, range(5), 1).images
-    except ValueError:  # too small for a crop
-        return
-    found = FusedDataset(dataset, plan, 7, native_blocks=True).load(indices, range(5), 1).images
-    assert torch.equal(found, expected)
 
 
 @pytest.mark.skipif(not native.available(), reason="the native library is not built")
@@ -169,3 +123,56 @@ def test_dtypes_that_the_library_does_not_write_are_made_of_what_it_does(dtype, 
         expected, found = (made.load(range(12), range(12), 0).images for made in (one, other))
         assert found.dtype == dtype
         assert torch.equal(found, expected)
+
+
+# -- the native library ------------------------------------------------------------------------------------------------
+
+
+NEAREST, EXACT = v1.InterpolationMode.NEAREST, v1.InterpolationMode.NEAREST_EXACT
+MORE = {
+    "to the nearest pixel": [v2.ToImage(), v2.Resize((20, 24), NEAREST)],
+    "crop to the nearest pixel": [v2.ToImage(), v2.RandomResizedCrop((20, 24), interpolation=EXACT), nn.Identity()],
+    "nearest, then moved": [v1.PILToTensor(), v1.Resize((25, 30), EXACT), v1.RandomCrop(20), v1.RandomVerticalFlip()],
+    "wide": [v1.CenterCrop(20), v1.PILToTensor(), v1.ConvertImageDtype(torch.int16)],
+    "wide, of floats": [v1.CenterCrop(20), v1.ToTensor(), v2.ToDtype(torch.int64)],
+    "boolean": [v1.CenterCrop(20), v1.PILToTensor(), v2.ToDtype(torch.bool)],
+}
+
+
+@pytest.mark.parametrize("name", [*MORE, *PIPELINES])
+def test_the_library_makes_what_is_made_without_it(name, tmp_path_factory):
+    if not native.available():
+        pytest.skip(f"the native library is not there: {native.why_not()}")
+    transform = v1.Compose({**MORE, **PIPELINES}[name])
+    made = 0
+    made_of = [folder(tmp_path_factory.mktemp("images"), transform), cifar(transform)]
+    if "augment" not in name:  # with a fill value for each of three channels
+        made_of.append(mnist(transform))
+    for dataset in made_of:
+        plan = recognise(dataset)
+        if not plan.fused or plan.parts[0].pipeline.rest:
+            continue  # for images of three channels alone
+        indices = range(len(dataset))
+        whole = [FusedDataset(dataset, plan, 7, **makers) for makers in ({}, _makers())]
+        expected, found = ([one.load(indices, indices, 3).images] for one in whole)
+        one, other = ([*images[0]] for images in (expected, found))
+        assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
+        made += 1
+    assert made
+
+
+def test_images_that_pillow_refuses_for_their_size_are_refused(tmp_path, monkeypatch):
+    if not native.available():
+        pytest.skip(f"the native library is not there: {native.why_not()}")
+    dataset = folder(tmp_path, v1.Compose([v1.CenterCrop(9), v1.ToTensor()]))
+    largest = [path.endswith("size7.jpg") for path, _ in dataset.samples].index(True)
+    fused = FusedDataset(dataset, recognise(dataset), 7, **_makers())
+    assert sample(fused, largest)[0].shape == (3, 9, 9)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
+    for make in (lambda: dataset[largest], lambda: sample(fused, largest)):
+        with pytest.raises(PIL.Image.DecompressionBombError):
+            make()
+
+
+def _makers():
+    return {"rows": NativeDecoder(), "native_blocks": True}

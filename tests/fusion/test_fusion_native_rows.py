@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,39 +179,3 @@ def test_random_crops_of_real_files_equal_the_unfused_pipelines(capsys):
     with capsys.disabled():
         print(f"\n{counts.total()} samples of {root} are equal; decoded by: {dict(decoded)}")
     assert decoded["native"] >= LEAST_SHARE * counts.total(), decoded
-
-
-@pytest.mark.slow
-def test_a_build_without_the_library_draws_and_makes_the_same(made):
-    """In processes of their own: nothing of the other way can be left over there."""
-    code = (
-        "import hashlib, sys, torch\n"
-        "torch.set_num_threads(1)\n"
-        "from torchvision import datasets, transforms as v1\n"
-        "import fastload\n"
-        "from fastload import native\n"
-        "from fastload.fusion import FusedDataset, recognise\n"
-        "from fused_samples import params_of\n"
-        "crop, flip = v1.RandomResizedCrop(40), v1.RandomHorizontalFlip()\n"
-        "chain = v1.Compose([crop, flip, v1.ColorJitter(0.2), v1.ToTensor()])\n"
-        "dataset = datasets.ImageFolder(sys.argv[1], chain)\n"
-        "every = list(range(len(dataset)))\n"
-        "print(params_of(FusedDataset(dataset, recognise(dataset), 5), every, every, 3))\n"
-        "loader = fastload.DataLoader(dataset, 8, shuffle=True, seed=5, fuse=True)\n"
-        "for images, targets in loader:\n"
-        "    print(hashlib.sha256(images.numpy().tobytes()).hexdigest(), targets.tolist())\n"
-        "print(native.available(), file=sys.stderr)\n"
-    )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, str(made)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "FASTLOAD_NATIVE": wish, "PYTHONPATH": str(Path(__file__).parents[1])},
-        )
-        for wish in ("1", "0")
-    ]
-    assert [one.stderr.split()[-1] for one in said] == ["True", "False"]
-    assert said[0].stdout == said[1].stdout
-    assert len(said[0].stdout.splitlines()) > 5

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fused_samples import params_of, reference_of
+from fused_samples import params_of
 from fusion_tools import MEAN, PIPELINES, STD, folder, fused, same
 from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
@@ -73,27 +73,6 @@ def test_the_library_makes_every_row_of_pixels(made):
     rows = NativeDecoder()
     FusedDataset(images, recognise(images), 7, rows=rows).load(range(25), range(25), 0)
     assert rows.counted() == {"native": 25}
-
-
-@needs_library
-def test_the_library_makes_the_same_rows_of_a_packs_files_as_of_the_files(made):
-    counts = []
-    for dataset in (PackedImages(made.files, v1.Compose(USUAL)), folder(made.source, v1.Compose(USUAL))):
-        rows = NativeDecoder()
-        FusedDataset(dataset, recognise(dataset), 7, rows=rows).load(range(25), range(25), 0)
-        counts.append(rows.counted())
-    assert counts[0] == counts[1]
-    assert counts[0]["native"] > 8
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_fused_samples_are_what_torchvision_makes_of_them_with_the_same_parameters(made, kind):
-    one = fused(PackedImages(getattr(made, kind), v1.Compose(USUAL), lambda label: label + 5))
-    given = params_of(one, range(25), range(25), 4)
-    for index, (image, target) in enumerate(one.load(range(25), range(25), 4).samples()):
-        expected, expected_target = reference_of(one, index, given[index])
-        assert same(image, expected)
-        assert target == expected_target >= 5
 
 
 def test_parts_and_sums_of_packs_are_fused(made):

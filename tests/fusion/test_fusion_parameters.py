@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Subset
 from torchvision import transforms as v1
-from torchvision.transforms import v2
 
 from fastload.device.batch_keys import BatchKeys
 from fastload.fusion import FusedDataset, recognise
@@ -167,79 +166,3 @@ def test_a_drawn_sample_can_be_looked_at_again(tmp_path):
     one = fused(dataset)
     given_ = params_of(one, [8], [8], 4)[0]
     assert same(reference_of(one, 8, given_)[0], one.load([8], [8], 4).samples()[0][0])
-
-
-def distance(one, other):
-    """Return the largest distance of two distributions' functions, after Kolmogorov and Smirnov."""
-    both = np.concatenate([one, other])
-    shares = [np.searchsorted(np.sort(some), both, "right") / len(some) for some in (one, other)]
-    return np.abs(shares[0] - shares[1]).max()
-
-
-COUNT = 2000
-# Exceeded once in a million draws.
-LIMIT = 2.7 * np.sqrt(2 / COUNT)
-
-
-def drawn_by_fusion(step, size=(60, 83)):
-    state = [v1.ToTensor()] if isinstance(step, v1.RandomErasing) else []
-    dataset = cifar(v1.Compose([*state, step, v1.PILToTensor()]), size=size, count=1)
-    return [values[len(state)] for values in params_of(fused(dataset), [0] * COUNT, range(COUNT), 0)]
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        v1.RandomResizedCrop(9),
-        v1.RandomResizedCrop(9, (0.7, 1.0), (0.5, 2.0)),
-        v1.RandomCrop((20, 30)),
-        v1.RandomErasing(1.0),
-    ],
-)
-def test_boxes_are_as_likely_as_torchvisions(step):
-    torch.manual_seed(1)
-    image = torch.zeros(3, 60, 83)
-    if isinstance(step, v1.RandomResizedCrop):
-        theirs = [step.get_params(image, step.scale, step.ratio) for _ in range(COUNT)]
-    elif isinstance(step, v1.RandomErasing):
-        theirs = [step.get_params(image, step.scale, step.ratio, [0.0])[:4] for _ in range(COUNT)]
-    else:
-        theirs = [step.get_params(image, step.size)[:2] for _ in range(COUNT)]
-    ours = np.array([box[:4] for box in drawn_by_fusion(step)], dtype=float)
-    for place in range(ours.shape[1]):
-        assert distance(ours[:, place], np.array(theirs, dtype=float)[:, place]) < LIMIT
-
-
-def test_colors_are_as_likely_as_torchvisions():
-    torch.manual_seed(1)
-    step = v1.ColorJitter(0.4, (0.5, 2.0), 0.3, 0.2)
-    theirs = [step.get_params(step.brightness, step.contrast, step.saturation, step.hue) for _ in range(COUNT)]
-    ours = drawn_by_fusion(step)
-    names = ("brightness", "contrast", "saturation", "hue")
-    for place, name in enumerate(names):
-        factors = np.array([dict(turns)[name] for turns in ours])
-        assert distance(factors, np.array([params[1 + place] for params in theirs])) < LIMIT
-        turn = np.array([[what for what, _ in turns].index(name) for turns in ours], dtype=float)
-        assert distance(turn, np.array([params[0].tolist().index(place) for params in theirs], dtype=float)) < LIMIT
-
-
-@pytest.mark.parametrize(
-    ("step", "probability"),
-    [(v1.RandomHorizontalFlip(0.3), 0.3), (v2.RandomVerticalFlip(0.5), 0.5), (v1.RandomGrayscale(0.1), 0.1)],
-)
-def test_choices_are_as_likely_as_they_should_be(step, probability):
-    share = np.mean(drawn_by_fusion(step))
-    assert abs(share - probability) < 5 * np.sqrt(probability * (1 - probability) / COUNT)
-
-
-@pytest.mark.parametrize("step", [v1.RandAugment(1), v2.TrivialAugmentWide()])
-def test_operations_bins_and_signs_are_uniform(step):
-    turns = [turns[0] for turns in drawn_by_fusion(step)]
-    operations, counts = np.unique([operation for operation, _, _ in turns], return_counts=True)
-    assert len(operations) == 14
-    assert abs(counts - COUNT / 14).max() < 5 * np.sqrt(COUNT / 14)
-    signed = [sign for operation, _, sign in turns if operation == "Rotate"]
-    assert abs(np.mean(signed)) < 5 / np.sqrt(len(signed))
-    assert {sign for operation, _, sign in turns if operation in ("Solarize", "Identity")} == {1.0}
-    bins = {place for _, place, _ in turns}
-    assert bins == ({9} if isinstance(step, v1.RandAugment) else set(range(31)))

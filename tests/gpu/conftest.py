@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -58,3 +59,19 @@ def _gpu() -> Iterator[None]:
         pytest.skip("needs a CUDA device; FASTLOAD_REQUIRE_GPU=1 makes this a failure")
     yield
     torch.cuda.synchronize()
+
+
+@pytest.fixture
+def without_waiting() -> Callable[[], AbstractContextManager[None]]:
+    """Make waiting for the device an error, as far as torch can tell."""
+
+    @contextmanager
+    def never() -> Iterator[None]:
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    return never

@@ -65,16 +65,12 @@ def test_batches_are_those_of_the_cpu(chain, options):
 
 @pytest.mark.parametrize("transform", [None, T.RandomHorizontalFlip()], ids=str)
 @pytest.mark.parametrize("chain", CHAINS)
-def test_nothing_waits_for_the_device(chain, transform):
+def test_nothing_waits_for_the_device(without_waiting, chain, transform):
     loader = DataLoader(
         Small(chain), 16, shuffle=True, seed=3, fuse=True, device="cuda", batch_transform=transform, num_workers=1
     )
     kept: list[Tensor] = [images for images, _ in loader]  # what is compiled or allocated once has been
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with without_waiting():
         kept += [images for images, _ in loader]
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert len(kept) == 12
     loader.close()

@@ -25,7 +25,7 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload import ConfigError, DistributedSampler, native
-from fastload.errors import DatasetError, StateError
+from fastload.errors import StateError
 from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
 from fastload.images.dali.inputs import Files
@@ -117,17 +117,6 @@ def own_pipeline(**options: Any) -> Any:
     return brightened
 
 
-def noisy_pipeline() -> Any:
-    """Return a pipeline that draws from DALI's own generators."""
-    from nvidia.dali import fn, pipeline_def
-
-    @pipeline_def
-    def noisy() -> Any:
-        return fn.random.uniform(shape=[4]), dali.source("index")
-
-    return noisy
-
-
 class Encoded:
     """Pairs of an encoded image and a target."""
 
@@ -140,13 +129,6 @@ class Encoded:
     def __getitem__(self, index: int) -> tuple[Any, int]:
         data = self.files[index]
         return (data if index % 2 else np.frombuffer(data, dtype=np.uint8)), index * 10
-
-
-@pytest.mark.slow
-def test_dali_is_imported_only_for_a_loader():
-    code = "import fastload.images, fastload.images.dali, sys; print('nvidia.dali' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_without_dali_the_error_says_how_to_get_it(folder, monkeypatch):
@@ -251,12 +233,6 @@ def test_each_rank_has_its_shard(folder):
 
 
 @needs_dali
-def test_subsets_and_concatenations_of_folders_are_loaded(folder):
-    dataset = ConcatDataset([Subset(folder, range(3, 20, 2)), folder])
-    assert same(list(loader_of(dataset)), list(fused(dataset)))
-
-
-@needs_dali
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}])
 def test_a_state_goes_on_after_what_was_given_out(folder, options):
     loader = loader_of(folder, **options)
@@ -273,49 +249,6 @@ def test_a_state_goes_on_after_what_was_given_out(folder, options):
     with pytest.raises(StateError):
         loader_of(folder, batch_size=7).load_state_dict(state)
     loader.close()
-
-
-@needs_dali
-def test_batches_stay_valid_after_their_pipeline(folder):
-    loader = loader_of(folder)
-    batches = list(loader)
-    copies = [(images.clone(), targets.clone()) for images, targets in batches]
-    list(loader)
-    loader.close()
-    del loader
-    gc.collect()
-    assert same(batches, copies)
-    batches[0][0].zero_()  # they are the user's
-    assert torch.equal(batches[1][0], copies[1][0])
-
-
-@needs_dali
-def test_the_last_batch_is_short_or_dropped(folder):
-    assert [len(targets) for _, targets in loader_of(folder)] == [5, 5, 5, 5, 4]
-    assert [len(targets) for _, targets in loader_of(folder, drop_last=True)] == [5, 5, 5, 5]
-
-
-@needs_dali
-def test_batches_may_grow(folder):
-    batches = [[0], [1, 2, 3], list(range(4, 20)), [20]]
-    loader = DALILoader(folder, batch_sampler=batches, seed=3, num_threads=2)
-    other = fastload.DataLoader(folder, batch_sampler=batches, seed=3, fuse=True)
-    assert same(list(loader), list(other))
-
-
-@needs_dali
-def test_iterations_side_by_side_have_their_own_batches(folder):
-    loader = loader_of(folder)
-    loader.set_epoch(5)
-    alone = list(loader)
-    loader.set_epoch(5)
-    first = iter(loader)
-    begun = [next(first)]
-    loader.set_epoch(5)
-    second = iter(loader)
-    pairs = list(zip(first, second, strict=False))
-    assert same(begun + [one for one, _ in pairs], alone)
-    assert same([other for _, other in pairs] + list(second), alone[:4] + alone[4:][: 5 - len(pairs)])
 
 
 @needs_dali
@@ -351,18 +284,6 @@ def test_a_damaged_file_names_itself_in_its_place_and_the_rest_is_loaded(root, t
         with pytest.raises(StopIteration):
             next(iterator)
     loader.close()
-
-
-@needs_dali
-def test_a_missing_file_is_pythons_error(root, tmp_path):
-    (tmp_path / "a").mkdir()
-    source = next(root.rglob("*.jpg"))
-    for name in "xy":
-        (tmp_path / "a" / f"{name}.jpg").write_bytes(source.read_bytes())
-    folder = datasets.ImageFolder(tmp_path, MOVED)
-    (tmp_path / "a" / "y.jpg").unlink()
-    with pytest.raises(FileNotFoundError, match=r"y\.jpg"):
-        list(loader_of(folder, 1))
 
 
 @needs_dali
@@ -425,39 +346,6 @@ def test_an_executor_that_uses_the_memory_of_outputs_again_is_refused(root, opti
 
 
 @needs_dali
-def test_dalis_own_generators_are_seeded_for_each_epoch(root):
-    def noise(loader: DALILoader, epoch: int) -> Tensor:
-        loader.set_epoch(epoch)
-        return torch.cat([batch[0] for batch in loader])
-
-    one, other = (loader_of(Encoded(root), pipeline=noisy_pipeline(), seed=seed) for seed in (3, 4))
-    first, second = noise(one, 0), noise(one, 1)
-    assert torch.equal(noise(one, 0), first)
-    assert not torch.equal(first, second)
-    assert not torch.equal(noise(other, 0), first)
-
-
-@needs_dali
-def test_a_pipeline_of_ones_own_is_told_the_datasets_crops(root):
-    from nvidia.dali import pipeline_def
-
-    @pipeline_def
-    def crops() -> Any:
-        return tuple(dali.source(name) for name in ("crop_start", "crop_shape", "resized", "mirror"))
-
-    transform = v1.Compose([v1.RandomResizedCrop((24, 20)), v1.RandomHorizontalFlip()])
-    start, shape, resized, mirror, _ = next(iter(loader_of(datasets.ImageFolder(root, transform), 24, pipeline=crops)))
-    assert bool((start >= 0).all())
-    assert bool((shape > 0).all())
-    assert resized.tolist() == [[24, 20]] * 24
-    assert set(mirror.tolist()) == {0, 1}
-    start, shape, *_ = next(iter(loader_of(datasets.ImageFolder(root), 24, pipeline=crops, shuffle=False)))
-    sizes = [image.size[::-1] for image, _ in datasets.ImageFolder(root)]
-    assert start.tolist() == [[0, 0]] * 24
-    assert list(map(tuple, shape.tolist())) == sizes
-
-
-@needs_dali
 def test_images_of_different_sizes_are_an_error_and_no_hang(root):
     from nvidia.dali import fn, pipeline_def
 
@@ -470,19 +358,6 @@ def test_images_of_different_sizes_are_an_error_and_no_hang(root):
     for _ in range(2):
         with pytest.raises(ValueError, match="one shape"):
             next(iterator)
-
-
-@needs_dali
-def test_targets_that_are_no_numbers_are_an_error(root):
-    folder = datasets.ImageFolder(root, target_transform=str)
-    with pytest.raises(ConfigError, match=r"source\('target'\) is for numbers"):
-        next(iter(loader_of(folder, pipeline=own_pipeline())))
-
-
-@needs_dali
-def test_a_dataset_that_gives_no_bytes_is_an_error():
-    with pytest.raises(DatasetError, match="encoded image"):
-        next(iter(loader_of([(1.5, 0)] * 8, pipeline=own_pipeline())))
 
 
 @needs_dali
@@ -521,13 +396,6 @@ def test_a_transform_inside_a_subset_is_not_passed_by(root):
         DALILoader(Subset(datasets.ImageFolder(root, transform), range(5)), pipeline=print)
 
 
-@needs_dali
-def test_a_transform_of_a_dataset_of_pairs_is_its_own(root):
-    pairs = Encoded(root)
-    pairs.transform = len
-    assert next(iter(loader_of(pairs, pipeline=own_pipeline())))[0].shape == (5, 16, 16, 3)
-
-
 def test_other_datasets_need_a_pipeline(root):
     with pytest.raises(ConfigError, match="together with pipeline="):
         DALILoader(Encoded(root))
@@ -543,18 +411,6 @@ def test_source_is_for_pipelines_of_loaders():
         dali.source("files")
     with pytest.raises(ConfigError, match="while the loader calls it"):
         dali.source("file")
-
-
-@needs_dali
-def test_a_pipeline_that_takes_nothing_is_refused(root):
-    from nvidia.dali import fn, pipeline_def
-
-    @pipeline_def
-    def alone() -> Any:
-        return fn.random.uniform(shape=[4])
-
-    with pytest.raises(ConfigError, match="takes nothing from the loader"):
-        next(iter(loader_of(Encoded(root), pipeline=alone)))
 
 
 class Event:

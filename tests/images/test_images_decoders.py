@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
 import threading
@@ -17,13 +18,35 @@ import PIL.ImageFile
 import pytest
 import torch
 import torchvision
+from damaged_files import mutants
+from fused_samples import sample
 from image_files import files, pixels
+from torch.utils.data import DataLoader as TorchDataLoader
+from torchvision import datasets
+from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
 
-from fastload import images, native
-from fastload.images import Cut, Decoder, base, decode, make_decoder, torchvision_io, whole
+import fastload
+from fastload import ConfigError, images, native
+from fastload.fusion import FusedDataset, recognise
+from fastload.images import (
+    Cut,
+    Decoder,
+    Loader,
+    base,
+    choice,
+    decode,
+    decoders,
+    make_decoder,
+    nvjpeg,
+    torchvision_io,
+    whole,
+)
 from fastload.images.base import Tally
 from fastload.images.choice import DECODERS
+from fastload.images.native_jpeg import NativeDecoder
+from fastload.images.torchvision_io import TorchvisionDecoder
+from fastload.native import jpeg
 
 FILES = files()
 
@@ -80,10 +103,6 @@ def test_images_are_those_of_torchvisions_loader(name, kind, tmp_path):
     assert found.info == expected.info
     found.putpixel((0, 0), (1, 2, 3))
     assert found.getpixel((0, 0)) == (1, 2, 3)
-
-
-def test_what_exif_says_of_turning_is_not_applied(name):
-    assert decode(FILES["exif.jpg"], name).shape == (53, 71, 3)
 
 
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
@@ -170,37 +189,10 @@ def test_a_damaged_file_is_pillows_image_or_error(name, what):
     assert same(outcome(decode, data, name), outcome(by_pillow, data))
 
 
-def test_a_truncated_file_is_an_oserror(name):
-    with pytest.raises(OSError, match="truncated"):
-        decode(FILES["size7.jpg"][:-400], name)
-    with pytest.raises(PIL.UnidentifiedImageError):
-        decode(b"", name)
-
-
-def test_truncated_files_are_borne_where_pillow_bears_them(name, monkeypatch):
-    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-    data = FILES["size7.jpg"][:-400]
-    np.testing.assert_array_equal(decode(data, name), by_pillow(data))
-
-
 def test_any_bytes_are_pillows_image_or_error(name):
-    rng = np.random.default_rng(5)
-    kinds = [kind for kind in FILES if kind.endswith("jpg")]
-    for turn in range(300):
-        data = bytearray(FILES[kinds[turn % len(kinds)]])
-        for _ in range(int(rng.integers(1, 4))):
-            at = int(rng.integers(len(data)))
-            match rng.integers(4):
-                case 0:
-                    data[at] = int(rng.integers(256))
-                case 1:
-                    data[at : at + 2] = bytes([0xFF, int(rng.integers(256))])
-                case 2:
-                    del data[at : at + int(rng.integers(1, 30))]
-                case _:
-                    data[at:at] = data[at : at + int(rng.integers(1, 30))]
-        damaged = bytes(data)
-        assert same(outcome(decode, damaged, name), outcome(by_pillow, damaged)), (turn, damaged)
+    source = mutants(np.random.default_rng(5), [data for kind, data in FILES.items() if kind.endswith("jpg")])
+    for damaged in itertools.islice(source, 300):
+        assert same(outcome(decode, damaged, name), outcome(by_pillow, damaged)), damaged
 
 
 def test_bombs_are_pillows_to_judge(name, monkeypatch):
@@ -237,12 +229,6 @@ def test_an_interpolation_that_the_library_has_not_is_left_with_its_name():
     decoder = make_decoder("native")
     decoder.pixels(FILES["size7.jpg"], whole(100, 101)._replace(size=(7, 9), window=(0, 0, 7, 9)))
     assert decoder.counted() == {"pillow (interpolation nearest)": 1}
-
-
-def test_very_long_images_are_decoded(name):
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(pixels(2, 40_000, 3)).save(buffer, "JPEG")
-    np.testing.assert_array_equal(decode(buffer.getvalue(), name), by_pillow(buffer.getvalue()))
 
 
 def test_counts_of_many_threads_add_up_and_are_not_pickled():
@@ -282,13 +268,6 @@ def test_a_torchvision_that_has_dropped_its_decoders_is_not_offered(monkeypatch)
     )
 
 
-def test_users_are_not_warned_of_functions_that_fastload_calls():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        make_decoder("torchvision").image(FILES["size5.jpg"])
-    assert not [warning for warning in caught if "TorchVision" in str(warning.message)]
-
-
 def test_pillow_simd_is_known_by_its_version(monkeypatch):
     monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")
     assert base.pillow_name() == "Pillow-SIMD"
@@ -307,3 +286,106 @@ def test_real_files_are_pillows(name):
         data = path.read_bytes()
         np.testing.assert_array_equal(decoder.pixels(data, whole(*decoder.size(data))), by_pillow(data), str(path))
     assert decoder.counted()[name] >= 0.95 * len(found)
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An ImageFolder tree with files of all kinds."""
+    (tmp_path / "a").mkdir()
+    for name, data in files().items():
+        (tmp_path / "a" / name).write_bytes(data)
+    return tmp_path
+
+
+@pytest.fixture
+def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
+
+
+def test_all_decoders_are_listed_with_what_is_missing_and_the_remedy(no_library, monkeypatch):
+    monkeypatch.setattr(nvjpeg, "why_not", lambda: "torch sees no CUDA device")
+    found = {info.name: info for info in decoders()}
+    assert list(found) == ["native", "torchvision", "pillow", "nvjpeg"]
+    assert {name for name, info in found.items() if info.available} == {"torchvision", "pillow"}
+    assert found["native"].why_not == "it was not built"
+    assert "apt-get install gcc" in (found["native"].remedy or "")
+    assert found["pillow"].remedy is None
+    assert found["pillow"].library.startswith("Pillow")
+    assert [info.device for info in found.values()] == ["cpu", "cpu", "cpu", "cuda"]
+    assert pickle.loads(pickle.dumps(list(found.values()))) == list(found.values())
+
+
+def test_auto_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: None)
+    assert choice.chosen("auto")[0] == "native"
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
+    name, words = choice.chosen("auto")
+    assert name == "pillow"
+    assert "native is not available: it was not built" in words
+    assert make_decoder().name.startswith("Pillow")
+
+
+def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monkeypatch):
+    monkeypatch.setattr(jpeg, "why_not", lambda: None)
+    monkeypatch.setattr(jpeg, "pillow_agrees", lambda: True)
+    monkeypatch.setattr(jpeg, "pillow_order", lambda: None)
+    assert "resizes to other values" in (jpeg.why_not_as_pillow.__wrapped__() or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("natve", r"decoder must be 'auto' or one of 'native', 'torchvision', 'pillow', got decoder='natve'"),
+        (None, "got decoder=None"),
+        ("nvjpeg", "decodes whole batches on a CUDA device.*decode_batch"),
+        ("native", "decoder='native' is not available: it was not built; install a C compiler.*or use decoder='auto'"),
+        ("torchvision", "decoder='torchvision' is not available: no libjpeg"),
+    ],
+)
+def test_a_decoder_that_is_not_there_is_refused_with_the_reason(no_library, monkeypatch, name, words):
+    monkeypatch.setattr(TorchvisionDecoder, "why_not", lambda: "no libjpeg")
+    for use in (make_decoder, Loader, lambda decoder: decode(b"", decoder)):
+        with pytest.raises(ConfigError, match=words):
+            use(name)
+
+
+@pytest.mark.parametrize("name", ["auto", "torchvision", "pillow"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_torchvisions_dataset_without_fusion_takes_another_decoder(folder, name, num_workers):
+    transform = v1.Compose([v1.Resize((20, 24)), v1.PILToTensor()])
+    ours, theirs = (datasets.ImageFolder(folder, transform, **more) for more in ({"loader": Loader(name)}, {}))
+    context: dict[str, Any] = {"multiprocessing_context": "forkserver"} if num_workers else {}
+    found = list(TorchDataLoader(ours, 7, num_workers=num_workers, **context))
+    for one, other in zip(found, TorchDataLoader(theirs, 7), strict=True):
+        assert torch.equal(one[0], other[0])
+
+
+def test_a_loader_is_a_value(folder):
+    loader = pickle.loads(pickle.dumps(Loader("pillow")))
+    assert loader == Loader("pillow") != Loader("torchvision")
+    assert hash(loader) == hash(Loader("pillow"))
+    assert repr(loader) == "Loader('pillow')"
+    with pytest.raises(FileNotFoundError):
+        loader(folder / "nowhere.jpg")
+
+
+class Own(Loader):
+    """Does something of its own."""
+
+
+def test_fusion_knows_our_loader_and_no_class_derived_from_it(folder):
+    transform = v1.Compose([v1.Resize((20, 24)), v1.ToTensor()])
+    dataset = datasets.ImageFolder(folder, transform, loader=Loader("pillow"))
+    plan = recognise(dataset)
+    assert plan.fused
+    for index in (0, len(dataset) - 1):
+        assert torch.equal(sample(FusedDataset(dataset, plan, 1), index)[0], dataset[index][0])
+    derived = datasets.ImageFolder(folder, transform, loader=Own("pillow"))
+    assert "its loader is" in (recognise(derived).reason or "")
+
+
+def test_the_package_has_it_under_its_name():
+    assert fastload.images.decode is decode

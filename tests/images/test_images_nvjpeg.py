@@ -72,15 +72,6 @@ def test_one_that_it_refuses_is_found_and_decoded_by_pillow(stand_in):
     assert [len(batch) for batch in stand_in.batches] == [4, 1, 1, 1, 1]
 
 
-def test_components_named_red_green_and_blue_are_left_to_pillow(stand_in):
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(np.full((9, 8, 3), (200, 30, 90), dtype=np.uint8)).save(buffer, "JPEG", keep_rgb=True)
-    counts: dict[str, int] = {}
-    check(nvjpeg._batch([buffer.getvalue()], CPU, counts), [buffer.getvalue()])
-    assert counts == {"pillow (colors)": 1}
-    assert stand_in.batches == []
-
-
 @pytest.mark.parametrize("data", [b"", b"no image", FILES["size7.jpg"][:-300], FILES["size7.png"][:-300]])
 def test_what_nobody_can_decode_is_pillows_error_with_its_place(stand_in, data):
     with pytest.raises(OSError) as caught:  # compared with Pillow's
@@ -96,12 +87,6 @@ def test_an_image_with_bytes_after_its_end_is_pillows(stand_in):
     data, counts = [FILES["size7.jpg"] + b"more"], {}
     check(nvjpeg._batch(data, CPU, counts), data)
     assert counts == {"pillow (no end)": 1}
-
-
-def test_files_may_be_views_as_packs_give_them(stand_in):
-    data, counts = [memoryview(FILES[name]) for name in (*COMMON, "cmyk.jpg")], {}
-    check(nvjpeg._batch(data, CPU, counts), data)
-    assert counts == {"nvjpeg": 4, "pillow (colors)": 1}
 
 
 @pytest.mark.parametrize("turn", [0, 1])
@@ -204,11 +189,6 @@ def test_after_a_refusal_nothing_is_given_back_that_is_still_written(cuda):
     assert cuda.num_synchronized == 1
     assert cuda.current is cuda.reader
     assert cuda.recorded == []
-
-
-def test_no_files_are_no_images(stand_in):
-    assert nvjpeg._batch([], CPU, {}) == []
-    assert stand_in.batches == []
 
 
 def test_a_device_that_is_none_for_it_is_refused(monkeypatch):

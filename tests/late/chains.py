@@ -94,6 +94,12 @@ def _with_attributes_of(new: Any, image: Any) -> Any:
     return new
 
 
+def _with_copied_attributes(image: Any) -> Any:
+    new = image.__class__.__new__(image.__class__)
+    new.__dict__.update(copy.copy(image.__dict__))
+    return new
+
+
 def _exchanged(image: Any) -> Any:
     image.load()
     new = Own()
@@ -182,9 +188,12 @@ FIXED: dict[str, Step] = {
     "attributes of Pillow's class": lambda image: _with_attributes_of(Image.Image(), image),
     "attributes of its class": lambda image: _with_attributes_of(type(image).__new__(type(image)), image),
     "attributes, and both are used": lambda image: Image.blend(_with_attributes_of(Own(), image), image, 0.5),
+    "attributes into one without": lambda image: _with_attributes_of(Own.__new__(Own), image),
+    "attributes into another late one": lambda image: _with_attributes_of(opened(files()[2]).copy(), image),
+    "attributes copied": lambda image: _with_copied_attributes(image),
     "attributes exchanged": _exchanged,
     "attributes held": _held,
-    "attributes listed": _in_place(lambda image: ("_mode" in vars(image), "size" in dir(image))),
+    "attributes listed": _in_place(lambda image: ("_mode" in vars(image), "size" in dir(image), hasattr(image, "_im"))),
     "class derived": lambda image: _with_attributes_of(Image.Image.__new__(_derived(type(image))), image),
     "class exchanged": _in_place(lambda image: setattr(image, "__class__", Own)),
     "class of a file": _in_place(lambda image: setattr(image, "__class__", OwnFile)),

@@ -294,14 +294,6 @@ def test_a_replaced_class_method_is_called(monkeypatch, file):
     assert_equal(run, file)
 
 
-def test_a_transform_that_adds_one_to_its_own_container_is_followed(file):
-    def run(image: Any) -> Any:
-        transforms: list[Any] = [lambda image: transforms.append(norm()) or image, v1.ToTensor()]
-        return v1.Compose(transforms)(image)
-
-    assert_equal(run, file)
-
-
 def test_containers_take_what_they_took(file):
     assert_equal(lambda image: v1.Compose([v1.ToTensor()])(img=image), file)
     assert_equal(lambda image: nn.Sequential(v2.PILToTensor())(input=image), file)

@@ -6,12 +6,13 @@ import functools
 import io
 import itertools
 import os
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from comparing import as_sample, assert_equal, jpeg, opened, picture
+from damaged_files import mutants
 from PIL import Image, ImageFile, JpegImagePlugin
 
 from fastload.late import LateSamples
@@ -188,37 +189,11 @@ def test_files_truncated_anywhere_raise_as_with_pillow(kind):
         assert_equal(lambda length=length: used(data[:length]))
 
 
-def mutants(seed: int, files: list[bytes]) -> Iterator[bytes]:
-    """Give damaged copies without end: half of them with damage in the header, half anywhere."""
-    rng = random.Random(seed)
-    while True:
-        data = bytearray(rng.choice(files))
-        scan = data.find(b"\xff\xda") + 14
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            at = rng.randrange(2, min(scan, len(data))) if rng.random() < 0.6 else rng.randrange(len(data))
-            match rng.randrange(7):
-                case 0 | 1:
-                    data[at] = rng.randrange(256)
-                case 2:
-                    data[at] ^= 1 << rng.randrange(8)
-                case 3:
-                    del data[at : at + rng.randint(1, 20)]
-                case 4:
-                    data[at:at] = data[at : at + rng.randint(1, 20)]
-                case 5:
-                    data[at : at + 2] = bytes((0xFF, rng.randrange(256)))
-                case _:
-                    data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 4)))
-            if len(data) < 10:
-                break
-        yield bytes(data)
-
-
 def test_damaged_files_give_what_pillow_gives(monkeypatch):
     # What the header says can be large, and is a matter of time alone.
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
     files = [jpeg(24, 17, mode, seed=seed, **options) for seed, (mode, options) in enumerate(_MUTATED)]
-    for data in itertools.islice(mutants(0, files), 600):
+    for data in itertools.islice(mutants(np.random.default_rng(0), files), 600):
         assert_equal(lambda data=data: used(data))
 
 

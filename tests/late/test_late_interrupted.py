@@ -166,20 +166,6 @@ def test_an_image_that_a_failed_sample_kept_is_an_ordinary_one_in_later_samples(
     assert late[-1][-1][0][0] == "PIL.JpegImagePlugin.JpegImageFile"
 
 
-def test_an_image_that_a_failed_sample_kept_is_right_outside_of_samples():
-    kept: list[Any] = []
-
-    def sample() -> None:
-        kept.extend([opened(FILE), opened(FILE).crop((3, 4, 70, 80)), opened(FILE).resize((9, 8))])
-        raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        as_sample(sample)
-    expected = [opened(FILE), opened(FILE).crop((3, 4, 70, 80)), opened(FILE).resize((9, 8))]
-    assert as_sample(lambda: kept) is kept
-    assert list(map(description, kept)) == list(map(description, expected))
-
-
 def test_files_that_a_sample_opens_and_shrinks_are_released_meanwhile(monkeypatch):
     monkeypatch.setattr(image, "MOST_BYTES", 100_000)
     file = io.BytesIO()

@@ -250,12 +250,6 @@ def test_collate_fn_gets_pillows_own_images(transform, kind, folder):
     assert late == plain
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_images_that_are_delivered_are_pillows_own(kind, folder):
-    made = epochs(Photos(folder, lambda image: image), 1, collate_fn=unchanged, **KINDS[kind])
-    assert made == epochs(Photos(folder, lambda image: image), 1, collate_fn=unchanged, fuse=False)
-
-
 def test_a_cache_that_is_filled_by_the_first_sample_gives_pillows_own_images(folder):
     class Preloaded(Photos):
         cache: list[Any] | None = None

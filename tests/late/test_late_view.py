@@ -84,9 +84,3 @@ def test_a_second_resize_and_one_behind_a_turn_are_not_recorded():
     assert view.resized((4, 4), "box").resized((2, 2), "box") is None
     for method in Image.Transpose:
         assert view.transposed_by(method).resized((4, 4), "box") is None
-
-
-def test_turning_there_and_back_records_nothing():
-    view = View.whole(9, 7)
-    for there, back in ((2, 4), (4, 2), (3, 3), (0, 0), (1, 1), (5, 5), (6, 6)):
-        assert view.transposed_by(there).transposed_by(back) == view

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 
 import pytest
+from jpeg_files import Maker
 
 from fastload import native
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
+
+
+@pytest.fixture(scope="session")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> Maker:
+    return Maker(tmp_path_factory.mktemp("made"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,6 @@ import io
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -146,27 +145,3 @@ class Maker:
         numbers = [width, height, quality, self.num, kind, *sampling, restart]
         subprocess.run([str(self.program), str(path), *map(str, numbers)], check=True)
         return path.read_bytes()
-
-
-def mutants(rng: np.random.Generator, files: list[bytes]) -> Iterator[bytes]:
-    """Give damaged copies without end."""
-    while True:
-        data = bytearray(files[rng.integers(len(files))])
-        for _ in range(int(rng.integers(1, 4))):
-            at = int(rng.integers(len(data)) if rng.random() < 0.6 else rng.integers(min(len(data), 700)))
-            match rng.integers(6):
-                case 0:
-                    data[at] = int(rng.integers(256))
-                case 1:
-                    data[at] ^= 1 << int(rng.integers(8))
-                case 2:
-                    del data[at : at + int(rng.integers(1, 40))]
-                case 3:
-                    data[at:at] = data[at : at + int(rng.integers(1, 40))]
-                case 4:
-                    data[at : at + 2] = bytes([0xFF, int(rng.integers(256))])
-                case _:
-                    del data[at:]
-            if not data:
-                break
-        yield bytes(data)

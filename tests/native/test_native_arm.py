@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
+from damaged_files import mutants
 from emulator import Buffer, Emulated, Here, Machine
-from jpeg_files import SAMPLINGS, Maker, mutants, picture, real_files, saved, some_cut
+from jpeg_files import SAMPLINGS, picture, real_files, saved, some_cut
 
 from fastload.native import LEVELS, rows
-from fastload.native.arrays import StepKind
 from fastload.native.rows import LAYOUTS, Cut, Order, Status, whole
 
 pytestmark = pytest.mark.slow
@@ -28,11 +27,6 @@ def arm(request, tmp_path_factory) -> Iterator[Emulated]:
     found = Emulated(tmp_path_factory.mktemp("arm"), () if request.param == "NEON" else ("-DFASTLOAD_PORTABLE",))
     yield found
     found.close()
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory) -> Maker:
-    return Maker(tmp_path_factory.mktemp("made"))
 
 
 def assert_equal(arm: Machine, result: Callable[[Machine], object]) -> None:
@@ -115,12 +109,6 @@ def test_files_of_each_sampling_and_kind_of_scan(arm, maker, sampling, kind):
 def test_grey_files_and_files_without_a_transform_of_colours(arm, maker, kind):
     data = maker.make(203, 149, kind=kind)
     assert_equal(arm, all_of_a_file(data, cuts_of(149, 203, 0)))
-
-
-def test_all_qualities(arm):
-    for quality in (1, 10, 50, 75, 95, 100):
-        data = saved(picture(np.random.default_rng(quality), 120, 170), quality=quality, subsampling=quality % 3)
-        assert_equal(arm, all_of_a_file(data, cuts_of(120, 170, quality, 3)))
 
 
 def test_damaged_files_have_the_same_status_or_the_same_pixels(arm):
@@ -217,69 +205,6 @@ def test_the_states_of_generators(arm, is_range):
         return found
 
     assert_equal(arm, run)
-
-
-DTYPES = (None, torch.uint8, torch.float16, torch.float32)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("in_pixels", [False, True], ids=["planes", "pixels"])
-@pytest.mark.parametrize("from_pixels", [False, True], ids=["of planes", "of pixels"])
-def test_batches_of_arrays(arm, dtype, in_pixels, from_pixels):
-    for channels, side, size in ((3, (32, 32), (32, 32)), (1, (28, 41), (30, 17)), (4, (9, 100), (70, 130))):
-        rng = np.random.default_rng(channels)
-        images = rng.integers(0, 256, (6, channels, *side), dtype=np.uint8)
-        indices = rng.integers(0, 6, 5)
-        item = 1 if dtype is None else dtype.itemsize
-        table = None if dtype is None else rng.integers(0, 256, channels * 256 * item, dtype=np.uint8)
-
-        def strides(channels: int, height: int, width: int, is_pixels: bool) -> tuple[int, int, int, int]:
-            whole = channels * height * width
-            return (whole, 1, width * channels, channels) if is_pixels else (whole, height * width, width, 1)
-
-        laid = images.transpose(0, 2, 3, 1) if from_pixels else images
-        source = strides(channels, *side, from_pixels)
-        target = tuple(item * stride for stride in strides(channels, *size, in_pixels))
-        shifts = [rng.integers(-12, 12, 5) for _ in range(2)]
-        flips = rng.integers(0, 2, 5)
-        mapped = [rng.integers(-1, side[axis], (5, size[axis])) for axis in range(2)]
-
-        def steps(kind: StepKind, axis: int, shifts=shifts, flips=flips, mapped=mapped, side=side, size=size) -> Buffer:
-            if kind == StepKind.MAP:
-                made = [(kind, 8, mapped[axis], size[axis], size[axis])]
-            elif kind == StepKind.FLIP:
-                made = [(StepKind.OFFSET, 8, None, -3, side[axis]), (kind, 8, flips, 0, size[axis])]
-            else:
-                made = [(kind, 8, None if kind == StepKind.OFFSET else shifts[axis], -2, side[axis])]
-            packed = b"".join(struct.pack("2i3q", kind, width, 0, *rest) for kind, width, _, *rest in made)
-            pointers = {32 * i + 8: Buffer(one[2].tobytes()) for i, one in enumerate(made) if one[2] is not None}
-            return Buffer(packed, pointers)
-
-        def run(
-            machine: Machine, channels=channels, side=side, size=size, laid=laid, source=source, target=target,
-            table=table, item=item, indices=indices, steps=steps,
-        ) -> list[tuple[int, bytes]]:  # fmt: skip
-            found = []
-            for kind in StepKind:
-                out = Buffer(5 * target[0])
-                per_axis = [steps(kind, axis) for axis in range(2)]
-                packed = struct.pack(
-                    "q4q2q4q2q2q2q2q2q2q",
-                    *(0, *source, 0, 0, *target, item, channels, *side, *size, 0, 0, 0, 0),
-                    *(len(one.data) // 32 for one in per_axis),
-                )
-                pointers = {0: Buffer(laid.tobytes()), 40: Buffer(indices.tobytes()), 48: out}
-                pointers |= {136: Buffer(bytes(range(50, 50 + channels))), 152: per_axis[0], 160: per_axis[1]}
-                if table is not None:
-                    pointers[144] = Buffer(table.tobytes())
-                result = machine.call("fastload_arrays", Buffer(packed, pointers), 0, 5, BEST)
-                found.append((result, out.data))
-            return found
-
-        here = run(Here())
-        # Mirrored twice, places are refused.
-        assert {result for result, _ in here} == ({-1, 0} if size[0] > 3 * side[0] else {-1})
-        assert run(arm) == here
 
 
 def test_real_files(arm):

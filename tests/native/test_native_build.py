@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,22 +130,6 @@ def test_without_a_compiler_the_build_fails_and_says_what_helps(checkout):
     assert not library.exists()
 
 
-def test_without_a_compiler_nothing_is_built_where_that_may_be(checkout):
-    code, said, library = build(checkout, CC="ziglang", FASTLOAD_REQUIRE_NATIVE="0")
-    assert code == 0, said
-    assert f"fastload: building without the native library: {NO_COMPILER}" in said
-    assert not library.exists()
-
-
-def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(checkout, quick_compiler):
-    (checkout / "fastload/native/src/store.c").write_text("#error not today\n")
-    code, said, library = build(checkout, CC=quick_compiler)
-    assert code == 1
-    assert "fastload: the native library does not compile" in said
-    assert "not today" in said
-    assert not library.exists()
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("installer", ["pip", "uv pip"])
 def test_a_read_only_clone_can_be_installed(checkout, read_only, quick_compiler, tmp_path, installer):
@@ -174,43 +156,6 @@ def test_a_read_only_clone_can_be_installed(checkout, read_only, quick_compiler,
     assert (target / "fastload/native/_fastload.so").exists() == (program == "pip")
     assert len(list(target.glob("torch_fastload-*.dist-info/RECORD"))) == 1
     assert sorted(checkout.rglob("*")) == before
-
-
-@pytest.mark.timeout(600)
-def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler):
-    module = checkout / "fastload/native/gone.py"
-    without = {"CC": "ziglang", "FASTLOAD_REQUIRE_NATIVE": "0"}
-    for is_there, compiler in ((True, without), (False, {"CC": quick_compiler})):
-        (module.touch if is_there else module.unlink)()
-        code, said, _ = run(checkout, "setup.py", "bdist_wheel", **compiler)
-        assert code == 0, said
-        (wheel,) = (checkout / "dist").iterdir()
-        names = zipfile.ZipFile(wheel).namelist()
-        assert ("fastload/native/gone.py" in names) == is_there
-        assert ("fastload/native/_fastload.so" in names) != is_there
-        assert not [name for name in names if name.endswith((".c", ".h"))]
-        wheel.unlink()
-    assert re.fullmatch(r"torch_fastload-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
-
-
-def test_the_packaged_compiler_builds_for_the_system_and_the_processor_at_hand(checkout, tmp_path):
-    package = tmp_path / "packages/ziglang"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "__main__.py").write_text("print('0.17.1')")
-    code = (
-        "import platform, sys; import setup\n"
-        "for at_hand in ('linux x86_64', 'linux aarch64', 'darwin x86_64', 'darwin arm64'):\n"
-        "    sys.platform, machine = at_hand.split()\n"
-        "    platform.machine = lambda: machine\n"
-        "    print(*setup.packaged_compiler().options[:2])"
-    )
-    assert run(checkout, "-c", code, PYTHONPATH=str(package.parent))[1].splitlines() == [
-        "-target x86_64-linux-gnu.2.17",
-        "-target aarch64-linux-gnu.2.17",
-        "-target x86_64-macos.11.0",
-        "-target aarch64-macos.11.0",
-    ]
 
 
 def test_a_wheel_is_named_for_the_oldest_system_that_has_what_the_library_names(checkout):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-import mmap
 
 import numpy as np
 import pytest
 import torch
+from damaged_files import mutants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jpeg_files import (
     SAMPLINGS,
-    Maker,
     by_pillow,
     cut_of,
-    mutants,
     picture,
     real_files,
     saved,
@@ -29,11 +27,6 @@ from fastload.native import jpeg, rows
 from fastload.native.rows import Status
 
 BEST = native.LEVELS[-1]
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory):
-    return Maker(tmp_path_factory.mktemp("made"))
 
 
 def assert_equals_pillow(
@@ -79,14 +72,6 @@ def test_restart_intervals(maker, sampling, restart):
         assert_equals_pillow(data, rng, times=8)
 
 
-@pytest.mark.parametrize("progressive", [False, True])
-def test_grey_files_become_three_equal_channels(progressive):
-    rng = np.random.default_rng(1)
-    for _ in range(6):
-        image = picture(rng, int(rng.integers(1, 150)), int(rng.integers(1, 150)))[..., 0]
-        assert_equals_pillow(saved(image, progressive=progressive), rng, times=8)
-
-
 @pytest.mark.parametrize("factors", [0x21, 0x12, 0x22])
 def test_grey_files_that_name_a_sampling_are_decoded_as_if_they_did_not(factors):
     rng = np.random.default_rng(2)
@@ -97,14 +82,6 @@ def test_grey_files_that_name_a_sampling_are_decoded_as_if_they_did_not(factors)
     assert_equals_pillow(bytes(data), rng, times=25)
 
 
-@pytest.mark.parametrize("level", native.LEVELS)
-def test_all_instruction_sets_agree_with_pillow(level):
-    rng = np.random.default_rng(3)
-    for subsampling in (0, 2):
-        data = saved(picture(rng, 260, 310), subsampling=subsampling)
-        assert_equals_pillow(data, rng, times=15, level=level)
-
-
 def test_a_crop_at_each_column_and_row_of_a_block_has_the_margin_that_its_colours_need(maker):
     for sampling in SAMPLINGS:
         data = maker.make(101, 99, quality=60, sampling=sampling)
@@ -113,15 +90,6 @@ def test_a_crop_at_each_column_and_row_of_a_block_has_the_margin_that_its_colour
             for left in range(0, 40, 3):
                 found = jpeg.pixels_of_jpeg(data, cut_of((top, left, 9, 11)))
                 np.testing.assert_array_equal(found, whole[top : top + 9, left : left + 11])
-
-
-def test_orientation_in_exif_is_not_applied():
-    rng = np.random.default_rng(4)
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    data = saved(picture(rng, 60, 80), exif=exif)
-    assert jpeg.read_size(data)[:2] == (80, 60)
-    assert_equals_pillow(data, rng, times=5)
 
 
 def test_comments_profiles_and_bytes_behind_the_end_do_no_harm():
@@ -241,15 +209,6 @@ def test_a_file_may_come_in_any_buffer(wrap):
     np.testing.assert_array_equal(jpeg.pixels_of_jpeg(wrap(data), cut), by_pillow(data, cut))
 
 
-def test_a_file_may_be_mapped_into_memory(tmp_path):
-    data = saved(picture(np.random.default_rng(9), 40, 50))
-    (tmp_path / "file.jpg").write_bytes(data)
-    cut = cut_of((1, 2, 30, 20), (10, 10))
-    with (tmp_path / "file.jpg").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        found = jpeg.pixels_of_jpeg(mapped, cut)
-    np.testing.assert_array_equal(found, by_pillow(data, cut))
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -327,13 +286,6 @@ def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(chan
         assert bool((room == 77).all())
 
 
-def test_pixels_of_four_bytes_are_pillows_own():
-    data = saved(picture(np.random.default_rng(12), 60, 70))
-    found = jpeg.pixels_of_jpeg(data, cut_of((0, 0, 60, 70)), "RGBX")
-    image = Image.frombytes("RGB", (70, 60), found, "raw", "RGBX")
-    assert image.tobytes() == Image.open(io.BytesIO(data)).tobytes()
-
-
 def test_a_file_in_colour_does_not_become_grey():
     data = saved(picture(np.random.default_rng(12), 60, 70))
     assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 60, 70)), "L") is Status.COLORS
@@ -409,3 +361,23 @@ def test_a_file_waits_if_it_is_complete_up_to_the_end_of_its_image():
     assert found[1] == (Status.DONE, 50, 40, 3, end_of_second)
     assert found[2] == (Status.DONE, 50, 40, 3, len(WAITING_FILES[2]))
     assert [status for status, *_ in found[3:]] == [Status.DAMAGED, Status.INCOMPLETE]
+
+
+# -- small images ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 9, 16, 17, 33])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_narrow_and_flat_images_and_each_row_and_column_of_them(maker, sampling, width):
+    for height in (1, 2, 3, 8, 9, 17):
+        data = maker.make(width, height, quality=60, sampling=sampling, kind="-r"[height % 2])
+        whole = np.asarray(Image.open(io.BytesIO(data)))
+        boxes = [(0, 0, height, width)]
+        boxes += [(0, left, height, across) for left in range(width) for across in (1, 2) if left + across <= width]
+        boxes += [(top, 0, down, width) for top in range(height) for down in (1, 2) if top + down <= height]
+        for file in (data, jpeg.record_of_jpeg(data)):
+            for box in boxes:
+                expected = whole[box[0] : box[0] + box[2], box[1] : box[1] + box[3]]
+                for level in native.LEVELS:
+                    found = jpeg.pixels_of_jpeg(file, cut_of(box), level=level)
+                    np.testing.assert_array_equal(found, expected, f"{box} {level}")

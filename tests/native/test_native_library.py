@@ -60,18 +60,6 @@ def test_another_value_of_the_variable_is_refused(wish, monkeypatch):
         native._load.__wrapped__()
 
 
-@pytest.mark.slow
-@without_library
-def test_a_function_of_a_missing_library_says_why():
-    code = (
-        "from fastload import native\n"
-        "try:\n    native.processor_level()\n"
-        "except RuntimeError as error:\n    print(error)"
-    )
-    said = python(code, FASTLOAD_NATIVE="0")
-    assert said.startswith("fastload's native library has no fastload_processor_level: FASTLOAD_NATIVE=0")
-
-
 def test_a_library_of_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(native, "ABI", native.ABI + 1)
     loaded = native._load.__wrapped__()

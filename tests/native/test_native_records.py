@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jpeg_files import SAMPLINGS, Maker, by_pillow, mutants, picture, real_files, saved, some_cut
+from damaged_files import mutants
+from jpeg_files import SAMPLINGS, by_pillow, picture, real_files, saved, some_cut
 from PIL import Image
 
 from fastload import PackError
@@ -16,12 +17,6 @@ from fastload.native.rows import Status, row_of_image, whole
 
 # Of a record, in bytes.
 FIXED = 16
-PADDING = 64
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory) -> Maker:
-    return Maker(tmp_path_factory.mktemp("files"))
 
 
 def recorded(data: bytes) -> bytes:
@@ -209,9 +204,8 @@ def test_no_cut_off_record_is_read(maker):
     assert outcome(record + b"\0") == "no record"
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS[:3], ids=str)
-def test_every_byte_of_a_records_parts_may_be_wrong(maker, sampling):
-    record = recorded(maker.make(70, 40, sampling=sampling, quality=97))
+def test_every_byte_of_a_records_parts_may_be_wrong(maker):
+    record = recorded(maker.make(70, 40, sampling=(2, 2), quality=97))
     header, index = (int.from_bytes(record[at : at + 4], "little") for at in (4, 8))
     behind = FIXED + header + index
     found: dict[str, int] = {}
@@ -226,11 +220,11 @@ def test_every_byte_of_a_records_parts_may_be_wrong(maker, sampling):
 
 
 @pytest.mark.parametrize("field", range(4, 16, 4))
-@pytest.mark.parametrize("number", [0, 1, 2**16, 2**31 - 1, 2**31, 2**32 - 64, 2**32 - 1])
-def test_sizes_that_lie_are_refused(maker, field, number):
+def test_sizes_that_lie_are_refused(maker, field):
     record = bytearray(recorded(maker.make(70, 40)))
-    record[field : field + 4] = number.to_bytes(4, "little")
-    assert outcome(bytes(record)) == "no record"
+    for number in (0, 1, 2**16, 2**31 - 1, 2**31, 2**32 - 64, 2**32 - 1):
+        record[field : field + 4] = number.to_bytes(4, "little")
+        assert outcome(bytes(record)) == "no record", number
 
 
 def test_a_small_record_that_claims_a_large_image_is_refused_at_once(maker):

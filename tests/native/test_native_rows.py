@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -33,10 +32,6 @@ def level(request):
 def levels_here():
     """Return the levels that this processor has."""
     return LEVELS[: LEVELS.index(native.processor_level()) + 1]
-
-
-def test_the_installed_pillow_resizes_in_an_order_that_is_known():
-    assert rows.pillow_order() in set(rows.Order)
 
 
 def test_a_pillow_that_computes_something_else_is_noticed(monkeypatch):
@@ -191,27 +186,6 @@ def test_what_lies_beside_a_row_is_not_touched(level):
         found = store.clone()
         found[1:-1, 1:-1] = 77
         assert bool((found == 77).all())
-
-
-def test_threads_write_rows_of_one_batch_side_by_side():
-    rng = np.random.default_rng(5)
-    images = [picture(rng, 120, 110) for _ in range(24)]
-    alone, together = (torch.zeros(24, 3, 64, 64, dtype=torch.uint8) for _ in range(2))
-    cut = cut_of((5, 6, 100, 90), (64, 64))
-    for row, image in enumerate(images):
-        rows.row_of_image(image, cut, None, alone[row])
-
-    def work(begin: int) -> None:
-        for row in range(begin, 24, 4):
-            rows.row_of_image(images[row], cut, None, together[row])
-
-    threads = [threading.Thread(target=work, args=(begin,)) for begin in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert torch.equal(alone, together)
-    assert bool(alone.any())
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,24 +62,3 @@ def test_more_blocks_than_a_sample_has_are_an_error():
     for draw in (samples.words, samples.units):
         with pytest.raises(ValueError, match=r"4096 blocks of words for each purpose, got . words from .*4096"):
             draw(1)
-
-
-@pytest.mark.slow
-def test_words_do_not_depend_on_whether_the_library_is_there():
-    code = (
-        "import numpy as np; from fastload.keys.philox import SampleWords\n"
-        "ids = np.arange(1000) * 10**15\n"
-        "drawn = SampleWords(b'key of 8', ids, 5); print(drawn.words(7).tolist(), drawn.units(3).tolist())"
-    )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "FASTLOAD_NATIVE": wish, "LD_PRELOAD": ""},
-        ).stdout
-        for wish in ("0", "1")
-    ]
-    assert said[0] == said[1]
-    assert len(said[0]) > 10_000

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
 from typing import Any
 
+import numpy as np
+import PIL.Image
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pack_tools import contents, file, packed, picture
 from torchvision import datasets
 
 from fastload import ConfigError, PackError, cli
 from fastload.images import PackedImages
 from fastload.pack.description import PackOptions
+from fastload.pack.encoding import encode, header_of, pixels_of
 from fastload.pack.listing import EXTENSIONS, list_images
 from fastload.pack.run import pack
 
@@ -132,25 +137,17 @@ def test_files_that_cannot_be_decoded_are_left_out_where_that_is_asked_for(sourc
         pack(source, tmp_path / "pack", images_per_part=5, workers=1)
 
 
-def test_a_class_whose_files_are_all_left_out_keeps_its_number(source, tmp_path):
-    for path in (source / "cat").rglob("*.*"):
-        path.write_bytes(b"nothing")
-    images = packed(source, tmp_path / "pack", on_error="skip", images_per_part=2)
-    assert images.classes == ["Dog", "cat", "eel"]
-    assert images.targets == [0] * 5 + [2] * 4
-
-
-def test_a_link_to_nowhere_is_a_file_that_cannot_be_packed(source, tmp_path):
-    (source / "cat" / "lost.jpg").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(PackError, match=r"1 file cannot be packed:\n  cat/lost.jpg: FileNotFoundError"):
-        packed(source, tmp_path / "pack")
-    assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_named_pipe_is_a_file_that_cannot_be_packed_and_nobody_waits_for_it(source, tmp_path):
-    os.mkfifo(source / "cat" / "pipe.jpg")
-    with pytest.raises(PackError, match=r"1 file cannot be packed:\n  cat/pipe.jpg: OSError: .*a named pipe"):
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda path: path.symlink_to(path.parent / "nowhere"), "FileNotFoundError"),
+        (os.mkfifo, "OSError: .*a named pipe"),  # that nobody waits for
+    ],
+    ids=["link to nowhere", "named pipe"],
+)
+def test_what_is_no_file_cannot_be_packed(source, tmp_path, make, error):
+    make(source / "cat" / "lost.jpg")
+    with pytest.raises(PackError, match=rf"1 file cannot be packed:\n  cat/lost.jpg: {error}"):
         packed(source, tmp_path / "pack")
     assert len(packed(source, tmp_path / "pack", on_error="skip")) == 13
 
@@ -167,13 +164,6 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_not_passed_by(source, tmp_
     with pytest.raises(PermissionError) as caught:
         packed(source, tmp_path / "pack")
     assert caught.value.filename == str(source / "cat" / "b")
-
-
-def test_many_names_are_counted(source, tmp_path):
-    for place in range(30):
-        (source / "cat" / f"x{place:02d}.png").write_bytes(b"")
-    with pytest.raises(PackError, match=r"30 files cannot be packed(.|\n)*cat/x19.png(.|\n)*and 10 more"):
-        pack(source, tmp_path / "pack", workers=1)
 
 
 def test_a_finished_pack_is_left_as_it_is(source, tmp_path):
@@ -319,36 +309,6 @@ def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_pat
     assert "1 file (1 made before)" in again.stdout
 
 
-@pytest.mark.slow
-def test_a_folder_whose_name_cannot_be_printed_is_no_error(source, tmp_path):
-    command = [*PACK, source, os.fsencode(tmp_path / "pack") + b"\xff", "--workers=1"]
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff: ")
-
-
-@pytest.mark.slow
-def test_on_a_terminal_there_is_a_bar_that_leaves_nothing(source, tmp_path):
-    ours, theirs = pty.openpty()
-    try:
-        done = subprocess.run([*PACK, source, tmp_path / "pack"], stdout=subprocess.PIPE, stderr=theirs)
-    finally:
-        os.close(theirs)
-    shown = b""
-    try:
-        while more := os.read(ours, 1 << 16):
-            shown += more
-    except OSError:  # its other end is closed, and all is read
-        pass
-    finally:
-        os.close(ours)
-    assert done.returncode == 0
-    assert b"packing" in shown
-    assert b"13/13" in shown
-    assert shown.rstrip().endswith(b"\x1b[2K"), "the last thing is that the line is cleared"
-
-
 def test_the_command_ends_with_1_where_something_cannot_be_packed_and_2_where_it_is_not_understood(
     source, tmp_path, capsys
 ):
@@ -365,3 +325,137 @@ def test_the_command_ends_with_1_where_something_cannot_be_packed_and_2_where_it
     assert told.out.startswith("11 images of 3 classes")
     with pytest.raises(SystemExit, match="2"):
         cli.main(["pack", str(source)])
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+SIDES = st.integers(1, 5000)
+
+
+def opened(data: bytes | memoryview) -> PIL.Image.Image:
+    return PIL.Image.open(io.BytesIO(data))
+
+
+@given(SIDES, SIDES, st.none() | SIDES, st.none() | SIDES)
+def test_a_size_keeps_within_both_bounds_and_near_its_ratio_and_is_never_enlarged(width, height, most, least):
+    new = PackOptions(max_side=most, min_side=least).size_of(width, height)
+    assert new[0] <= width
+    assert new[1] <= height
+    assert most is None or max(new) <= most
+    assert least is None or min(new) <= least
+    scales = [1.0]
+    scales += [] if most is None else [most / max(width, height)]
+    scales += [] if least is None else [least / min(width, height)]
+    for side, was in zip(new, (width, height), strict=True):
+        assert abs(side - min(scales) * was) <= 0.5 + 1e-9 or side == 1
+    if min(scales) < 1:
+        assert max(new) == most or min(new) == least
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_side": 0}, "max_side must be a number of pixels, at least 1, got 0"),
+        ({"min_side": -3}, "min_side .* got -3"),
+        ({"quality": 96}, "from 1 to 95.* got 96"),
+        ({"raw": True, "quality": 80}, "raw stores pixels.*give one of raw and quality"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        PackOptions(**options)
+
+
+def test_without_options_a_file_is_stored_as_it_is():
+    for data in (file(picture(40, 30)), file(picture(40, 30, mode="RGBA"), "png")):
+        assert encode(data, PackOptions()) is data
+
+
+def test_only_what_is_too_large_is_encoded_again_where_no_quality_is_asked_for():
+    options = PackOptions(max_side=50)
+    small, large = file(picture(50, 20), "png"), file(picture(100, 60))
+    assert encode(small, options) is small
+    image = opened(encode(large, options))
+    assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (50, 30))
+    expected = picture_of(large).resize((50, 30), PIL.Image.Resampling.LANCZOS)
+    assert encode(large, options) == file(expected, quality=90)
+
+
+def picture_of(data: bytes) -> PIL.Image.Image:
+    image = opened(data).convert("RGB")
+    image.info = {}
+    return image
+
+
+def test_with_a_quality_every_image_becomes_a_jpeg_of_it():
+    data = file(picture(64, 48), "png")
+    assert encode(data, PackOptions(quality=70)) == file(picture(64, 48), quality=70)
+    gray = opened(encode(file(picture(64, 48, mode="L"), "png"), PackOptions(quality=70)))
+    assert (gray.format, gray.mode) == ("JPEG", "L")
+    assert opened(encode(file(picture(64, 48, mode="CMYK")), PackOptions(quality=70))).mode == "RGB"
+
+
+def test_a_jpeg_that_is_no_larger_than_it_would_become_is_kept():
+    poor = file(picture(64, 48), quality=30)
+    assert encode(poor, PackOptions(quality=90)) is poor
+    progressive = file(picture(64, 48), quality=30, progressive=True)
+    again = encode(progressive, PackOptions(quality=90))
+    assert again != progressive, "it takes longer to decode"
+    assert "progressive" not in opened(again).info
+
+
+def test_metadata_are_not_carried_into_a_file_that_is_encoded_again():
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6
+    data = file(picture(80, 40), exif=exif, comment=b"by me", dpi=(300, 300))
+    image = opened(encode(data, PackOptions(max_side=40)))
+    assert image.size == (40, 20), "it is not turned, as torchvision does not"
+    assert not image.getexif()
+    assert "comment" not in image.info
+    assert image.info.get("dpi") != (300, 300)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
+def test_raw_stores_the_pixels_that_pillow_decodes(mode):
+    data = file(picture(37, 23, mode=mode), "png")
+    expected = np.asarray(opened(data).convert("RGB"))
+    stored = encode(data, PackOptions(raw=True))
+    found = pixels_of(stored)
+    assert found is not None
+    assert np.array_equal(found, expected)
+    assert np.array_equal(np.asarray(opened(stored).convert("RGB")), expected), "Pillow opens them as well"
+    shrunk = pixels_of(encode(data, PackOptions(raw=True, min_side=10)))
+    assert shrunk is not None
+    assert shrunk.shape == (10, 16, 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"P6\n2 2\n255\n" + bytes(11),
+        b"P6\n# by hand\n2 2\n255\n" + bytes(12),
+        b"P6\n2 2\n65535\n" + bytes(24),
+        b"P6\n0 2\n255\n",
+        b"P5\n2 2\n255\n" + bytes(12),
+        b"P6\n99999 99999\n255\n" + bytes(12),
+    ],
+)
+def test_what_is_no_ppm_of_ours_or_not_all_of_one_has_no_pixels_here(data):
+    assert pixels_of(data) is None
+
+
+def test_pixels_are_a_view_of_what_they_are_in():
+    data = bytearray(header_of(2, 1) + bytes(6))
+    pixels = pixels_of(data)
+    assert pixels is not None
+    data[-1] = 7
+    assert pixels.tolist() == [[[0, 0, 0], [0, 0, 7]]]
+
+
+def test_a_pack_of_smaller_images_is_a_pack_of_smaller_images(source, tmp_path):
+    images = packed(source, tmp_path / "pack", PackOptions(max_side=40, quality=80))
+    assert len(images) == 13
+    assert max(max(images.image(place).size) for place in range(13)) == 40
+    assert {opened(images.encoded(place)).format for place in range(13)} == {"JPEG"}

@@ -45,16 +45,6 @@ def test_baseline_files_become_records_and_all_else_stays_as_it_is(source, image
     assert description["options"]["coefficients"] is True
 
 
-def test_the_samples_are_image_folders_with_their_info(source, images):
-    folder = datasets.ImageFolder(source)
-    for (image, target), (expected, expected_target) in zip(images, folder, strict=True):
-        assert type(image) is type(expected) is PIL.Image.Image
-        assert (image.mode, image.size, target) == (expected.mode, expected.size, expected_target)
-        assert image.tobytes() == expected.tobytes()
-        assert image.info == expected.info
-        assert dict(image.getexif()) == dict(expected.getexif())
-
-
 def test_profiles_comments_and_resolutions_are_kept(tmp_path):
     exif = PIL.Image.Exif()
     exif[0x0112], exif[0x010E] = 6, "a cat"

@@ -154,20 +154,6 @@ def _open(pid: int) -> list[str]:
     return os.listdir(f"/proc/{pid}/fd")
 
 
-def test_workers_never_hear_ctrl_c_which_is_their_parents(tmp_path, source, pipe):
-    with begin(tmp_path, source, 2) as process:
-        with open(pipe, "wb"):
-            helpers = children(process.pid)
-            assert len(helpers) == 2
-            for helper in helpers:
-                status = dict(line.split(":", 1) for line in Path(f"/proc/{helper}/status").read_text().splitlines())
-                assert int(status["SigBlk"], 16) & 1 << signal.SIGINT - 1, "blocked since before it was a process"
-            process.kill()
-            process.wait()
-        for helper in helpers:
-            wait_for_its_end(helper)
-
-
 def test_ctrl_c_ends_the_run_in_a_line_and_the_next_one_goes_on(source, tmp_path, pipe):
     code = "from fastload.cli import main; from fastload.pack import tasks; tasks.refuse_pipe = print; raise SystemExit"
     command = [sys.executable, "-c", f"{code}(main())", "pack", str(source), str(tmp_path / "pack"), "--workers=1"]

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from pack_tools import contents, file, packed, picture
+from pack_tools import file, packed, picture
 from torchvision import datasets
 
 from fastload import PackError, cli, native
@@ -36,18 +36,6 @@ def test_the_files_are_those_that_were_packed(source, tmp_path, options):
     assert (done.num_images, done.num_before) == (13, 0)
     assert done.num_bytes == sum(map(len, expected.values()))
     assert datasets.ImageFolder(tmp_path / "files").class_to_idx == datasets.ImageFolder(source).class_to_idx
-
-
-@needs_library
-def test_an_unpacked_pack_is_packed_to_the_same(source, tmp_path):
-    options = PackOptions(coefficients=True)
-    packed(source, tmp_path / "pack", options)
-    unpack(tmp_path / "pack", tmp_path / "files")
-    packed(tmp_path / "files", tmp_path / "again", options)
-    one, again = contents(tmp_path / "pack"), contents(tmp_path / "again")
-    assert {name: one[name] for name in one if name != "pack.json"} == {
-        name: again[name] for name in again if name != "pack.json"
-    }
 
 
 def test_classes_whose_files_were_left_out_have_their_folder(source, tmp_path):

@@ -6,15 +6,18 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.data import Dataset
 
 import fastload
 from fastload.profiling.reader import read_trace
-from fastload.profiling.trace import Trace
+from fastload.profiling.schema import Analysis
+from fastload.profiling.trace import Rank, Trace
 
 DATASET = """
 import os, signal, sys, time
@@ -22,14 +25,31 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 class Slow(Dataset):
+    def __init__(self, seconds=0.002):
+        self.seconds = seconds
+
     def __len__(self):
         return 24
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(self.seconds)
         return torch.full((4,), index)
 
 """
+
+
+class Numbers(Dataset[Any]):
+    """Samples of their index, each of which takes a time; of those of less than 0.3 ms not every one is told."""
+
+    def __init__(self, seconds: float = 0.0006) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self._seconds)
+        return torch.full((2,), index)
 
 
 class Profiled(NamedTuple):
@@ -43,6 +63,17 @@ class Profiled(NamedTuple):
     @property
     def trace(self) -> Trace:
         return read_trace(str(self.folder))
+
+    @property
+    def rank(self) -> Rank:
+        """The only process that trained."""
+        (rank,) = self.trace.ranks
+        return rank
+
+    @property
+    def analysis(self) -> Analysis:
+        path = self.folder / "profile.json"
+        return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
 def write(folder: Path, text: str, name: str = "train.py") -> Path:

@@ -41,7 +41,7 @@ def unsound(value: Any, place: str = "") -> list[str]:
 
 
 @given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
-@settings(deadline=None)
+@settings(max_examples=30)
 def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
     found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup), predict=True)
     text = found.to_json()
@@ -241,10 +241,6 @@ def test_where_a_thread_fetches_ahead_the_loop_behind_it_is_named_as_missing(tmp
     assert "the loop behind a thread" in read_trace(folder).missing
 
 
-def test_in_the_main_thread_nothing_is_missing(tmp_path):
-    assert read_trace(recording(tmp_path, [(Kind.EPOCH, 0, 0, 10, 0, 5), (Kind.WAIT, 1, 12, 20, 0, 0)])).missing == {}
-
-
 @pytest.mark.slow
 def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
     script = """
@@ -271,10 +267,10 @@ def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
 
 
 def test_what_changes_bring_to_a_long_run_with_many_workers_is_known_in_seconds():
-    rank = recorded([300.0, 310.0, 290.0, 305.0] * 2_500, workers=64, loop_ms=2.0)
+    rank = recorded([300.0, 310.0, 290.0, 305.0] * 500, workers=64, loop_ms=2.0)
     begun = time.thread_time()
     found, simulation, grid = what_if(trace_of(rank), rank)
-    assert time.thread_time() - begun < 30.0
+    assert time.thread_time() - begun < 6.0
     assert simulation.trusted, simulation.reason
     assert found
     assert grid is not None

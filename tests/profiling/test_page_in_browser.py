@@ -195,33 +195,6 @@ def test_all_text_can_be_read(kind, scheme, tab, file_of):
     assert pale == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "absent"),
-    [
-        ("verdict read", set()),
-        ("untrusted", set()),
-        ("one step", set()),
-        ("unheard", {"Slowest samples"}),
-        ("bare", {"Steps", "Timeline", "Slowest samples"}),
-    ],
-)
-def test_every_section_is_there(kind, absent, tab, file_of):
-    tab.open(file_of(kind))
-    sections = [
-        "Why",
-        "What to change",
-        "What if",
-        "Steps",
-        "Timeline",
-        "Slowest samples",
-        "Workers and loader",
-        "This recording",
-    ]
-    assert shown(tab, "h2") == [name for name in sections if name not in absent]
-    assert len(shown(tab, "h1")) == 1
-
-
 # -- sliders ----------------------------------------------------------------------------------------------------------
 
 
@@ -242,13 +215,6 @@ def test_sliders_show_what_is_predicted_for_their_settings(kind, tab, file_of):
     tab.open(file_of(kind))
     check_sliders(tab, KINDS[kind])
     assert tab.complaints() == []
-
-
-@pytest.mark.slow
-def test_sliders_begin_at_the_settings_that_were_recorded(tab, file_of):
-    tab.open(file_of("verdict read"))
-    assert shown(tab, ".sliders output") == ["8", "2"]
-    assert shown(tab, ".sliders small") == ["was 8", "was 2"]
 
 
 @pytest.mark.slow

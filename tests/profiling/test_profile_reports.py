@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import io
 import json
-import os
-import subprocess
-import sys
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
-from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profile_analyses import HOSTILE, all_kinds, analysis, bare, hostile, interval, rank
 
 from fastload import cli
 from fastload.base.console import as_text, show
-from fastload.errors import TraceError
+from fastload.errors import ConfigError, TraceError
 from fastload.profiling.command import write_reports
 from fastload.profiling.compare import Comparison, compare, difference, table
 from fastload.profiling.formatting import GROUPS, STATES, state_of
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
-from fastload.profiling.schema import Analysis, Interval
+from fastload.profiling.scalars import scalars, write_scalars
+from fastload.profiling.schema import VERSION, Analysis, Interval
 from fastload.profiling.summary import summary
 
 KINDS = all_kinds()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_json_makes_the_same_analysis_again(kind):
-    assert Analysis.from_json(KINDS[kind].to_json(), "here") == KINDS[kind]
-
-
-@pytest.mark.parametrize("columns", [50, 80, 100])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_card_keeps_to_its_columns_and_holds_no_control(kind, columns):
-    lines = as_text(summary(KINDS[kind]), width=columns).split("\n")
-    assert max(map(len, lines)) <= columns
-    assert all(line.isprintable() for line in lines)
+def test_the_card_keeps_to_its_columns_and_holds_no_control(kind):
+    for columns in (50, 100):
+        lines = as_text(summary(KINDS[kind]), width=columns).split("\n")
+        assert max(map(len, lines)) <= columns
+        assert all(line.isprintable() for line in lines)
 
 
 def test_the_card_is_plain_where_no_terminal_is():
@@ -187,19 +188,175 @@ def test_of_two_the_one_that_is_broken_is_named(tmp_path, capsys) -> None:
         assert captured.err.startswith(f"fastload compare: {broken} cannot be read: ")
 
 
-@pytest.mark.interpreter
-def test_a_comparison_is_printed_in_letters_that_the_file_can_take(tmp_path) -> None:
-    write_reports(analysis("read"), str(tmp_path))
-    command = [sys.executable, "-m", "fastload.cli", "compare", str(tmp_path), str(tmp_path)]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert "182 ms |182 ms" in done.stdout
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 99}', '{"version": 1}', '{"version": 2}', "\0\1"])
-def test_what_is_no_analysis_is_told_in_one_line(text, tmp_path, capsys):
-    (tmp_path / "profile.json").write_text(text)
-    with pytest.raises(TraceError, match=r"profile\.json"):
-        Analysis.from_json(text, str(tmp_path / "profile.json"))
+def test_what_is_no_analysis_is_told_in_one_line(tmp_path, capsys):
+    (tmp_path / "profile.json").write_text("{")
     assert cli.main(["report", str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+# -- TensorBoard's scalars ---------------------------------------------------------------------------------------------
+
+
+def read_back(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return what the event files of a folder hold."""
+    pytest.importorskip("tensorboard", reason="tensorboard, which reads event files, is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return {tag: [(one.step, one.value) for one in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_event_files_have_the_means_and_every_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard, which torch writes event files with, is not installed")
+    one = analysis("cpu", ranks=[rank("cpu", num_steps=5)])
+    write_scalars(one, str(tmp_path))
+    found = read_back(tmp_path)
+    assert {(tag, step) for tag, values in found.items() for step, _ in values} == {
+        (tag, step) for tag, _, step in scalars(one)
+    }
+    for tag, value, step in scalars(one):
+        assert dict(found[tag])[step] == pytest.approx(value, rel=1e-6)
+    assert found["fastload/step_ms"] == [(0, pytest.approx(182.0))]
+    assert [step for step, _ in found["fastload/steps/stall_ms"]] == [0, 1, 2, 3, 4]
+    assert len(found["fastload/steps/loop_ms"]) == 4  # of the last nobody saw the end
+    assert {tag for tag in found if "/blame_ms/" in tag} == {
+        f"fastload/blame_ms/{name}" for name in ("stage/RandAugment", "stage/Decode", "sample", "collate", "run-queue")
+    }
+
+
+def test_fastload_report_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard, which torch writes event files with, is not installed")
+    write_reports(
+        analysis("read", ranks=[rank("read", number=number, num_steps=2) for number in (0, 1)]), str(tmp_path)
+    )
+    assert cli.main(["report", str(tmp_path), "--tensorboard", str(tmp_path / "events")]) == 0
+    assert capsys.readouterr().out == ""
+    found = read_back(tmp_path / "events")
+    assert found["fastload/rank1/blame_ms/read"] == [(0, pytest.approx(182 * 0.41 * 0.71))]
+    assert found["fastload/overhead"] == [(0, pytest.approx(0.004))]
+
+
+def test_a_file_beside_tensorboards_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", str(tmp_path), "--tensorboard", str(tmp_path / "a"), "-o", str(tmp_path / "b")]) == 2
+    assert capsys.readouterr().err.startswith("fastload report: -o cannot be combined with --tensorboard, ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_known_is_left_out_and_tags_are_such_as_tensorboard_takes() -> None:
+    assert {tag for tag, _, _ in scalars(bare())} == {
+        f"fastload/{name}" for name in ("step_ms", "compute_ms", "stall", "head_of_line")
+    }
+    for tag, _, _ in scalars(hostile()):
+        assert all(one.isascii() and (one.isalnum() or one in "-_./") for one in tag), tag
+
+
+def test_without_tensorboard_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **named: Any) -> Any:
+        if name.startswith(("tensorboard", "torch.utils.tensorboard")):
+            raise ImportError("No module named 'tensorboard'")
+        return real(name, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"need the package tensorboard: .*; install it, or ask for --json"):
+        write_scalars(analysis("read"), str(tmp_path))
+    write_reports(analysis("read"), str(tmp_path))
+    assert cli.main(["report", str(tmp_path), "--tensorboard", str(tmp_path / "events")]) == 1
+    assert "fastload report: scalars in" in capsys.readouterr().err
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+TEXTS = st.text(max_size=8) | st.sampled_from(["stage:\udcff", "\x1b[2J", "</script>", "main-thread", "\u202e", ""])
+NUMBERS = st.floats(-1e15, 1e15) | st.sampled_from([0.0, -0.0, 1e-320, 1e15, -1e15])
+INTEGERS = st.integers(-(1 << 63), 1 << 63) | st.integers(0, 4)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Return all values that a field of this type may have."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        parts = {one.name: values_of(hints[one.name]) for one in dataclasses.fields(kind)}
+        if kind is Analysis:
+            parts["version"] = st.just(VERSION)
+        return st.builds(kind, **parts)  # type: ignore[arg-type] # a class
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(*map(values_of, arguments))
+    if origin is list:
+        return st.lists(values_of(arguments[0]), max_size=3)
+    if origin is Mapping:
+        return st.dictionaries(TEXTS, values_of(arguments[1]), max_size=3)
+    plain = {int: INTEGERS, float: NUMBERS, str: TEXTS, bool: st.booleans(), type(None): st.none(), Any: PLAIN}
+    return plain[kind]
+
+
+def rendered(one: Analysis) -> None:
+    """Make every report of it."""
+    as_text(summary(one), width=80)
+    page(one).encode("utf-8")
+    json.loads(trace_json(one))
+    comparison = compare(one, analysis("read"))
+    as_text(*table(comparison), width=80)
+    json.loads(comparison.to_json())
+
+
+@settings(max_examples=30)
+@given(values_of(Analysis))
+def test_what_is_written_is_read_as_the_same_and_has_every_report(one: Analysis) -> None:
+    assert Analysis.from_json(one.to_json(), "here") == one
+    rendered(one)
+
+
+def valid(**changes: Any) -> dict[str, Any]:
+    """Return the JSON of a small analysis, with fields of the whole changed."""
+    small = analysis("read", ranks=[rank("read", num_steps=2)])
+    return json.loads(small.to_json()) | changes
+
+
+REMEDY = "name a file that fastload profile wrote, or delete it: it is made again from its recording"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "here cannot be read: Expecting value: line 1 column 1 (char 0); "),
+        ("[" * 100_000, "here cannot be read: maximum recursion depth exceeded"),
+        (json.dumps(valid(ranks=5)), "here cannot be read: 'int' object is not iterable; "),
+        (json.dumps(valid(ranks=[{}])), "required keyword-only arguments: 'rank', "),
+        (json.dumps(valid(version=1)), "here cannot be read: it has format version 1, and this fastload reads 2; "),
+        (json.dumps(valid(version=3)), "here cannot be read: it has format version 3, and this fastload reads 2; "),
+        ("{}", "here cannot be read: 'version'; "),
+    ],
+)
+def test_what_is_no_analysis_is_refused_with_what_to_do(text: str, message: str) -> None:
+    with pytest.raises(TraceError) as found:
+        Analysis.from_json(text, "here")
+    assert message in str(found.value)
+    assert str(found.value).endswith(REMEDY)
+
+
+def test_unknown_fields_are_passed_over_and_those_that_were_added_later_have_a_default() -> None:
+    whole = valid(new_field=[4])
+    whole["ranks"][0]["workers"]["temperature"] = 40
+    del whole["grid"], whole["ranks"][0]["pins"]
+    found = Analysis.from_json(json.dumps(whole), "here")
+    assert (found.grid, found.ranks[0].pins) == (None, [])
+
+
+def test_a_number_that_json_cannot_say_is_refused_when_it_is_written() -> None:
+    one = analysis("read")
+    one.ranks[0].stall = Interval(value=0.5, low=float("-inf"), high=0.6)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        one.to_json()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, Dataset
+from profiled import Numbers
+from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_module
 
 import fastload
@@ -33,18 +33,6 @@ PROTECTED = [
     (torch_module._utils.pin_memory, "_pin_memory_loop"),
     (builtins, "open"),
 ]
-
-
-class Numbers(Dataset[Any]):
-    def __init__(self, seconds: float = 0.0006) -> None:
-        self._seconds = seconds  # of samples that take less than 0.3 ms not every one is told
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self._seconds)
-        return torch.full((2,), index)
 
 
 def indices(rank: Rank) -> list[list[int | None]]:
@@ -240,11 +228,3 @@ def test_where_workers_are_threads_the_interpreter_is_probed_and_the_probe_ends(
         assert step.loop_cpu_ns is not None
         assert step.loop_ns >= 100_000_000
         assert 0 < step.loop_cpu_ns < step.loop_ns - 80_000_000, "it slept, and collecting garbage took the rest"
-
-
-def test_processes_without_worker_threads_have_no_probe(tmp_path: Path) -> None:
-    with fastload.profile(folder=tmp_path) as recorded:
-        before = threading.active_count()
-        list(DataLoader(Numbers(), batch_size=4))
-        assert threading.active_count() == before
-    assert recorded.trace().ranks[0].probe_ns == []

@@ -107,19 +107,6 @@ def test_idle_and_busy_time_are_the_devices_own(steps: list[tuple[int, int, int]
     assert notes.signals == []
 
 
-def test_events_are_used_again() -> None:
-    device = Device()
-    clock, notes = clock_of(device)
-    for batch in range(1000):
-        clock.wait_begins()
-        clock.wait_ends(0, batch, 0, 0)
-        device.work(1000)
-        device.now += 5000
-    clock.read()
-    assert len(notes.records) == 1000
-    assert device.made <= 6
-
-
 def test_a_device_that_is_far_behind_is_told_of_and_bounds_what_is_kept() -> None:
     device = Device()
     clock, notes = clock_of(device)

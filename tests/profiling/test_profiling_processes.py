@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import DATASET, plain, profile, record_in_fork, write
+from profiled import DATASET, profile, record_in_fork, write
 
 from fastload.profiling.reader import read_trace
 from fastload.profiling.trace import Trace, TracedStep
@@ -112,31 +111,6 @@ def _check_batches(steps: list[TracedStep], arguments: dict[str, Any]) -> None:
     assert workers <= ({0, 1} if arguments["num_workers"] else {-1})
 
 
-def test_a_thread_that_loads_for_the_main_one_ends_the_script_after_its_steps(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        """
-        import atexit, queue, threading
-        batches = queue.Queue(2)
-
-        def load():
-            while True:
-                for batch in DataLoader(Slow(), batch_size=4):
-                    batches.put(batch)
-
-        if __name__ == "__main__":
-            atexit.register(print, "ended")
-            threading.Thread(target=load).start()
-            while True:
-                batches.get()
-        """,
-    )
-    done = profile(tmp_path, "train.py", options=("--steps", 7, "--warmup", 2))
-    assert (done.status, done.output) == (0, "ended\n"), done.errors
-    assert "Traceback" not in done.errors
-    assert len(done.trace.ranks[0].steps) == 9
-
-
 def test_workers_whose_environment_was_cleared_are_missing_and_not_idle(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -213,28 +187,6 @@ def test_however_a_script_ends_what_was_recorded_stands(tmp_path: Path, end: str
         assert "fastload" not in done.errors.partition("KeyError")[0]
 
 
-def test_an_error_of_the_dataset_reads_as_it_would_without_us(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        class Broken(Slow):
-            def __getitem__(self, index):
-                if index == 9:
-                    raise ValueError("nine")
-                return super().__getitem__(index)
-
-        if __name__ == "__main__":
-            for number, batch in enumerate(DataLoader(Broken(), batch_size=4, num_workers=1)):
-                print(number, flush=True)
-        """,
-    )
-    done = profile(tmp_path, path)
-    bare = plain(tmp_path, sys.executable, path)
-    assert (done.status, done.output) == (bare.returncode, bare.stdout) == (1, "0\n1\n")
-    told = [line for line in done.errors.splitlines() if "ValueError" in line]
-    assert told == [line for line in bare.stderr.splitlines() if "ValueError" in line] != []
-
-
 def test_a_worker_that_is_killed_leaves_its_records_and_torchs_error(tmp_path: Path) -> None:
     # Not before both batches have been read: what they share memory by is sent by a thread of the worker.
     path = write(
@@ -259,42 +211,6 @@ def test_a_worker_that_is_killed_leaves_its_records_and_torchs_error(tmp_path: P
     # torch says the one if it hears of the worker's end first, the other if it finds it.
     assert re.search(r"DataLoader worker \(pid\S* \d+\) (is killed by signal: Killed|exited unexpectedly)", done.errors)
     assert [indices_of(step) for step in done.trace.ranks[0].steps] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-def test_a_script_that_executes_itself_anew_is_recorded_both_times(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        if __name__ == "__main__":
-            print(len(list(DataLoader(Slow(), batch_size=8, num_workers=1))), flush=True)
-            if len(sys.argv) == 1:
-                os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
-        """,
-    )
-    done = profile(tmp_path, path)
-    assert (done.status, done.output) == (0, "3\n3\n"), done.errors
-    assert [[indices_of(step) for step in rank.steps] for rank in done.trace.ranks] == [
-        [list(range(8)), list(range(8, 16)), list(range(16, 24))]
-    ] * 2
-
-
-def test_a_process_that_forks_in_the_middle_of_its_loop_is_recorded_apart_from_its_child(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        if __name__ == "__main__":
-            for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
-                if number == 2:
-                    child = os.fork()
-                    if not child:
-                        list(DataLoader(Slow(), batch_size=12))
-                        os._exit(0)
-                    assert os.waitpid(child, 0)[1] == 0
-        """,
-    )
-    done = profile(tmp_path, path)
-    assert done.status == 0, done.errors
-    assert sorted(len(rank.steps) for rank in done.trace.ranks) == [2, 6]
 
 
 def test_ranks_that_a_script_starts_itself_have_their_numbers(tmp_path: Path) -> None:
@@ -336,14 +252,6 @@ def test_a_folder_that_goes_does_not_disturb_the_script(tmp_path: Path) -> None:
     assert "is no longer recorded: [Errno 2]" in done.errors
 
 
-def test_a_disk_without_room_does_not_disturb_the_script(tmp_path: Path) -> None:
-    path = write(tmp_path, ENDLESS.format(spoil="pass"))
-    done = profile(tmp_path, path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
-    assert (done.status, done.output) == (2, "trained\n")  # it has filled the disk before its first batch
-    assert "is no longer recorded: [Errno 27] File too large" in done.errors
-    assert "no DataLoader was iterated over" in done.errors
-
-
 def test_a_process_without_torch_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import sys; print({name.split('.')[0] for name in sys.modules} & {'torch'})")
     done = profile(tmp_path, "plain.py")
@@ -361,15 +269,6 @@ def test_where_nothing_was_recorded_the_status_is_2_unless_the_script_has_its_ow
     assert "no DataLoader was iterated over" in done.errors
     assert ("the script ended with status 7" in done.errors) == (status == 7)
     assert "damaged" not in done.errors
-
-
-def test_folders_that_are_made_in_the_same_second_are_two(tmp_path: Path) -> None:
-    (tmp_path / "plain.py").write_text("pass")
-    command = [sys.executable, "-m", "fastload.cli", "profile", "plain.py"]
-    started = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    ended = [(process.communicate(timeout=240)[1], process.returncode) for process in started]
-    assert [status for _, status in ended] == [2] * 4, ended  # nothing was recorded
-    assert len(list(tmp_path.glob("fastload-profile-*"))) == 4
 
 
 def test_a_standard_error_without_room_leaves_the_scripts_status(tmp_path: Path) -> None:

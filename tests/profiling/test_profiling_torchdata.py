@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from profiled import Numbers
+from torch.utils.data import IterableDataset
 
 import fastload
 
 pytestmark = pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # which torchdata calls
 
 stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
-
-
-class Numbers(Dataset[Any]):
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.0006)
-        return torch.full((2,), index)
 
 
 class Stream(IterableDataset[Any]):

@@ -37,18 +37,8 @@ def outcome_of(folder: Path, body: str, *words: str) -> subprocess.CompletedProc
     path = folder / "test_mine.py"
     path.write_text(textwrap.dedent(TESTS) + textwrap.dedent(body))
     plugin = ["-p", "fastload.profiling.pytest_plugin"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *plugin,
-        "--strict-markers",
-        str(path),
-        *words,
-    ]
+    options = ["-q", "-p", "no:cacheprovider", *plugin, "--strict-markers"]
+    command = [sys.executable, "-m", "pytest", *options, str(path), *words]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     return subprocess.run(
         command, capture_output=True, text=True, cwd=folder, timeout=220, env=environment, check=False

@@ -11,10 +11,11 @@ import pytest
 
 from fastload.errors import TraceError
 from fastload.profiling.analyze import analyze
+from fastload.profiling.blame import segments_of
 from fastload.profiling.hooks.samples import _NUM_SLOWEST, SlowFiles, file_of
-from fastload.profiling.reader import read_trace
+from fastload.profiling.reader import CARRYING, _carried_task, read_trace
 from fastload.profiling.recording import SETTINGS_FILE, add_settings, read_settings, write_settings
-from fastload.profiling.ring import Kind, Ring
+from fastload.profiling.ring import Kind, Record, Ring
 from fastload.profiling.trace import Span
 
 
@@ -46,12 +47,15 @@ TWO_PASSES: list[tuple[int, ...]] = [
 ]
 
 
-def test_the_wait_that_finds_the_end_of_a_pass_is_no_part_of_the_loop(tmp_path):
-    trace = read_trace(recording(tmp_path, TWO_PASSES))
+def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_end_is_no_part_of_the_loop(tmp_path):
+    trace = read_trace(recording(tmp_path, TWO_PASSES, [{"kind": "versions", "torch": "2.13.0"}]))
+    assert trace.versions == {"torch": "2.13.0"}
     (rank,) = trace.ranks
     assert [step.ending for step in rank.steps] == [Span(40, 55), Span(95, 96)]
     assert [step.loop_ns for step in rank.steps] == [70 - 20 - 15, 95 - 90]
     assert [step.first for step in rank.steps] == [True, True]
+    assert [step.copy_ns for step in rank.steps] == [5, 1]
+    assert [(step.batch.iterator, step.batch.loader) for step in rank.steps] == [(0, 5), (1, 5)]
     assert (trace.recorded, trace.exit_status) == ("2026-01-02T03:04:05+00:00", 3)
 
 
@@ -60,16 +64,6 @@ def test_a_number_of_a_loader_that_json_cannot_say_becomes_a_word(tmp_path):
     trace = read_trace(folder)
     assert trace.ranks[0].loaders[5]["timeout"] == "Infinity"
     analyze(trace).to_json()
-
-
-def test_copies_belong_to_the_step_before_them(tmp_path):
-    (rank,) = read_trace(recording(tmp_path, TWO_PASSES)).ranks
-    assert [step.copy_ns for step in rank.steps[:2]] == [5, 1]
-
-
-def test_a_batch_knows_its_pass_and_its_loader(tmp_path):
-    (rank,) = read_trace(recording(tmp_path, TWO_PASSES)).ranks
-    assert [(step.batch.iterator, step.batch.loader) for step in rank.steps] == [(0, 5), (1, 5)]
 
 
 def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed_out_later(tmp_path):
@@ -175,11 +169,6 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_settings_as_they_were(
     assert (tmp_path / SETTINGS_FILE).read_bytes() == before
 
 
-def test_the_versions_that_a_script_runs_with_are_known(tmp_path):
-    folder = recording(tmp_path, TWO_PASSES, [{"kind": "versions", "torch": "2.13.0"}])
-    assert read_trace(folder).versions == {"torch": "2.13.0"}
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -199,3 +188,22 @@ def test_a_file_is_no_recording_and_needs_none_to_be_made_again(tmp_path):
     (tmp_path / "profile.json").write_text("{}")
     with pytest.raises(TraceError, match=r"profile\.json is not a recording: it has no recording\.json; make one with"):
         read_trace(str(tmp_path / "profile.json"))
+
+
+# -- tasks of workers on other machines --------------------------------------------------------------------------------
+
+
+def carried(begun: int, ended: int, busy_ns: int) -> Record:
+    return Record(Kind.CARRIED, 0, 3, begun, ended, 1, 2, busy_ns, 8, 4)
+
+
+def test_what_a_task_takes_beyond_its_work_is_a_stage_of_its_own():
+    task = _carried_task(carried(1000, 1900, 600))
+    assert (task.worker, task.number, task.num_samples) == (3, 4, 8)
+    parts = [segment.parts for segment in segments_of(task, 0.0)]
+    assert parts == [{"sample": 600}, {f"stage:{CARRYING}": 300}]
+
+
+def test_a_worker_whose_clock_runs_ahead_leaves_no_time_for_the_way():
+    parts = [segment.parts for segment in segments_of(_carried_task(carried(1000, 1900, 1200)), 0.0)]
+    assert parts == [{"sample": 900}]

@@ -9,73 +9,26 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
-import struct
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from profiled import Profiled, profile
 
-from fastload.profiling.reader import read_trace
-from fastload.profiling.schema import Analysis
-from fastload.profiling.trace import Rank, Trace
+from fastload.profiling.trace import Rank
 
 pytestmark = pytest.mark.timeout(300)
 
 
-class Run:
-    """What came of a script.
-
-    Args:
-        folder: the script's; the recording is within.
-        text: the script.
-        words: its arguments.
-        options: of ``fastload profile``.
-        before: words in front of the script.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        text: str,
-        *words: str,
-        options: tuple[str, ...] = ("--full",),
-        before: tuple[str, ...] = (),
-    ) -> None:
-        self._folder = folder
-        (folder / "train.py").write_text(text, encoding="utf-8")
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "fastload.cli", "profile", "--out", "recorded", *options),
-                *before,
-                "train.py",
-                *words,
-            ],
-            cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-        )
-        self.status, self.output, self.complaints = done.returncode, done.stdout, done.stderr
-
-    @property
-    def trace(self) -> Trace:
-        """The recording."""
-        return read_trace(str(self._folder / "recorded"))
-
-    @property
-    def analysis(self) -> Analysis:
-        """What the recording comes to."""
-        path = self._folder / "recorded" / "profile.json"
-        return Analysis.from_json(path.read_text(encoding="utf-8"), str(path))
-
-    @property
-    def rank(self) -> Rank:
-        """The only process that trained."""
-        (rank,) = self.trace.ranks
-        return rank
+def run_of(
+    folder: Path, text: str, *words: str, options: tuple[str, ...] = ("--full",), before: tuple[str, ...] = ()
+) -> Profiled:
+    """Return what came of a script; ``before``: words in front of it."""
+    (folder / "train.py").write_text(text, encoding="utf-8")
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return profile(folder, *before, "train.py", *words, options=options, env=os.environ | environment)
 
 
 def needs(library: str) -> pytest.MarkDecorator:
@@ -103,105 +56,6 @@ def num_samples(rank: Rank) -> int:
 
 
 # -- PyTorch's examples ------------------------------------------------------------------------------------------------
-
-MNIST = """
-import argparse
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-import torch.optim as optim
-from torchvision import datasets, transforms
-from torch.optim.lr_scheduler import StepLR
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(1, 4, 3, 2)
-        self.fc = nn.Linear(676, 10)
-
-    def forward(self, x):
-        return F.log_softmax(self.fc(torch.flatten(F.relu(self.conv(x)), 1)), dim=1)
-
-
-def train(args, model, device, train_loader, optimizer, epoch):
-    model.train()
-    for batch_idx, (data, target) in enumerate(train_loader):
-        data, target = data.to(device), target.to(device)
-        optimizer.zero_grad()
-        loss = F.nll_loss(model(data), target)
-        loss.backward()
-        optimizer.step()
-        if batch_idx % args.log_interval == 0:
-            print(f"Train Epoch: {epoch} [{batch_idx * len(data)}/{len(train_loader.dataset)}]")
-
-
-def test(model, device, test_loader):
-    model.eval()
-    seen = 0
-    with torch.no_grad():
-        for data, target in test_loader:
-            seen += len(model(data.to(device)).argmax(dim=1))
-    print(f"Test set: {seen}/{len(test_loader.dataset)}")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--test-batch-size", type=int, default=1000)
-    parser.add_argument("--epochs", type=int, default=14)
-    parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--log-interval", type=int, default=10)
-    args = parser.parse_args()
-    torch.manual_seed(1)
-    device = torch.device("cpu")
-    train_kwargs = {"batch_size": args.batch_size, "num_workers": args.workers, "shuffle": True}
-    test_kwargs = {"batch_size": args.test_batch_size}
-    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
-    dataset1 = datasets.MNIST("data", train=True, transform=transform)
-    dataset2 = datasets.MNIST("data", train=False, transform=transform)
-    train_loader = torch.utils.data.DataLoader(dataset1, **train_kwargs)
-    test_loader = torch.utils.data.DataLoader(dataset2, **test_kwargs)
-    model = Net().to(device)
-    optimizer = optim.Adadelta(model.parameters())
-    scheduler = StepLR(optimizer, step_size=1, gamma=0.7)
-    for epoch in range(1, args.epochs + 1):
-        train(args, model, device, train_loader, optimizer, epoch)
-        test(model, device, test_loader)
-        scheduler.step()
-
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def write_digits(folder: Path) -> None:
-    """Write files as MNIST has them: 80 digits to train with, 24 to test."""
-    raw = folder / "data" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for prefix, count in (("train", 80), ("t10k", 24)):
-        images = np.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        labels = np.arange(count, dtype=np.uint8) % 10
-        (raw / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, count, 28, 28) + images.tobytes())
-        (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
-
-
-@pytest.mark.slow
-def test_the_mnist_example_prints_what_it_prints_and_its_two_loaders_are_told_apart(tmp_path: Path) -> None:
-    write_digits(tmp_path)
-    run = Run(
-        tmp_path,
-        MNIST,
-        *("--batch-size", "16", "--test-batch-size", "8", "--epochs", "2", "--log-interval", "4"),
-        *("--workers", "1"),
-    )
-    assert run.status == 0, run.complaints
-    assert run.output == "".join(
-        f"Train Epoch: {epoch} [0/80]\nTrain Epoch: {epoch} [64/80]\nTest set: 24/24\n" for epoch in (1, 2)
-    )
-    assert batches_of(run.rank) == {"RandomSampler": [5, 5], "SequentialSampler": [3, 3]}
-    assert workers_of(run.rank) == {-1, 0}
 
 
 IMAGENET = """
@@ -289,8 +143,8 @@ def write_photographs(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path: Path) -> None:
     write_photographs(tmp_path)
-    run = Run(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
-    assert run.status == 0, run.complaints
+    run = run_of(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
+    assert run.status == 0, run.errors
     assert run.output == "".join(f"Epoch: [{epoch}][5/5] 20\nTest: [2/2] 8\n" for epoch in (0, 1))
     rank = run.rank
     assert batches_of(rank) == {"RandomSampler": [5, 5], "SequentialSampler": [2, 2]}
@@ -301,20 +155,20 @@ def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path:
     assert (explained.workers.number, explained.workers.method) == (2, multiprocessing.get_all_start_methods()[0])
     assert explained.verdict.cause is None  # 14 steps are too few, and it says so
     assert "steady steps were recorded" in explained.verdict.sentence
-    assert explained.verdict.sentence.split(";")[0][:20] in run.complaints
+    assert explained.verdict.sentence.split(";")[0][:20] in run.errors
     assert (train["engine"], train["batch_size"], train["num_workers"], train["pin_memory"]) == ("torch", 4, 2, True)
 
 
 @pytest.mark.slow
 def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp_path: Path) -> None:
     write_photographs(tmp_path)
-    run = Run(
+    run = run_of(
         tmp_path,
         IMAGENET,
         *("photographs", "-j", "2", "-b", "4", "--epochs", "90"),
         options=("--steps", "8", "--warmup", "2"),
     )
-    assert run.status == 0, run.complaints
+    assert run.status == 0, run.errors
     assert run.output == "Epoch: [0][5/5] 20\nTest: [2/2] 8\n"
     assert len(run.rank.steps) == 10
 
@@ -339,8 +193,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @needs("timm")
 def test_timms_loaders_with_its_prefetcher_and_without_are_recorded(tmp_path: Path) -> None:
-    run = Run(tmp_path, TIMM)
-    assert (run.status, run.output) == (0, "[5, 5]\n[5, 5]\n"), run.complaints
+    run = run_of(tmp_path, TIMM)
+    assert (run.status, run.output) == (0, "[5, 5]\n[5, 5]\n"), run.errors
     rank = run.rank
     assert len(rank.loaders) == 2
     assert batches_of(rank) == {"RandomSampler": [5, 5, 5, 5]}
@@ -386,93 +240,17 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @needs("lightning")
 def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) -> None:
-    run = Run(tmp_path, LIGHTNING)
-    assert (run.status, run.output) == (0, "12 steps\n"), run.complaints
+    run = run_of(tmp_path, LIGHTNING)
+    assert (run.status, run.output) == (0, "12 steps\n"), run.errors
     assert batches_of(run.rank) == {"SequentialSampler": [2, 3, 3], "RandomSampler": [6, 6]}
 
 
 @pytest.mark.slow
 @needs("lightning")
 def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: Path) -> None:
-    run = Run(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
-    assert (run.status, run.output) == (0, ""), run.complaints
+    run = run_of(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
+    assert (run.status, run.output) == (0, ""), run.errors
     assert len(run.rank.steps) == 7
-
-
-ACCELERATE = """
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
-
-if __name__ == "__main__":
-    accelerator = Accelerator(cpu=True)
-    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
-    model = torch.nn.Linear(2, 2)
-    model, optimizer, loader = accelerator.prepare(
-        model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(rows, 4, shuffle=True, num_workers=2)
-    )
-    for epoch in range(2):
-        for number, (features, labels) in enumerate(loader):
-            accelerator.backward(torch.nn.functional.cross_entropy(model(features), labels))
-            optimizer.step()
-            optimizer.zero_grad()
-        print(f"epoch {epoch}: {number + 1} batches")
-"""
-
-
-@pytest.mark.slow
-@needs("accelerate")
-def test_accelerates_loader_is_recorded(tmp_path: Path) -> None:
-    run = Run(tmp_path, ACCELERATE)
-    assert (run.status, run.output) == (0, "epoch 0: 6 batches\nepoch 1: 6 batches\n"), run.complaints
-    ((passes),) = batches_of(run.rank).values()
-    assert passes == [6, 6]
-    assert workers_of(run.rank) == {0, 1}
-
-
-TRAINER = """
-import torch
-import transformers
-
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, index):
-        return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
-
-
-class Classifier(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 2)
-
-    def forward(self, features, labels):
-        logits = self.layer(features)
-        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
-
-
-if __name__ == "__main__":
-    arguments = transformers.TrainingArguments(
-        output_dir="trained", use_cpu=True, num_train_epochs=2, per_device_train_batch_size=4,
-        dataloader_num_workers=2, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
-    )
-    trainer = transformers.Trainer(Classifier(), arguments, train_dataset=Rows())
-    done = trainer.train()
-    print(f"after {done.global_step} steps")
-"""
-
-
-@pytest.mark.slow
-@needs("transformers")
-def test_hugging_faces_trainer_is_recorded(tmp_path: Path) -> None:
-    run = Run(tmp_path, TRAINER)
-    assert run.status == 0, run.complaints
-    assert run.output.splitlines()[-1] == "after 12 steps"
-    ((passes),) = batches_of(run.rank).values()
-    assert passes == [6, 6]
-    assert workers_of(run.rank) == {0, 1}
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------
@@ -506,8 +284,8 @@ TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone",
 
 @pytest.mark.slow
 def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
-    run = Run(tmp_path, RANKS, before=TORCHRUN)
-    assert run.status == 0, run.complaints
+    run = run_of(tmp_path, RANKS, before=TORCHRUN)
+    assert run.status == 0, run.errors
     assert sorted(run.output.splitlines()) == ["rank 0 is done", "rank 1 is done"]
     ranks = run.trace.ranks
     assert [rank.rank for rank in ranks] == [0, 1]
@@ -518,41 +296,6 @@ def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_ranks_end_after_the_same_step(tmp_path: Path) -> None:
-    run = Run(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
-    assert (run.status, run.output) == (0, ""), run.complaints
+    run = run_of(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
+    assert (run.status, run.output) == (0, ""), run.errors
     assert [(rank.rank, len(rank.steps)) for rank in run.trace.ranks] == [(0, 11), (1, 11)]
-
-
-# -- its own -----------------------------------------------------------------------------------------------------------
-
-ENDS = """
-import sys
-import torch
-from torch.utils.data import DataLoader
-
-for number, batch in enumerate(DataLoader(torch.arange(40), batch_size=4, num_workers=1)):
-    print(number)
-    if number == 4:
-        print("to standard error", file=sys.stderr)
-        {end}
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("end", "status", "said"),
-    [
-        ("sys.exit(7)", 7, ""),
-        ("raise RuntimeError('the script is at fault')", 1, "RuntimeError: the script is at fault"),
-    ],
-)
-def test_how_a_script_ends_is_its_own_and_what_it_did_till_then_is_recorded(
-    tmp_path: Path, end: str, status: int, said: str
-) -> None:
-    run = Run(tmp_path, ENDS.format(end=end))
-    assert run.status == status
-    assert run.output == "0\n1\n2\n3\n4\n"
-    assert "to standard error\n" in run.complaints
-    assert said in run.complaints
-    assert len(run.rank.steps) == 5
-    assert run.analysis.exit_status == status

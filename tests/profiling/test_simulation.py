@@ -253,6 +253,7 @@ def test_all_time_is_accounted_for(run, model):
     assert len(run_.wait_ns) == len(run_.step_ns) == len(run_.overtaken_ns) == 2 * len(run)
     assert sum(run_.step_ns) == pytest.approx(run_.elapsed_ns, rel=1e-9, abs=1.0)
     costly = simulate(workload(run, run, overheads=COSTLY), model)
+    assert costly == simulate(workload(run, run, overheads=COSTLY), model)
     assert sum(costly.step_ns) == pytest.approx(costly.elapsed_ns, rel=1e-9, abs=1.0)
     for wait, overtaken in zip(run_.wait_ns, run_.overtaken_ns, strict=True):
         assert -1.0 <= overtaken <= wait + 1.0
@@ -271,41 +272,25 @@ def test_workers_do_all_the_work_once(run, model):
     assert run_.worker_busy_ns == pytest.approx(cpu + blocked + run_.queued_ns, abs=1.0)
 
 
-@given(run=runs, model=machineries)
-def test_the_same_run_is_run__the_same_way(run, model):
-    assert simulate(workload(run, overheads=COSTLY), model) == simulate(workload(run, overheads=COSTLY), model)
-
-
 def unhindered(model: LoaderModel, **changes: object) -> LoaderModel:
     return dataclasses.replace(model, cores=100.0, pin=False, **changes)
 
 
-@given(one=batches, number=st.integers(1, 20), model=machineries, order=st.sampled_from(["batch", "any"]))
-def test_more_workers_make_equal_batches_no_slower_where_cores_are_plenty(one, number, model, order):
-    run = workload([one] * number)
-    few = unhindered(model, order=order, workers=max(1, model.workers))
-    more = dataclasses.replace(few, workers=few.workers + 1)
-    assert simulate(run, more).elapsed_ns <= simulate(run, few).elapsed_ns * (1 + 1e-9) + 1.0
-
-
-@given(run=runs, model=machineries)
-def test_more_workers_that_share_a_queue_make_nothing_slower_where_cores_are_plenty(run, model):
-    few = unhindered(model, order="sample", whole=True, workers=max(1, model.workers))
-    more = dataclasses.replace(few, workers=few.workers + 1)
-    assert simulate(workload(run), more).elapsed_ns <= simulate(workload(run), few).elapsed_ns * (1 + 1e-9) + 1.0
-
-
-@given(run=runs, model=machineries)
-def test_more_batches_in_flight_make_nothing_slower_where_cores_are_plenty(run, model):
+@given(
+    run=runs,
+    model=machineries,
+    more=st.sampled_from(["workers that share a queue", "batches in flight", "less work"]),
+    place=st.integers(0, 11),
+)
+def test_more_of_what_helps_makes_nothing_slower_where_cores_are_plenty(run, model, more, place):
     few = unhindered(model, order="batch", workers=max(1, model.workers))
-    more = dataclasses.replace(few, prefetch=few.prefetch + 1)
-    assert simulate(workload(run), more).elapsed_ns <= simulate(workload(run), few).elapsed_ns * (1 + 1e-9) + 1.0
-
-
-@given(run=runs, model=machineries, place=st.integers(0, 11))
-def test_less_work_makes_nothing_slower_where_cores_are_plenty(run, model, place):
-    model = unhindered(model, order="batch")
-    place %= len(run)
-    lighter = [*run]
-    lighter[place] = dataclasses.replace(run[place], samples=(Part(0.0, 0.0),))
-    assert simulate(workload(lighter), model).elapsed_ns <= simulate(workload(run), model).elapsed_ns + 1.0
+    after, lighter = few, [*run]
+    if more == "less work":
+        lighter[place % len(run)] = dataclasses.replace(run[place % len(run)], samples=(Part(0.0, 0.0),))
+    elif more == "batches in flight":
+        after = dataclasses.replace(few, prefetch=few.prefetch + 1)
+    else:
+        few = dataclasses.replace(few, order="sample", whole=True)
+        after = dataclasses.replace(few, workers=few.workers + 1)
+    before = simulate(workload(run), few).elapsed_ns
+    assert simulate(workload(lighter), after).elapsed_ns <= before * (1 + 1e-9) + 1.0

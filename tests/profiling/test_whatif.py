@@ -184,15 +184,6 @@ def test_where_the_loop_is_the_bound_workers_that_it_does_not_need_are_given_bac
     assert fix.then == "the loop's own computing"
 
 
-def test_one_slow_batch_in_eight_is_helped_by_more_in_flight_or_by_another_order():
-    """One of 4 workers makes all slow batches: 165 ms of work for 8 batches, where the loop takes 80."""
-    rank = recorded([160.0 if number % 8 == 3 else 5.0 for number in range(160)], workers=4)
-    found, _, _ = what_if(trace_of(rank), rank)
-    by_settings = {tuple(sorted(fix.settings.items())): fix for fix in found}
-    assert by_settings[("in_order", False),].step_ms.value == pytest.approx(10.0, rel=0.1)
-    assert "+DataLoader(..., in_order=False)" in by_settings[("in_order", False),].change
-
-
 def test_slow_samples_that_one_worker_always_gets_do_not_make_it_a_slow_worker():
     """Batches of 120 ms, each fourth of 508: 868 ms for four batches, which four workers share evenly if they may."""
     rank = recorded([508.0 if number % 4 == 3 else 120.0 for number in range(160)], workers=4, loop_ms=20.0)
@@ -222,22 +213,6 @@ def test_the_fewest_workers_that_are_nearly_as_good_as_the_best_are_recommended(
     (chosen,) = [fix.settings["num_workers"] for fix in whatif.fixes() if set(fix.settings) == {"num_workers"}]
     assert chosen == min(number for number in took if took[number] <= 1.05 * min(took.values()))
     assert took[chosen] > 1.02 * min(took.values()), "otherwise this shows nothing"
-
-
-def test_starts_of_many_workers_on_few_cores_cost_what_they_compute():
-    """A pass of 24 batches of 40 ms; on 2 cores the start of each worker computes 10 ms, and 30 in the worker."""
-    rank = recorded([40.0] * 24, workers=1, loop_ms=1.0, passes=6, starting_ms=10.0)
-    rank.cores = 2
-    for step in rank.steps:
-        if step.first:  # what the worker did before its task is in the wait for it
-            step.startup_cpu_ns, step.startup_runnable_ns = 10 * MS, 0
-            (task,) = step.batch.tasks
-            task.begun, task.before_cpu_ns, task.before_runnable_ns = task.begun + 30 * MS, 30 * MS, 0
-            task.ended += 30 * MS
-    took = {number: predict(rank, {"num_workers": number}, WARMUP).value for number in (1, 6, 16)}
-    assert took[6] < took[1]
-    # all starts compute 16 * 40 ms on two cores; the batches take less
-    assert took[16] >= 16 * 40 / 2 / 24
 
 
 def test_keeping_the_workers_saves_their_start():
@@ -273,22 +248,6 @@ def test_a_single_slow_sample_at_the_start_is_no_cost_of_first_tasks():
     assert not any(measure_workload(rank, WARMUP).first_task)
 
 
-@pytest.mark.parametrize(
-    ("settings", "title"),
-    [
-        ({"num_workers": 4}, "num_workers 2 -> 4"),
-        ({"engine": "fastload", "num_workers": 3}, "fastload's loader, num_workers 2 -> 3"),
-        ({"persistent_workers": True}, "keep workers between epochs"),
-        ({"persistent_workers": False, "in_order": True}, "persistent_workers=False, in_order=True"),
-        ({"cache": "encoded"}, "cache='encoded'"),
-        ({"on_device": ["Blur"]}, "on_device=['Blur']"),
-    ],
-)
-def test_a_change_is_named_by_its_settings(settings, title):
-    rank = recorded([40.0] * 40, workers=2, loop_ms=5.0, computing=0.5, stages=[("Blur", 0.2)])
-    assert WhatIf(rank, WARMUP).fix(settings).title == title
-
-
 def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
     """Of 40 ms on a core, 24 are decoding and 8 a transform; one worker, and the loop takes 5."""
     rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("PIL.decode", 0.6), ("Blur", 0.2)])
@@ -310,15 +269,6 @@ def test_a_stage_that_takes_most_of_the_workers_time_comes_first_with_the_most_t
     best = what_if(trace_of(rank, WARMUP), rank)[0][0]
     assert best.title == "a cheaper GaussianBlur, or on the device"
     assert "+    T.GaussianBlur(...)" in best.change.splitlines()
-
-
-def test_a_decoder_that_takes_most_of_the_workers_time_has_the_lines_of_decoders():
-    rank = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("PIL.decode", 0.6), ("Blur", 0.3)])
-    best = what_if(trace_of(rank, WARMUP), rank)[0][0]
-    assert (best.title, best.ceiling) == ("a cheaper PIL.decode", True)
-    assert "decode smaller images" in best.change
-    even = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("A", 0.3), ("B", 0.3), ("C", 0.3)])
-    assert not any(fix.ceiling for fix in what_if(trace_of(even, WARMUP), even)[0])
 
 
 def test_what_was_recorded_at_level_2_is_not_to_be_recorded_at_level_2():
@@ -349,14 +299,6 @@ def test_of_threads_that_compute_and_share_an_interpreter_nothing_is_predicted()
     found, simulation, _ = what_if(trace_of(rank), rank)
     assert (found, simulation.trusted) == ([], False)
     assert simulation.reason.startswith("the workers are threads that compute")
-
-
-def test_threads_that_mostly_wait_for_reads_are_like_any_other_workers():
-    rank = recorded([40.0] * 40, workers=2, loop_ms=5.0)
-    rank.loaders[0] = {**rank.loaders[0], "worker_method": "thread"}
-    found, simulation, _ = what_if(trace_of(rank), rank)
-    assert simulation.trusted
-    assert found[0].settings["num_workers"] > 2
 
 
 def test_files_in_memory_take_no_blocked_time():
@@ -435,14 +377,6 @@ def test_what_trials_took_is_what_fastloads_loader_and_its_settings_are_predicte
     assert "fastload's loader, fuse=True" in titles
     assert not any("seeding" in title for title in titles)  # 2 % is too little for torch's streams
     assert "+DataLoader(..., fuse=True)" in found[titles.index("fastload's loader, fuse=True")].change.splitlines()
-
-
-def test_fuse_is_a_change_of_a_loader_of_fastloads_too():
-    rank = tried()
-    rank.loaders[0] = {**rank.loaders[0], "engine": "fastload", "fuse": "auto", "seeding": "sample"}
-    fix = WhatIf(rank, WARMUP).fix({"fuse": True})
-    assert fix.step_ms.value == pytest.approx(20 * 0.6, rel=0.06)
-    assert fix.change.splitlines()[:2] == ["-DataLoader(..., fuse='auto')", "+DataLoader(..., fuse=True)"]
 
 
 def test_how_much_trials_differ_is_in_the_interval():

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fastload import cli
+from fastload import DataLoader, cli, transforms
+from fastload.profiling import changes
+from fastload.profiling.changes import lines_of
 from fastload.profiling.hooks.rerun import ArgumentChange
 
 SCRIPT = """
@@ -151,33 +155,6 @@ def test_a_prediction_has_its_lines_and_what_bounds_the_run_next(recording, word
     assert then.startswith("then limited by ")
 
 
-@pytest.mark.slow
-def test_a_recording_that_a_program_made_of_itself_is_not_run_again(recording):
-    (recording / "within.py").write_text(
-        "import fastload, torch\n"
-        "from torch.utils.data import DataLoader\n"
-        "loader = DataLoader(torch.arange(120).float(), 2)\n"
-        "with fastload.profile(loader, folder='within') as recorded:\n"
-        "    sum(batch.sum() for batch in loader)\n"
-    )
-    subprocess.run([sys.executable, "within.py"], cwd=recording, check=True)
-    done = whatif("within", "--num-workers", "1", "--rerun", folder=recording)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "fastload whatif: --rerun repeats the command of fastload profile, but this recording was made by "
-        "fastload.profile() inside a program; make the change in the script, record it again, and use fastload "
-        "compare\n"
-    )
-
-
-def test_a_folder_that_is_no_recording_is_told_in_one_line(recording):
-    done = whatif(".", folder=recording)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "fastload whatif: . is not a recording: it has no recording.json; make one with fastload profile\n"
-    )
-
-
 def test_a_rank_that_was_not_recorded_is_refused(recording):
     done = whatif("seen", "--rank", "3", folder=recording)
     assert done.returncode == 2
@@ -219,3 +196,74 @@ def test_only_the_loader_that_is_meant_is_changed(settings, expected):
         assert other.given["num_workers"] in (0, 2)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         Module.DataLoader()
+
+
+# -- lines to change ---------------------------------------------------------------------------------------------------
+
+
+BEFORE = {"num_workers": 2, "prefetch_factor": 2, "in_order": True, "engine": "torch", "persistent_workers": False}
+FOLDER = "torchvision.datasets.folder.ImageFolder"
+SETTINGS: list[dict[str, Any]] = [
+    {"num_workers": 4},
+    {"prefetch_factor": 8},
+    {"in_order": False},
+    {"engine": "fastload"},
+    {"persistent_workers": True},
+    {"pin_memory": True},
+    {"uint8": True},
+    {"cache": "encoded"},
+    {"cache": "decoded"},
+    {"decoder_speedup": 2.0},
+    {"on_device": ["Normalize", "Mine"]},
+    {"fuse": True},
+    {"seeding": "torch"},
+]
+
+
+def lines(settings: dict[str, Any], dataset: str = "__main__.Mine", **before: Any) -> list[str]:
+    return lines_of({**BEFORE, **before}, {"num_workers": 2, "dataset": dataset}, settings).split("\n")
+
+
+def test_every_knob_is_among_those_that_are_tried_here() -> None:
+    assert {knob for settings in SETTINGS for knob in settings} == set(changes.SETTINGS)
+
+
+@pytest.mark.parametrize("dataset", [FOLDER, "torchvision.datasets.cifar.CIFAR10", "__main__.Mine"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_every_knob_has_lines_or_words_that_fit_on_a_card(settings: dict[str, Any], dataset: str) -> None:
+    found = lines(settings, dataset)
+    assert any(line.startswith("+") for line in found) or "more than one line" in found[0] or "write it" in found[0]
+    assert all(line[0] in "+-#" for line in found)
+    assert max(map(len, found)) <= 90
+
+
+def test_the_loader_is_exchanged_in_the_direction_that_was_asked_for() -> None:
+    ours, torchs = "from fastload import DataLoader", "from torch.utils.data import DataLoader"
+    assert lines({"engine": "fastload"})[:2] == [f"-{torchs}", f"+{ours}"]
+    assert lines({"engine": "torch"}, engine="fastload") == [f"-{ours}", f"+{torchs}"]
+    assert lines({"engine": "torch"}) == [""]
+
+
+def test_of_two_knobs_that_change_the_same_line_it_stands_there_once() -> None:
+    found = lines({"engine": "fastload", "cache": "decoded", "decoder_speedup": 2.0, "num_workers": 3}, "a.Mine")
+    assert found.count("+from fastload import DataLoader") == 1
+
+
+def test_arguments_and_transforms_that_are_named_exist() -> None:
+    arguments = inspect.signature(DataLoader).parameters
+    assert {"resident", "batch_transform", "fuse", "device"} <= set(arguments)
+    counterparts = {"ToTensor": "ToDtype", "ConvertImageDtype": "ToDtype"}
+    for name in [*transforms.__all__, *counterparts]:
+        assert counterparts.get(name, name) in transforms.__all__
+        (line,) = [line for line in lines({"on_device": [name]}) if "T." in line and line.startswith("+    ")]
+        assert line == f"+    T.{counterparts.get(name, name)}(...)"
+    assert lines({"on_device": ["Mine"]}) == ["# Mine: write it for a whole batch, on the device, after x.to(device)"]
+
+
+def test_the_command_that_packs_a_folder_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for settings in ({"cache": "encoded"}, {"cache": "decoded"}):
+        command = lines(settings, FOLDER)[0].removeprefix("+").partition("  #")[0].split()
+        assert command[:2] == ["fastload", "pack"]
+        named = {"FOLDER": str(tmp_path / "none"), "PACKED": str(tmp_path / "packed")}
+        assert cli.main([named.get(word, word) for word in command[1:]]) == 1, "it was understood, and finds no folder"
+        assert "none" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import sys
 import typing
 from dataclasses import replace
@@ -12,12 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fastload.profiling.schema import Cause
-
 sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks can be imported
 
 from benchmarks.profiling import zoo
-from benchmarks.profiling.pipelines import CORES, MAKERS, drawn, names
+from benchmarks.profiling.pipelines import drawn, names
 
 
 @pytest.mark.parametrize("seed", [0, 1, 99])
@@ -30,35 +27,6 @@ def test_pipelines_are_scripts_in_which_much_is_lost_for_one_reason_or_nothing(s
             assert pipeline.stall == 0
         elif not pipeline.needs:
             assert 0.35 <= pipeline.stall <= 0.8, pipeline.name
-
-
-@pytest.mark.parametrize("seed", [0, 1, 99])
-def test_changes_that_are_known_to_help_help_by_a_fifth_at_least(seed: int) -> None:
-    known = [pipeline for pipeline in drawn(seed, names()) if pipeline.changed_ms is not None]
-    assert len(known) >= (10 if CORES > 1 else 8)
-    for pipeline in known:
-        assert pipeline.changed_ms is not None
-        assert pipeline.changed_ms < (1 - zoo.WORTH) * pipeline.step_ms, pipeline.name
-
-
-def test_every_cause_has_a_pipeline() -> None:
-    assert {pipeline.cause for pipeline in drawn(0, names())} == set(typing.get_args(Cause))
-    assert len(MAKERS) == len(set(names()))
-
-
-def test_a_seed_draws_the_same_parameters_again_and_another_one_others() -> None:
-    measured = {"big-pickles"}  # that one measures pickling first
-    chosen = [name for name in names() if name not in measured]
-    assert drawn(3, chosen)[0].script() == drawn(3, chosen)[0].script()
-    assert [one.script() for one in drawn(3, chosen)] != [one.script() for one in drawn(4, chosen)]
-
-
-def test_a_loop_and_its_loader_are_as_long_as_was_drawn() -> None:
-    (pipeline,) = drawn(5, ["read-sleep"])
-    constants = pipeline.constants
-    work_ms = constants["SAMPLE"] * constants["BATCH"] / constants["WORKERS"] * 1e3
-    assert work_ms == pytest.approx(pipeline.step_ms, rel=1e-3)
-    assert 1 - constants["LOOP"] * 1e3 / work_ms == pytest.approx(pipeline.stall, rel=1e-3)
 
 
 def row(**others: typing.Any) -> zoo.Row:
@@ -115,15 +83,3 @@ def test_the_sums_leave_out_changes_that_do_little_and_count_abstaining_predicti
     assert found["verdicts right, %"] == (80, 5)
     assert found["error of predictions, %: largest"] == (pytest.approx(10), 2)
     assert found["without a prediction, %"] == (pytest.approx(100 / 3), 3)
-
-
-def test_what_cannot_be_known_beforehand_is_not_a_number() -> None:
-    on_device = [pipeline for pipeline in drawn(0, names()) if pipeline.needs == "gpu"]
-    assert {pipeline.cause for pipeline in on_device} == {"pin", "copy", "launch-starved"}
-    assert all(math.isnan(pipeline.step_ms) for pipeline in on_device)
-
-
-def test_an_unknown_pipeline_is_refused_with_the_names_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        zoo.main(["no-such-pipeline"])
-    assert "no such pipeline: no-such-pipeline; there are read-sleep" in capsys.readouterr().err

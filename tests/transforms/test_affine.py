@@ -7,21 +7,18 @@ import contextlib
 import numpy as np
 import pytest
 import torch
-from geometry_references import (
-    MEMORY,
+from hypothesis import given
+from hypothesis import strategies as st
+from references import (
+    assert_same_distribution,
     batches,
-    check_independence,
     drawn,
     generators,
     halfway,
     keyed,
-    ks_distance,
-    ks_limit,
     made_images,
     one_by_one,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from torch_settings import matmul_precision, threads, without_mkldnn
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
@@ -150,17 +147,6 @@ def test_large_batches_are_resampled_part_by_part(monkeypatch):
     assert torch.equal(transform(images, params=params), expected)
 
 
-@pytest.mark.parametrize(
-    "transform", [RandomRotation(90), RandomAffine(90, (0.3, 0.3), (0.5, 2), 10, "bilinear", (1, 2, 3))]
-)
-@pytest.mark.parametrize("memory", MEMORY)
-def test_a_samples_result_does_not_depend_on_the_batch(transform, memory):
-    images = made_images(0, (7, 3, 9, 8), memory=memory)
-    check_independence(transform, images)
-    if memory == "channels_last":
-        assert transform(images).is_contiguous(memory_format=torch.channels_last)
-
-
 def test_amounts_are_distributed_as_torchvisions():
     arguments = ((-30, 50), (0.1, 0.4), (0.5, 1.5), (-10, 20, 5, 15))
     ours = drawn(RandomAffine(*arguments), 20_000, 20, 33)
@@ -171,10 +157,10 @@ def test_amounts_are_distributed_as_torchvisions():
     amounts |= {(name, axis): ours[name][:, axis] for name in ("translate", "shear") for axis in (0, 1)}
     for name, values in amounts.items():
         references = [one[name] if isinstance(name, str) else one[name[0]][name[1]] for one in made]
-        assert ks_distance(values, references) < ks_limit(20_000, 5_000), name
+        assert_same_distribution(values, references)
     assert np.abs(np.corrcoef(list(amounts.values())) - np.eye(6)).max() < 0.03
     angles = drawn(RandomRotation((10, 20)), 20_000, 20, 33)["angle"]
-    assert ks_distance(angles, np.linspace(10, 20, 20_000)) < ks_limit(20_000, 20_000)
+    assert_same_distribution(angles, np.linspace(10, 20, 20_000))
 
 
 @pytest.mark.parametrize("shear", [None, 20, (5, 10), (1, 2, 3, 4)])
@@ -199,18 +185,13 @@ def test_expanding_is_refused_with_the_reason():
     ("kind", "arguments", "message"),
     [
         (RandomRotation, {"degrees": -1}, "degrees"),
-        (RandomRotation, {"degrees": (20, 10)}, "degrees"),
-        (RandomRotation, {"degrees": float("nan")}, "degrees"),
         (RandomRotation, {"degrees": 5, "center": 3}, "center"),
         (RandomRotation, {"degrees": 5, "center": (1, float("inf"))}, "center"),
         (RandomRotation, {"degrees": 5, "interpolation": "bicubic"}, "interpolation"),
         (RandomRotation, {"degrees": 5, "fill": "black"}, "fill"),
-        (RandomAffine, {"degrees": (1, 2, 3)}, "degrees"),
         (RandomAffine, {"degrees": 5, "translate": 0.1}, "translate"),
         (RandomAffine, {"degrees": 5, "translate": (0.1, 1.1)}, "translate"),
         (RandomAffine, {"degrees": 5, "scale": (0, 1)}, "scale"),
-        (RandomAffine, {"degrees": 5, "scale": (2, 1)}, "scale"),
-        (RandomAffine, {"degrees": 5, "shear": (1, 2, 3)}, "shear"),
         (RandomAffine, {"degrees": 5, "shear": (1, 2, 4, 3)}, "shear"),
     ],
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from geometry_references import batches, check_independence, halfway, keyed, made_images, resampled
 from hypothesis import given
 from hypothesis import strategies as st
+from references import batches, halfway, keyed, made_images, resampled
 
 from fastload.transforms.affine import RandomAffine, RandomRotation
 from fastload.transforms.base import BatchShape, Transform, shape_of
@@ -47,18 +47,6 @@ MOVING = st.one_of(
     st.builds(Resize, st.integers(3, 8), st.just("nearest")),
     st.builds(RandomResizedCrop, st.integers(3, 8), interpolation=st.just("nearest")),
 )
-
-
-@given(images=batches(sides=(3, 9)), transforms=st.lists(MOVING, min_size=2, max_size=5))
-def test_moving_pixels_once_is_moving_them_one_after_the_other(images, transforms):
-    [stage] = stages_of(transforms)
-    assert type(stage) is OnePass
-    draws = keyed(len(images))
-    expected, expected_params = one_after_the_other(images, transforms, draws)
-    found, params = by_stages(images, transforms, draws)
-    assert torch.equal(found, expected)
-    check_params(params, expected_params)
-    assert found.shape == Compose(transforms).shape_after(shape_of(images, "NCHW"))
 
 
 ANY = st.one_of(
@@ -158,19 +146,6 @@ def test_neighbours_of_other_fill_values_interpolations_or_layouts_are_not_merge
     assert kinds([RandomRotation(4, fill=None), RandomRotation(4)]) == [(Warped, 1), (Warped, 1)]
     assert kinds([RandomRotation(4), RandomRotation(4, "bilinear")]) == [(Warped, 1), (Warped, 1)]
     assert kinds([RandomHorizontalFlip(), RandomVerticalFlip(layout="NHWC")]) == [(OnePass, 1), (OnePass, 1)]
-
-
-@pytest.mark.parametrize(
-    "transforms",
-    [
-        [RandomCrop(5, 2), RandomHorizontalFlip()],
-        [RandomResizedCrop(5), RandomHorizontalFlip()],
-        [RandomRotation(30), RandomHorizontalFlip()],
-    ],
-)
-def test_a_samples_result_does_not_depend_on_the_batch(transforms):
-    assert len(stages_of(transforms)) == 1
-    check_independence(Compose(transforms), made_images(0, (7, 3, 9, 8)))
 
 
 def test_stages_work_in_the_layout_of_their_members():

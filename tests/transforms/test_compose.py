@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import fastload
 from fastload import ConfigError, transforms
 from fastload.transforms import (
     ColorJitter,
@@ -101,12 +100,6 @@ def test_conversion_and_normalisation_are_one_pass_within_the_stated_tolerance()
     assert torch.equal(floats(images() / 255), Normalize(*MOMENTS)(images() / 255))
 
 
-def test_the_shape_is_known_before_the_images_are():
-    composed = Compose([RandomResizedCrop((9, 7)), RandomCrop(5)])
-    assert composed.shape_after(fastload.transforms.BatchShape(4, 3, 20, 30)) == (4, 3, 5, 5)
-    assert composed(images(4)).shape == (4, 3, 5, 5)
-
-
 @pytest.mark.parametrize("mix", [MixUp, CutMix])
 def test_labels_are_mixed_as_the_images_are(mix):
     composed = Compose([RandomHorizontalFlip(), ToDtype(torch.float32, scale=True), mix(num_classes=6)])
@@ -130,18 +123,6 @@ def test_labels_that_nobody_mixes_come_back_as_they_are():
     assert changed.shape == images().shape
 
 
-def test_images_with_the_channels_last_are_transformed_alike():
-    members = [
-        RandomCrop(8, padding=2),
-        RandomHorizontalFlip(),
-        ToDtype(torch.float32, scale=True),
-        Normalize(*MOMENTS),
-    ]
-    first = Compose(members)(images(), draws=draws())
-    last = Compose(members, layout="NHWC")(images().permute(0, 2, 3, 1).contiguous(), draws=draws())
-    assert torch.equal(first, last.permute(0, 3, 1, 2))
-
-
 @pytest.mark.parametrize(
     ("members", "message"),
     [
@@ -156,14 +137,6 @@ def test_images_with_the_channels_last_are_transformed_alike():
 def test_bad_members_are_clear_errors(members, message):
     with pytest.raises(ConfigError, match=message):
         Compose(members)
-
-
-def test_it_is_a_module_like_any_other():
-    composed = Compose([RandomHorizontalFlip(), RandomCrop(8)])
-    seen: list[str] = []
-    composed.apply(lambda module: seen.append(type(module).__name__))
-    assert {"Compose", "RandomHorizontalFlip", "RandomCrop"} <= set(seen)
-    assert "in one pass: RandomHorizontalFlip + RandomCrop" in repr(composed)
 
 
 def test_every_public_transform_can_be_imported_and_says_what_it_does():

@@ -5,21 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from geometry_references import (
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from references import (
     MEMORY,
+    assert_same_distribution,
     batches,
-    check_independence,
     drawn,
     gathered,
     generators,
     keyed,
-    ks_distance,
-    ks_limit,
     made_images,
     one_by_one,
 )
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
@@ -98,12 +96,6 @@ def test_flips_equal_torchvisions(transform, flipped, images, generator):
         assert torch.equal(transform.transform(images.clone().requires_grad_(), params), expected)
 
 
-@pytest.mark.parametrize("transform", [RandomCrop(4, 2, fill=(1, 2, 3)), RandomHorizontalFlip(), RandomVerticalFlip()])
-@pytest.mark.parametrize("memory", MEMORY)
-def test_a_samples_result_does_not_depend_on_the_batch(transform, memory):
-    check_independence(transform, made_images(0, (9, 3, 6, 5), memory=memory))
-
-
 def test_pixels_may_lie_channels_last_or_last_by_name():
     images = made_images(1, (4, 3, 8, 6))
     params = RandomCrop((5, 4), 2).draw_for(keyed(4), BatchShape(4, 3, 8, 6))
@@ -125,7 +117,7 @@ def test_places_are_distributed_as_torchvisions():
         assert set(ours[name].tolist()) == set(range(bound))
         counts = np.bincount(ours[name], minlength=bound)
         assert (np.abs(counts - 20_000 / bound) < 5 * np.sqrt(20_000 / bound)).all()
-        assert ks_distance(ours[name], [one[name] for one in made]) < ks_limit(20_000, 5_000)
+        assert_same_distribution(ours[name], [one[name] for one in made])
     assert abs(np.corrcoef(ours["top"], ours["left"])[0, 1]) < 0.03
 
 
@@ -156,12 +148,8 @@ def test_both_flips_are_drawn_independently():
     ("arguments", "message"),
     [
         ({"size": 0}, "size"),
-        ({"size": (3, 4, 5)}, "size"),
-        ({"size": 2.0}, "size"),
         ({"size": 4, "padding": -1}, "padding"),
         ({"size": 4, "padding": (1, 2, 3)}, "padding"),
-        ({"size": 4, "padding": 1.5}, "padding"),
-        ({"size": 4, "padding": True}, "padding"),
         ({"size": 4, "padding_mode": "mirror"}, "padding_mode"),
         ({"size": 4, "fill": float("nan")}, "fill"),
         ({"size": 4, "fill": (1, 2, 3), "padding_mode": "edge"}, "fill"),

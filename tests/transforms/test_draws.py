@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from references import assert_same_distribution
 
 from fastload.transforms.draws import Draws, Stream
 
@@ -29,17 +30,6 @@ METHODS: dict[str, Callable[[Stream], Any]] = {
 
 def many(seed: int = 0) -> Stream:
     return Draws(KEY, np.arange(MANY, dtype=np.int64)).stream(f"test {seed}")
-
-
-def distance(draws: Any, others: Any) -> float:
-    """Kolmogorov and Smirnov's: the largest distance between two distributions."""
-    points = np.sort(np.concatenate([draws, others]))
-    return float(
-        np.abs(
-            np.searchsorted(np.sort(draws), points, side="right") / len(draws)
-            - np.searchsorted(np.sort(others), points, side="right") / len(others)
-        ).max()
-    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -116,8 +106,7 @@ def test_a_generator_of_torchs_gives_a_batch_its_draws():
     ],
 )
 def test_continuous_draws_have_the_distribution_they_are_named_for(draw, reference):
-    # 1.95 sqrt(2 / n) is exceeded once in a thousand.
-    assert distance(draw(many()), reference(np.random.default_rng(1))) < 1.95 * np.sqrt(2 / MANY)
+    assert_same_distribution(draw(many()), reference(np.random.default_rng(1)))
 
 
 def test_integers_chances_and_permutations_are_uniform():
@@ -150,3 +139,48 @@ def test_images_that_are_not_as_many_as_samples_have_draws_too(num_images):
     assert len(set(found)) == num_images
     first = min(num_images, 5)
     assert found[:first].tolist() == draws.stream("a").uniform()[:first].tolist()
+
+
+# -- shares ------------------------------------------------------------------------------------------------------------
+
+
+def numpys(alpha, count):
+    generator = np.random.default_rng(0)
+    if alpha > 0.1:
+        return generator.dirichlet([alpha] * count, size=20_000)
+    # NumPy's shares of so small an alpha are often 0 where they should be 1e-50.
+    logs = np.log(generator.gamma(alpha + 1, size=(20_000, count)))
+    logs += np.log(generator.random((20_000, count))) / alpha
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.2, 0.9, 1.0, 1.5, 8.0])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_shares_have_numpys_distribution(alpha, count):
+    shares = Draws(KEY, np.arange(20_000)).stream("mix").dirichlet(alpha, count)
+    assert shares.shape == (20_000, count)
+    assert np.isfinite(shares).all()
+    assert shares.min() >= 0
+    assert np.allclose(shares.sum(axis=1), 1)
+    expected = numpys(alpha, count)
+    for column in range(count):
+        assert_same_distribution(shares[:, column], expected[:, 0])
+    assert_same_distribution(shares.max(axis=1), expected.max(axis=1))
+    assert_same_distribution(shares[:, 0] * shares[:, 1], expected[:, 0] * expected[:, 1])
+
+
+def test_one_share_is_everything():
+    assert (Draws(KEY, np.arange(5)).stream("mix").dirichlet(0.5, 1) == 1).all()
+
+
+@pytest.mark.parametrize("alpha", [0.2, 3.0])
+def test_a_samples_shares_and_what_is_drawn_next_do_not_depend_on_the_others(alpha):
+    ids = np.array([3, 2**40, 17, 4, 1000])
+    stream = Draws(KEY, ids).stream("mix")
+    shares, after = stream.dirichlet(alpha, 3), stream.uniform()
+    for row in range(5):
+        alone = Draws(KEY, ids[[row]]).stream("mix")
+        assert alone.dirichlet(alpha, 3)[0].tolist() == shares[row].tolist()
+        assert alone.uniform()[0] == after[row]
+    assert len(np.unique(shares)) == 15

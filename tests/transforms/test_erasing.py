@@ -7,20 +7,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from geometry_references import (
-    MEMORY,
+from hypothesis import given
+from hypothesis import strategies as st
+from references import (
+    assert_same_distribution,
     batches,
-    check_independence,
     drawn,
     generators,
     keyed,
-    ks_distance,
-    ks_limit,
     made_images,
     one_by_one,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
@@ -32,10 +29,6 @@ from fastload.transforms.erasing import Cutout, RandomErasing, _erase_all, norma
 PINNED = [-0.6134811043739319, 1.7154626846313477, 0.29129618406295776, 0.09066765755414963]
 FLOATS = tuple(dtype for dtype in DTYPES if dtype.is_floating_point)
 BOX = ("top", "left", "height", "width")
-
-
-def of_boxes(params):
-    return {name: params[name] for name in BOX}
 
 
 @given(images=batches(), vector=st.booleans(), cutout=st.integers(0, 9), generator=generators())
@@ -107,18 +100,6 @@ def test_noise_is_the_pinned_one():
     assert found.tolist() == pytest.approx(PINNED, abs=1e-6)
 
 
-@pytest.mark.parametrize("transform", [RandomErasing(0.7), RandomErasing(0.7, value="random"), Cutout(4)])
-@pytest.mark.parametrize("memory", MEMORY)
-def test_a_samples_result_does_not_depend_on_the_batch(transform, memory):
-    images = made_images(0, (7, 3, 9, 8), torch.float32, memory)
-    check_independence(transform, images)
-    params = transform.draw_for(keyed(7), shape_of(images, "NCHW"))
-    if memory == "channels_last":
-        values = None if transform.value is None else fill_values("value", transform.value, images)
-        for found in (transform(images, params=params), _erase_all(images, params, values)):
-            assert found.is_contiguous(memory_format=torch.channels_last)
-
-
 @pytest.mark.parametrize(
     ("scale", "ratio", "sides"),
     [((0.02, 0.33), (0.3, 3.3), (32, 32)), ((0.5, 1.0), (0.2, 5.0), (20, 40)), ((0.9, 1.0), (3.0, 4.0), (16, 16))],
@@ -131,7 +112,7 @@ def test_boxes_are_distributed_as_torchvisions(scale, ratio, sides):
     made = [theirs.make_params(image) for _ in range(5_000)]
     for name, key in zip(BOX, "ijhw", strict=True):
         values = [0 if one["v"] is None else one[key] for one in made]
-        assert ks_distance(ours[name], values) < ks_limit(20_000, 5_000), name
+        assert_same_distribution(ours[name], values)
 
 
 def test_as_many_are_erased_as_asked_for():
@@ -160,14 +141,11 @@ def test_squares_are_centred_uniformly_and_clipped(size):
     [
         (RandomErasing, {"p": 1.5}, "p must be"),
         (RandomErasing, {"scale": (0.5, 1.5)}, "scale"),
-        (RandomErasing, {"scale": (0.5, 0.1)}, "scale"),
         (RandomErasing, {"ratio": (0.0, 0.1)}, "ratio"),
         (RandomErasing, {"value": "noise"}, "value"),
         (RandomErasing, {"value": None}, "value"),
-        (RandomErasing, {"value": float("nan")}, "value"),
         (RandomErasing, {"inplace": True}, "inplace"),
         (Cutout, {"size": 0}, "size"),
-        (Cutout, {"size": (3, 4)}, "size"),
         (Cutout, {"size": 3, "p": -1}, "p must be"),
     ],
 )

@@ -1,15 +1,49 @@
-"""The table of every transform: that it is whole, and that its checks can pass and fail."""
+"""Every transform: nothing but its own keys decides on a sample, no device is asked, and compilers record all of it."""
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
-from every_transform import CASES, arguments, check, made, params_of
+from every_transform import CASES, arguments, check, draws_of, made, params_of
+from references import lain_out, random_images
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map
+from torch_settings import default_device, default_dtype, deterministic
 
 from fastload import transforms
-from fastload.transforms.base import Transform
+from fastload.transforms import Compose, Draws, RandomCrop, RandomResizedCrop, tensors
+from fastload.transforms.base import BatchShape, Transform
+from fastload.transforms.params import leaves_of
 
 EACH = [(name, dtype) for name, case in CASES.items() for dtype in case.dtypes]
+# What several members do in one pass, and ways of one that its case does not take.
+MAKE = {name: case.make for name, case in CASES.items()} | {
+    "gathered": lambda: Compose([RandomCrop(8, 2), *FLIPS]),
+    "warped": lambda: Compose([transforms.RandomRotation(20), *FLIPS]),
+    "resized and flipped": lambda: Compose([RandomResizedCrop(6), FLIPS[0]]),
+    "resized to the nearest": lambda: RandomResizedCrop(6, interpolation="nearest"),
+    "resized without antialiasing": lambda: RandomResizedCrop(6, interpolation="bicubic", antialias=False),
+    "filled": lambda: RandomCrop(8, 2, fill=(1, 2, 3)),
+    "noise": lambda: transforms.Cutout(4, value="random"),
+}
+FLIPS = [transforms.RandomHorizontalFlip(), transforms.RandomVerticalFlip()]
+OF_FLOATS = {"Normalize", "RandomErasing of noise", "noise"}
+DTYPES = (torch.uint8, torch.bfloat16, torch.float32)
+WITH_DTYPES = [(name, dtype) for name in MAKE for dtype in DTYPES if dtype != torch.uint8 or name not in OF_FLOATS]
+# All floats are alike to what does not look at values; and of AugMix's chains one shows as much as three.
+RECORDED = [(name, dtype) for name, dtype in WITH_DTYPES if dtype != torch.bfloat16]
+SHORT = {"AugMix": lambda: transforms.AugMix(mixture_width=2, chain_depth=1)}
+
+
+def changed(transform, images, **options):
+    """Return the images of a call, also where it mixes labels."""
+    found = transform(*arguments(transform, images), **options)
+    return found[0] if transform.mixes else found
 
 
 def test_every_transform_is_in_the_table():
@@ -72,3 +106,121 @@ def test_boxes_outside_of_the_images_are_refused(name, side, place):
     boxes[side][7] = place
     with pytest.raises(ValueError, match=r"have a box of .*, outside of images of 40 x 36"):
         transform(images, params=boxes)
+
+
+@pytest.mark.parametrize(("name", "dtype"), WITH_DTYPES)
+def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, monkeypatch):
+    transform, images = MAKE[name](), random_images((12, 3, 33, 37), dtype, 5)
+    ids = np.arange(12) * 7 + 2**33
+    draws = Draws(bytes(range(16)), ids, epochs=draws_of(1).epochs)
+    before = images.clone()
+    together = changed(transform, images, draws=draws)
+    for layout in ("channels_last", "strided", "turned"):
+        assert torch.equal(changed(transform, lain_out(images, layout), draws=draws), together)
+    for rows in ([4], list(range(11, -1, -1))) if not transform.mixes else ([4, 5], [8, 9, 0, 1]):
+        assert torch.equal(changed(transform, images[rows], draws=draws.of(rows)), together[rows])
+    with monkeypatch.context() as patch:
+        patch.setattr(tensors, "PART_SIZE", 2 * 3 * 33 * 37)  # parts of two samples
+        assert torch.equal(changed(transform, images, draws=draws), together)
+    assert torch.equal(images, before)
+    if not isinstance(transform, Compose):  # whose members have a layout of their own
+        transform.layout = "NHWC"
+        assert torch.equal(changed(transform, images.permute(0, 2, 3, 1), draws=draws), together.permute(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_transforms_are_compiled_without_a_break_and_once(name):
+    torch._dynamo.reset()
+    transform = SHORT.get(name, MAKE[name])()
+    images = random_images((30, 3, 40, 41), torch.float32 if name in OF_FLOATS else torch.uint8, 1)
+    given = arguments(transform, images)
+    shape = BatchShape(*images.shape)
+    drawn = [
+        transform.draw_for(Draws(bytes(16), np.arange(start, start + 30), epochs=draws_of(1).epochs), shape)
+        for start in (0, 30)
+    ]
+    call = (lambda *given, params: transform(*given, params=params)) if transform.mixes else None
+    compiled = torch.compile(call or transform.transform, fullgraph=True, backend="eager")
+
+    def found(params):
+        return compiled(*given, params=params)[0] if call else compiled(images, params)
+
+    far = (found(drawn[0]).double() - changed(transform, images, params=drawn[0]).double()).abs()
+    # Of a warped image, a pixel halfway between two may be the other one.
+    assert (far > (1 if images.dtype == torch.uint8 else 1e-5)).double().mean() <= CASES.get(
+        name, CASES["Resize"]
+    ).share
+    if not call:
+        with torch.compiler.set_stance("fail_on_recompile"):  # with other rows
+            found(drawn[1])
+
+
+@pytest.mark.parametrize(("name", "dtype"), RECORDED)
+def test_nothing_is_read_from_a_device(name, dtype):
+    """Tensors without values: whatever needs one fails."""
+    transform, images = SHORT.get(name, MAKE[name])(), made(dtype)
+    given, params = arguments(transform, images), params_of(transform, images)
+    expected = changed(transform, images, params=params)
+    found = [transform(*(one.to("meta") for one in given), params=params)]
+    with FakeTensorMode() as mode:
+        there = [mode.from_tensor(one).to("cuda") for one in given]
+        found.append(transform(*there, params=tree_map(lambda one: mode.from_tensor(one).to("cuda"), params)))
+    for one in found:
+        image = one[0] if transform.mixes else one
+        assert (image.shape, image.dtype) == (expected.shape, expected.dtype)
+    assert [(one[0] if transform.mixes else one).device.type for one in found] == ["meta", "cuda"]
+
+
+# -- settings of torch's -----------------------------------------------------------------------------------------------
+
+
+SETTINGS = {
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "half by default": lambda: default_dtype(torch.float16),
+    "double by default": lambda: default_dtype(torch.float64),
+    "another device by default": lambda: default_device("meta"),  # what is put there has no values
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "deterministic algorithms": deterministic,
+}
+
+
+def results(name: str, dtype: torch.dtype, setting: Any) -> list[Tensor]:
+    """Return what a transform draws and makes when everything but the images is made inside of a setting."""
+    images = made(dtype)
+    labels = arguments(CASES[name].make(), images)[1:]
+    with setting:
+        transform = CASES[name].make()
+        params = params_of(transform, images)
+        found = transform(images, *labels, params=params, return_params=True)
+    return [*found[:-1], *leaves_of(params)]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["on the CPU", "as on other devices"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_setting_of_torch_changes_a_transform(name, elsewhere, monkeypatch):
+    if elsewhere:  # where nothing may be read, as under a compiler
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    for dtype in CASES[name].dtypes:
+        expected = results(name, dtype, contextlib.nullcontext())
+        for setting, make in SETTINGS.items():
+            found = results(name, dtype, make())
+            for one, other in zip(found, expected, strict=True):
+                assert (one.dtype, one.device) == (other.dtype, other.device), (setting, dtype)
+                assert torch.equal(one, other), (setting, dtype)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_no_setting_of_torch_changes_what_its_own_generator_draws(setting):
+    images = made(torch.uint8)
+
+    def drawn() -> Tensor:
+        torch.manual_seed(3)
+        generator = torch.Generator().manual_seed(4)
+        transform = CASES["RandomCrop"].make()
+        return torch.stack([transform(images), transform(images, generator=generator)])
+
+    expected = drawn()
+    with SETTINGS[setting]():
+        found = drawn()
+    assert torch.equal(found, expected)

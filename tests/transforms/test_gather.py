@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from geometry_references import batches, made_images
 from hypothesis import given
 from hypothesis import strategies as st
+from references import batches, made_images
 
 from fastload.transforms.gather import IndexMap, _gather, gather_map
 

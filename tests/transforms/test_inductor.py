@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from color_references import random_images
+from references import random_images
 
 from fastload.transforms import Draws, RandAugment, RandomAutocontrast, RandomEqualize
 from fastload.transforms.base import shape_of

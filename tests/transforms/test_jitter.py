@@ -10,9 +10,9 @@ import pytest
 import torch
 import torchvision.transforms.v2 as T
 import torchvision.transforms.v2.functional as F
-from color_references import assert_near, assert_same_distribution, batches, random_images, sample_by_sample
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from references import assert_near, assert_same_distribution, coloured, random_images
 
 from fastload import ConfigError
 from fastload.transforms.base import BatchShape
@@ -87,7 +87,7 @@ def has_tie(images, params):
 
 
 @given(
-    images=batches(dtypes=(torch.uint8, torch.float32, torch.float64), most=12),
+    images=coloured(dtypes=(torch.uint8, torch.float32, torch.float64), most=12),
     used=st.tuples(*[st.booleans()] * 4),
     seed=st.integers(0, 2**32),
 )
@@ -171,17 +171,6 @@ def test_ranges_are_torchvisions(arguments):
     assert [getattr(ours, name) for name in NAMES] == [getattr(theirs, name) for name in NAMES]
 
 
-@settings(max_examples=15)  # torchvision's convolution is prepared anew for each shape
-@given(images=batches(dtypes=(torch.uint8, torch.float32), smallest=5), seed=st.integers(0, 2**32))
-def test_blurred_samples_are_what_torchvision_makes_of_them(images, seed):
-    transform = GaussianBlur((3, 5), (0.2, 3.0))
-    found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
-    expected = sample_by_sample(
-        lambda image, sigma: F.gaussian_blur(image, [3, 5], [sigma] * 2), images, params["sigma"]
-    )
-    assert_near(found, expected, tolerance=1.0 if images.dtype == torch.uint8 else None)
-
-
 def test_deviations_have_torchvisions_distribution():
     torch.manual_seed(0)
     theirs = T.GaussianBlur(3)
@@ -191,7 +180,7 @@ def test_deviations_have_torchvisions_distribution():
 
 
 @pytest.mark.parametrize(("transform", "function"), SOMETIMES, ids=lambda value: type(value).__name__)
-@given(images=batches(dtypes=(torch.float32,), most=9), seed=st.integers(0, 2**32))
+@given(images=coloured(dtypes=(torch.float32,), most=9), seed=st.integers(0, 2**32))
 def test_chosen_samples_are_changed_and_the_others_are_not(transform, function, images, seed):
     before = images.clone()
     found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
@@ -217,53 +206,6 @@ def test_probabilities_of_none_and_all_are_exact():
     assert torch.equal(RandomInvert(0)(images), images)
     assert torch.equal(RandomInvert(1)(images), ~images)
     assert RandomInvert(0)(images).data_ptr() != images.data_ptr()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: ColorJitter(0.4, 0.4, 0.4, 0.1),
-        lambda: GaussianBlur(3),
-        lambda: RandomGrayscale(0.5),
-        lambda: RandomSolarize(100),
-        lambda: RandomEqualize(),
-    ],
-)
-def test_a_sample_does_not_depend_on_the_others(make):
-    transform = make()
-    images = random_images((9, 3, 12, 11), torch.uint8, 1)
-    ids = np.array([5, 2**40, 7, 0, 1, 99, 12, 13, 3])
-    together = transform(images, draws=Draws(KEY, ids))
-    for rows in ([4], [8, 0, 3], list(range(8, -1, -1))):
-        assert torch.equal(transform(images[rows], draws=Draws(KEY, ids[rows])), together[rows])
-    turned = images.permute(0, 2, 3, 1)
-    transform.layout = "NHWC"
-    assert torch.equal(transform(turned, draws=Draws(KEY, ids)), together.permute(0, 2, 3, 1))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: ColorJitter(0.4, 0.4, 0.4, 0.1),
-        lambda: ColorJitter(0.4),
-        lambda: GaussianBlur(3),
-        lambda: RandomGrayscale(0.5),
-        lambda: RandomSolarize(100),
-        lambda: RandomAdjustSharpness(2.0),
-    ],
-)
-def test_transforms_are_compiled_without_a_break_and_once(make):
-    torch._dynamo.reset()
-    transform = make()
-    images = random_images((8, 3, 6, 7), torch.uint8, 1)
-    compiled = torch.compile(transform.transform, fullgraph=True, backend="eager")
-    with torch.compiler.set_stance("default"):
-        for epoch in range(3):
-            params = transform.draw_for(Draws(bytes([epoch]) * 16, np.arange(8)), BatchShape(8, 3, 6, 7))
-            assert torch.equal(compiled(images, params), transform(images, params=params))
-            with torch.compiler.set_stance("fail_on_recompile"):  # with other rows
-                params = transform.draw_for(Draws(bytes([epoch + 9]) * 16, np.arange(8)), BatchShape(8, 3, 6, 7))
-                assert torch.equal(compiled(images, params), transform(images, params=params))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -293,14 +235,10 @@ def test_ranges_that_make_no_sense_are_refused(name, value, message):
         (lambda: GaussianBlur((3, 0)), "kernel_size must be at least 1"),
         (lambda: GaussianBlur(3, 0), "sigma must be above 0"),
         (lambda: GaussianBlur(3, (2, 1)), "in this order"),
-        (lambda: GaussianBlur(3, (1, math.nan)), r"sigma\[1\] must be finite"),
         (lambda: GaussianBlur(3, (1, 2, 3)), r"sigma must be \(minimum, maximum\)"),
         (lambda: RandomGrayscale(1.5), "p must be a probability"),
-        (lambda: RandomInvert(math.nan), "p must be finite"),
         (lambda: RandomSolarize(256), "threshold must be at most 255"),
-        (lambda: RandomSolarize("0.5"), "threshold must be a number"),
         (lambda: RandomPosterize(9), r"bits must be an integer in \[0, 8\]"),
-        (lambda: RandomPosterize(2.0), "bits must be an integer"),
         (lambda: RandomAdjustSharpness(-1), "sharpness_factor must be at least 0"),
     ],
 )
@@ -312,9 +250,3 @@ def test_what_makes_no_sense_is_refused(make, message):
 def test_a_threshold_beyond_floats_is_refused_when_they_come():
     with pytest.raises(TypeError, match="threshold must be at most 1 for images of floats"):
         RandomSolarize(128, p=1.0)(torch.zeros(1, 3, 2, 2))
-
-
-@pytest.mark.parametrize("transform", [ColorJitter(0.4), RandomGrayscale(1.0), RandomAutocontrast(1.0)])
-def test_two_channels_are_refused(transform):
-    with pytest.raises(TypeError, match="images of 1 or 3 channels, got 2"):
-        transform(torch.zeros(1, 2, 4, 4))

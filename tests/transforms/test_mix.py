@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2 as T
-from color_references import assert_near, assert_same_distribution, batches, lain_out, random_images
 from hypothesis import given
 from hypothesis import strategies as st
+from references import assert_near, assert_same_distribution, coloured, lain_out, random_images
 
 from fastload import ConfigError
 from fastload.transforms import mix, tensors
@@ -55,7 +53,7 @@ def labels_for(num, soft, seed):
     return torch.randint(0, 5, (num,), generator=generator)
 
 
-@given(images=batches(dtypes=FLOATS, most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
+@given(images=coloured(dtypes=FLOATS, most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
 def test_mixed_pairs_are_torchvisions(images, soft, seed):
     labels, before = labels_for(len(images), soft, seed), images.clone()
     transform = MixUp(alpha=0.7, num_classes=5)
@@ -66,7 +64,7 @@ def test_mixed_pairs_are_torchvisions(images, soft, seed):
     assert_near(mixed, expected[1], tolerance=2e-7)
 
 
-@given(images=batches(most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
+@given(images=coloured(most=9), soft=st.booleans(), seed=st.integers(0, 2**32))
 def test_pasted_pairs_are_torchvisions(images, soft, seed):
     labels, before = labels_for(len(images), soft, seed), images.clone()
     transform = CutMix(num_classes=5)
@@ -174,28 +172,6 @@ def test_no_pair_is_divided_where_a_batch_is_worked_on_in_parts(name, dtype, mon
     assert torch.equal(name(num_classes=5)(turned, labels, draws=draws)[0], expected)
 
 
-def test_images_of_the_other_layout_are_mixed_alike():
-    images, labels = random_images((5, 3, 8, 9), torch.uint8, 0), labels_for(5, False, 0)
-    draws = Draws(KEY, np.arange(5))
-    expected, _ = CutMix(num_classes=5)(images, labels, draws=draws)
-    found, _ = CutMix(num_classes=5, layout="NHWC")(images.permute(0, 2, 3, 1), labels, draws=draws)
-    assert torch.equal(found.permute(0, 3, 1, 2), expected)
-
-
-@pytest.mark.parametrize("name", [MixUp, CutMix, MixUpOrCutMix])
-def test_mixing_is_compiled_without_a_break(name):
-    torch._dynamo.reset()
-    images, labels = random_images((4, 3, 8, 9), torch.float32, 0), labels_for(4, False, 0)
-    transform = name(num_classes=5)
-    found, mixed, params = transform(images, labels, return_params=True)
-    compiled = torch.compile(
-        lambda images, labels: transform(images, labels, params=params), fullgraph=True, backend="eager"
-    )
-    again = compiled(images, labels)
-    assert torch.equal(again[0], found)
-    assert torch.equal(again[1], mixed)
-
-
 IMAGES = torch.zeros(2, 3, 4, 4)
 
 
@@ -232,9 +208,7 @@ def test_draws_of_other_samples_are_refused():
     [
         (lambda: MixUp(alpha=0), "alpha must be above 0"),
         (lambda: CutMix(alpha=-1.0), "alpha must be above 0"),
-        (lambda: MixUp(alpha=math.nan), "alpha must be finite"),
         (lambda: CutMix(num_classes=0), "num_classes must be an integer of at least 1"),
-        (lambda: CutMix(num_classes=2.5), "num_classes must be an integer of at least 1"),
         (lambda: MixUpOrCutMix(cutmix_p=1.1), "cutmix_p must be a probability"),
         (lambda: MixUpOrCutMix(mixup_alpha=0), "mixup_alpha must be above 0"),
     ],

@@ -7,21 +7,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from geometry_references import (
-    MEMORY,
+from hypothesis import given
+from hypothesis import strategies as st
+from references import (
+    assert_same_distribution,
     batches,
-    check_independence,
     drawn,
     gathered,
     generators,
     keyed,
-    ks_distance,
-    ks_limit,
     made_images,
     resized_by,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
@@ -225,15 +222,6 @@ def test_large_batches_are_resized_part_by_part(monkeypatch):
     assert torch.equal(resample(images, boxes, (7, 6), "bilinear", True, flip), expected)
 
 
-@pytest.mark.parametrize("transform", [RandomResizedCrop(5), Resize(5), RandomResizedCrop(6, interpolation="nearest")])
-@pytest.mark.parametrize("memory", MEMORY)
-def test_a_samples_result_does_not_depend_on_the_batch(transform, memory):
-    images = made_images(0, (7, 3, 9, 8), memory=memory)
-    check_independence(transform, images)
-    if memory == "channels_last":
-        assert transform(images).is_contiguous(memory_format=torch.channels_last)
-
-
 @pytest.mark.parametrize(
     ("scale", "ratio", "sides"),
     [
@@ -250,9 +238,9 @@ def test_boxes_are_distributed_as_torchvisions(scale, ratio, sides):
     image = [torch.zeros(3, *sides)]
     made = [theirs.make_params(image) for _ in range(5_000)]
     for name, values in ours.items():
-        assert ks_distance(values, [one[name] for one in made]) < ks_limit(20_000, 5_000), name
+        assert_same_distribution(values, [one[name] for one in made])
     areas = [one["height"] * one["width"] for one in made]
-    assert ks_distance(ours["height"] * ours["width"], areas) < ks_limit(20_000, 5_000)
+    assert_same_distribution(ours["height"] * ours["width"], areas)
     assert (ours["top"] >= 0).all()
     assert (ours["top"] + ours["height"] <= sides[0]).all()
     assert (ours["left"] + ours["width"] <= sides[1]).all()
@@ -290,14 +278,8 @@ def test_parameters_are_independent_of_each_other():
         (Resize, {"size": 8, "max_size": -3}, "max_size"),
         (Resize, {"size": 8, "interpolation": "lanczos"}, "interpolation"),
         (Resize, {"size": 8, "antialias": "x"}, "antialias must be True or False, got antialias='x'"),
-        (RandomResizedCrop, {"size": 8, "antialias": 1}, "antialias must be True or False"),
-        (RandomResizedCrop, {"size": (1, 2, 3)}, "size"),
         (RandomResizedCrop, {"size": 8, "scale": (1.0, 0.5)}, "scale"),
-        (RandomResizedCrop, {"size": 8, "scale": (-0.1, 0.5)}, "scale"),
-        (RandomResizedCrop, {"size": 8, "scale": 0.5}, "scale"),
         (RandomResizedCrop, {"size": 8, "ratio": (0, 1)}, "ratio"),
-        (RandomResizedCrop, {"size": 8, "ratio": (float("nan"), 1)}, "ratio"),
-        (RandomResizedCrop, {"size": 8, "interpolation": "box"}, "interpolation"),
     ],
 )
 def test_bad_arguments_are_refused(kind, arguments, message):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from color_references import DTYPES, lain_out, random_images
 from hypothesis import given
 from hypothesis import strategies as st
+from references import DTYPES, lain_out, random_images
 
 from fastload.transforms import tensors
 from fastload.transforms.tensors import change_rows, choose, in_parts, narrowed, pick, slices

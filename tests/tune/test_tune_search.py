@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import random
 import statistics
 from collections.abc import Callable
@@ -10,20 +12,13 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from present_setting import PRESENT
 
+from fastload.base import console
 from fastload.errors import ConfigError
-from fastload.tune.search import Outcome, Search, Slice, median_interval
-from fastload.tune.settings import Machine, Setting
-
-PRESENT = Setting(
-    num_workers=2,
-    worker_method="multiprocessing",
-    prefetch_factor=2,
-    fuse=False,
-    seeding="sample",
-    chunk_size=None,
-    resident=None,
-)
+from fastload.tune.report import TuneReport
+from fastload.tune.search import Outcome, Search, Slice, Trial, median_interval
+from fastload.tune.settings import STAGES, Machine, Setting, as_call, as_options, candidates
 
 
 @dataclass
@@ -157,17 +152,6 @@ def test_what_is_much_faster_is_recommended_though_slices_take_most_of_the_time(
     assert made.now <= 1.25 * 30.0
 
 
-def test_no_slice_is_measured_of_what_has_failed():
-    def speed(setting: Setting) -> float:
-        if setting.worker_method == "thread":
-            raise RuntimeError("no")
-        return 100.0
-
-    made = Made(speed)
-    made.search()
-    assert len([one for one in made.seen if one.worker_method == "thread"]) == 1
-
-
 VALUES = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=40)
 
 
@@ -176,11 +160,6 @@ def test_the_interval_holds_the_median_and_lies_among_the_values(values):
     found = median_interval(values)
     assert found.value == statistics.median(values)
     assert min(values) <= found.low <= found.value <= found.high <= max(values)
-
-
-@given(VALUES, st.floats(0.1, 10))
-def test_it_does_not_depend_on_the_order(values, factor):
-    assert median_interval(values) == median_interval(values[::-1])
 
 
 @pytest.mark.parametrize(("number", "place"), [(1, 0), (5, 0), (6, 0), (9, 1), (15, 3), (30, 9)])
@@ -198,3 +177,189 @@ def test_it_holds_the_true_median_as_often_as_it_says():
         found = median_interval([draw.lognormvariate(0, 1) for _ in range(12)])
         held += found.low <= 1.0 <= found.high
     assert held >= 0.93 * 400
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+SETTINGS = st.builds(
+    lambda number, **others: PRESENT.having(num_workers=number, **others),
+    st.integers(0, 8),
+    worker_method=st.sampled_from(["multiprocessing", "thread"]),
+    fuse=st.sampled_from([False, True, "auto"]),
+    seeding=st.sampled_from(["sample", "torch"]),
+    chunk_size=st.sampled_from([None, "batch", 3]),
+    resident=st.sampled_from([None, "host"]),
+)
+
+
+@given(SETTINGS, st.integers(1, 64))
+def test_each_candidate_is_another_setting_and_comes_once(best, processors):
+    for stage in STAGES:
+        found = candidates(stage, best, Machine(processors=processors))
+        assert best not in found
+        assert len({*found}) == len(found)
+        for one in found:
+            assert (one.prefetch_factor is None) == (one.num_workers == 0)
+            if best.num_workers:
+                assert one.num_workers, "without workers nothing is loaded beside the training step"
+
+
+@given(SETTINGS, SETTINGS)
+def test_the_line_to_paste_makes_the_setting_of_the_present_one(present, wanted):
+    changes = wanted.changes(present)
+    call = ast.parse(as_call(changes).replace("..., ", "").replace("...", "")).body[0]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    read = {one.arg: ast.literal_eval(one.value) for one in call.value.keywords if one.arg is not None}
+    assert read == changes
+    assert present.having(**read) == wanted
+
+
+def test_all_that_was_asked_for_is_tried():
+    seen = {
+        name
+        for stage in STAGES
+        for one in candidates(stage, PRESENT, Machine(processors=2))
+        for name in one.changes(PRESENT)
+    }
+    assert seen == {
+        "num_workers",
+        "worker_method",
+        "prefetch_factor",
+        "fuse",
+        "seeding",
+        "chunk_size",
+        "resident",
+    }
+
+
+def test_a_loader_without_workers_is_tried_with_some_of_each_kind():
+    inline = PRESENT.having(num_workers=0)
+    words = [one.in_words(inline) for one in candidates(STAGES[1], inline, Machine(processors=4))]
+    assert words == ["4 threads", "4 processes"]
+
+
+def test_what_is_left_out_is_not_tried():
+    machine = Machine(processors=2, left_out=frozenset({("fuse", True), ("resident", "host")}))
+    found = candidates(STAGES[0], PRESENT, machine)
+    assert [one.changes(PRESENT) for one in found] == [{"fuse": "auto"}, {"seeding": "torch"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"worker_method": "thread", "fuse": True}, "--worker-method=thread --fuse"),
+        ({"fuse": False, "chunk_size": 4}, "--fuse=false --chunk-size=4"),
+        ({"num_workers": 4, "fuse": True}, None),
+        ({"chunk_size": None}, None),
+    ],
+)
+def test_options_of_fastload_run_are_given_where_there_are_some_for_all(changes, options):
+    assert as_options(changes) == options
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+def trial(rate: float, speedup: float = 1.0, differs: str = "", number: int = 2, **changes: object) -> Trial:
+    slices = [
+        Slice(rate=rate * (1 + 0.1 * one), first_s=0.012, cpu_s=25e-6, memory=5 << 20, differs=differs)
+        for one in range(number)
+    ]
+    return Trial(PRESENT.having(**changes), slices, differs=differs, speedup=speedup)
+
+
+def report(outcome: Outcome, **arguments: object) -> TuneReport:
+    return TuneReport(
+        **{
+            "subject": "train_loader, images, train.py:3",
+            "outcome": outcome,
+            "unit": "samples",
+            "processors": 2,
+            "seconds": 30.4,
+            "command": "train.py --epochs 3",
+            **arguments,  # type: ignore[arg-type]
+        }
+    )
+
+
+@pytest.fixture
+def found() -> Outcome:
+    best = trial(2345.6, 2.3, worker_method="thread")
+    best.gain = median_interval([2.2, 2.3, 2.4])
+    others = trial(9000, 9.0, differs="the values differ: batch 0", seeding="torch", number=1)
+    failed = Trial(PRESENT.having(resident="host"), failed="the dataset is random")
+    return Outcome(trial(1000), [others, best, failed], best=best)
+
+
+def said(made: TuneReport, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    console.show(made.table())
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_table_has_a_row_for_each_setting_the_recommended_one_first_and_others_last(found, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    lines = said(report(found), capsys)
+    rows = [" ".join(line.split()) for line in lines]
+    at = rows.index("▶ 2 threads 2,463 [2,346 - 2,580] 2.30 12 ms 25 µs 5 MiB same")
+    assert rows[at + 1] == "2 processes (present) 1,050 [1,000 - 1,100] 1.00 12 ms 25 µs 5 MiB same"
+    assert rows[at + 2].startswith('2 processes, seeding="torch" 9,000 9.00 12 ms')
+    assert rows[at + 2].endswith("differ")
+    assert "2.30 times [2.20 - 2.40] as fast as now, with the same batches" in rows
+    assert '    DataLoader(..., worker_method="thread")' in lines
+    assert "    fastload run --worker-method=thread train.py --epochs 3" in lines
+    assert '  2 processes, resident="host": the dataset is random' in lines
+    assert any('2 processes, seeding="torch" is faster still, but gives other batches' in row for row in rows)
+
+
+def test_on_a_narrow_terminal_no_number_is_cut_off(found, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = " ".join(said(report(found), capsys))
+    for number in ("[2,346 - 2,580]", "2.30", "25 µs", "5 MiB", "9,000"):
+        assert number in text
+    assert "…" not in text
+
+
+def test_the_json_says_the_same(found):
+    read = json.loads(report(found).to_json())
+    assert read["recommended"] == {"worker_method": "thread"}
+    assert read["line"] == 'DataLoader(..., worker_method="thread")'
+    assert read["command"] == "fastload run --worker-method=thread train.py --epochs 3"
+    assert read["best"]["gain"] == {"value": 2.3, "low": 2.2, "high": 2.4}
+    assert [one["rate"] for one in read["present"]["slices"]] == [1000, 1100]
+    assert [one["differs"] for one in read["trials"]] == ["the values differ: batch 0", "", ""]
+    assert read["trials"][2]["slices"] == []
+
+
+def test_what_fastload_run_has_no_option_for_is_to_be_pasted(found):
+    found.best = trial(3000, 3.0, num_workers=4)
+    found.best.gain = median_interval([3.0])
+    made = report(found)
+    assert made.without_an_edit() is None
+    assert json.loads(made.to_json())["line"] == "DataLoader(..., num_workers=4)"
+
+
+@pytest.mark.parametrize(
+    ("runner_up", "message"),
+    [
+        (None, "no setting with the same batches was faster in every round"),
+        ("noise", "4 processes was 1.10 times [0.90 - 1.20] as fast, which may be noise"),
+        ("differs", "in the last comparison, 4 processes gives other batches (batch 3)"),
+    ],
+)
+def test_where_nothing_is_recommended_the_reason_is_said(runner_up, message):
+    outcome = Outcome(trial(1000), [])
+    if runner_up is not None:
+        outcome.runner_up = trial(1100, 1.1, num_workers=4, differs="batch 3" if runner_up == "differs" else "")
+        outcome.runner_up.gain = median_interval([0.9, 1.1, 1.2])
+    made = report(outcome)
+    assert made.verdict() == f"nothing is recommended: {message}"
+    assert made.recommended() == {}
+    assert ("more time may help: --seconds 100" in made.all_notes()) == (runner_up == "noise")
+
+
+def test_a_loader_that_does_not_repeat_itself_is_told_so():
+    made = report(Outcome(trial(1000, differs="the values differ: batch 0"), []))
+    assert "gives other batches each time, even with one seed (the values differ: batch 0)" in made.verdict()
+    assert "fastload verify" in made.verdict()

@@ -157,22 +157,6 @@ def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], c
     assert "usage: fastload" in capsys.readouterr().err
 
 
-def test_the_values_of_options_are_not_taken_for_the_script():
-    verbs = cli._parsers()[1]
-    own, command = cli.split_command(["verify", "--batches", "3", "--json", "-", "train.py", "--seed", "4"], verbs)
-    assert (own, command) == (["verify", "--batches", "3", "--json", "-"], ["train.py", "--seed", "4"])
-    assert cli.split_command(["run", "--seed", "4", "train.py"], verbs) == (["run", "--seed", "4"], ["train.py"])
-    assert cli.split_command(["run", "--report", "train.py"], verbs) == (["run", "--report"], ["train.py"])
-
-
-@pytest.mark.slow
-def test_the_help_imports_nothing_that_takes_time():
-    code = "import sys, fastload.cli\ntry: fastload.cli.main(['verify', '--help'])\nfinally: print(sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "SCRIPT | -m MODULE | MODULE:NAME" in done.stdout
-    assert not {"'torch'", "'numpy'", "'rich'"} & set(done.stdout.rpartition("[")[2].split(", "))
-
-
 def test_a_script_without_a_guard_is_not_spawned(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import random
+from collections.abc import Sequence
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import verified
-from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset, WeightedRandomSampler, get_worker_info
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 from torchvision import datasets
 from torchvision import transforms as v1
+from torchvision.datasets import FakeData
 from torchvision.transforms import v2
 
 import fastload
@@ -21,8 +37,10 @@ from fastload.engine.iteration import Iteration
 from fastload.fusion import FusedDataset
 from fastload.loader import argument_defaults
 from fastload.testing import assert_deterministic
-from fastload.verification.plan import Setting
+from fastload.verification.culprit import causes_in, first_that_differs
+from fastload.verification.plan import METHODS, REFERENCE, plan_checks, plan_iterable_checks
 from fastload.verification.report import NotDeterministic
+from fastload.verification.stages import TransformStage, find_stages, inner_stages, without
 from fastload.verification.subject import subject_of
 
 
@@ -94,13 +112,6 @@ def test_a_loader_with_resident_data_is_verified_with_them():
     assert "resident='device' is verified on the host" in report.to_text()
 
 
-@pytest.mark.parametrize("fuse", ["auto", False])
-def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
-    subject = subject_of(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0)
-    assert subject.loader(Setting()).fuse == fuse
-    assert subject.loader(Setting(seeding="torch")).fuse == fuse
-
-
 def test_other_defaults_do_not_reach_the_loaders_that_are_compared(monkeypatch):
     loader = fastload.DataLoader(TensorDataset(torch.arange(24)), 4)
     monkeypatch.setenv("FASTLOAD_LOADER", "seed=3,chunk_size=2,fuse=true")
@@ -147,15 +158,6 @@ def test_a_transform_of_albumentations_in_a_global_variable_is_named_as_the_caus
 held: Any = None
 
 
-def test_threads_are_equal_too():
-    assert verify(verified.good_loader(), "thread").ok
-
-
-def test_threads_are_equal_where_nothing_is_drawn():
-    report = verify(verified.Pictures(v2.CenterCrop(8)), "thread")
-    assert report.ok, report.to_text()
-
-
 # Samples of these differ wherever they are loaded: from run to run, or where a rank or a resume begins anew. One is
 # verified with worker processes, which takes about a hundred of them and is a slow test.
 @pytest.mark.parametrize(
@@ -167,16 +169,8 @@ def test_threads_are_equal_where_nothing_is_drawn():
             "OwnGenerator(std=1)",
             "generator of its own, self.rng (numpy.random.Generator)",
         ),
-        (
-            verified.ModuleGenerator,
-            "inline",
-            "ModuleGenerator()",
-            "global variable _module_generator (numpy.random.Generator)",
-        ),
         (verified.WorkerId, "thread", "WorkerId()", "it uses get_worker_info"),
         pytest.param(verified.ProcessId, "fork", "ProcessId()", "it uses getpid", marks=pytest.mark.slow),
-        (verified.Clock, "inline", "Clock()", "it uses time, perf_counter"),
-        (verified.Uuid, "inline", "Uuid()", "it uses uuid4"),
         (verified.Counting, "inline", "Counting()", "it keeps state from sample to sample (self.calls)"),
     ],
 )
@@ -261,11 +255,9 @@ def test_a_sampler_with_a_generator_of_its_own_passes():
     [
         lambda: TensorDataset(torch.arange(20)),
         lambda: DataLoader(verified.good, batch_size=None),
-        lambda: DataLoader(verified.good, 5, drop_last=True),
-        lambda: DataLoader(verified.Pictures(length=3), 2),
+        lambda: DataLoader(verified.Pictures(length=3), 2, drop_last=True),
         lambda: fastload.DataLoader(verified.good, 4, shuffle=True, seed=1 << 80, worker_method="thread"),
         lambda: [{"a": 1, "b": ("x", 2.0)}] * 9,
-        verified.good_loader,
     ],
 )
 def test_loaders_of_many_kinds_pass(make: Any):
@@ -278,15 +270,6 @@ class _Stream(IterableDataset[Any]):
         worker = get_worker_info()
         for index in range(0 if worker is None else worker.id, 30, 1 if worker is None else worker.num_workers):
             yield index, torch.rand(2)
-
-
-def test_a_batch_sampler_whose_epoch_was_set_passes():
-    dataset = TensorDataset(torch.arange(40))
-    sampler = fastload.DistributedBatchSampler(dataset, 4, seed=3, rank=0, world_size=1)
-    loader = fastload.DataLoader(dataset, batch_sampler=sampler)
-    loader.set_epoch(0)
-    report = verify(loader, "inline")
-    assert report.ok, report.to_text()
 
 
 def test_of_an_iterable_dataset_the_same_replicas_are_compared():
@@ -378,3 +361,200 @@ def test_a_batch_transform_is_left_out_and_that_is_said():
     report = verify(loader, "thread", batches=1)
     assert report.ok
     assert "batch_transform is left out: the batches before it are compared" in report.notes
+
+
+# -- stages ------------------------------------------------------------------------------------------------------------
+
+
+class _Own(Dataset[Any]):
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+def add(amount: int, value: int) -> int:
+    return value + amount
+
+
+def places(dataset: Any) -> list[str]:
+    return [f"{stage.label} @ {stage.place}" for stage in find_stages(dataset)]
+
+
+def test_chains_of_torchvision_are_found_in_datasets_and_in_those_inside():
+    chain = v1.Compose([v1.CenterCrop(2), v1.RandomHorizontalFlip()])
+    expected = [
+        "CenterCrop(size=(2, 2)) @ dataset.{}transform, stage 1 of 2",
+        "RandomHorizontalFlip(p=0.5) @ dataset.{}transform, stage 2 of 2",
+    ]
+    dataset = verified.Pictures(chain)
+    assert places(dataset) == [one.format("") for one in expected]
+    assert places(Subset(dataset, [1])) == [one.format("dataset.") for one in expected]
+    assert places(ConcatDataset([dataset])) == [one.format("datasets[0].") for one in expected]
+
+
+def test_transforms_of_many_kinds_are_found():
+    dataset = _Own(
+        transform=v2.CenterCrop(2),
+        target_transform=functools.partial(add, 1),
+        my_augmentation=verified.Counting(),
+        tail=torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()),
+        length=3,
+        reader=print,
+    )
+    found = [stage.place for stage in find_stages(dataset)]
+    assert found == [
+        "dataset.transform",
+        "dataset.target_transform",
+        "dataset.my_augmentation",
+        "dataset.tail, stage 1 of 2",
+        "dataset.tail, stage 2 of 2",
+    ]
+    assert find_stages([1, 2]) == []
+
+
+def test_what_a_dataset_of_torchvision_holds_twice_is_one_stage():
+    dataset = FakeData(
+        4,
+        (3, 8, 8),
+        transform=v1.Compose([v1.ToTensor(), v1.CenterCrop(4)]),
+        target_transform=functools.partial(add, 1),
+    )
+    stages = find_stages(dataset)
+    assert [len(stage.paths) for stage in stages] == [2, 2, 2]
+    copied = subject_of(dataset, seed=0, batch_size=1, timeout=1).copied_arguments()["dataset"]
+    changed = without(copied, stages[1:2])
+    assert tuple(changed.transforms.transform(dataset[0][0].new_zeros(3, 8, 8).numpy().transpose(1, 2, 0)).shape) == (
+        3,
+        8,
+        8,
+    )
+    assert len(dataset.transform.transforms) == 2
+    assert isinstance(dataset.transform.transforms[1], v1.CenterCrop)
+
+
+def test_stages_are_taken_out_of_copies_alone():
+    dataset = verified.Pictures(v2.Compose([v2.CenterCrop(8), v2.CenterCrop(6), v2.CenterCrop(4)]))
+    subject = subject_of(dataset, seed=0, batch_size=2, timeout=1)
+    stages = find_stages(dataset)
+    for kept, side in ((0, 12), (1, 8), (2, 6), (3, 4)):
+        changed = without(subject.copied_arguments()["dataset"], stages[kept:])
+        assert changed[0][0].shape == (3, side, side)
+    assert dataset[0][0].shape == (3, 4, 4)
+
+
+def test_the_stages_inside_of_a_stage():
+    dataset = verified.Pictures(v1.Compose([v1.RandomApply([v1.CenterCrop(2), v1.CenterCrop(1)])]))
+    (outer,) = find_stages(dataset)
+    assert [stage.paths for stage in inner_stages(outer)] == [(("transform", 0, 0),), (("transform", 0, 1),)]
+
+
+def stages(count: int) -> list[TransformStage]:
+    return [TransformStage((("transform", number),), str(number), "", None) for number in range(count)]
+
+
+@given(st.integers(1, 12), st.data())
+def test_halving_finds_the_first_stage_that_differs(count: int, data: st.DataObject):
+    chain = stages(count)
+    guilty = data.draw(st.integers(0, count))  # 0: the dataset itself
+    broken = data.draw(st.sets(st.integers(0, count - 1)))  # lengths that cannot be run
+    asked = []
+
+    def differs(removed: Sequence[TransformStage]) -> bool | None:
+        kept = count - len(removed)
+        asked.append(kept)
+        return None if kept in broken else kept >= guilty
+
+    found = first_that_differs(chain, differs)
+    if guilty == 0 and 0 not in broken:
+        assert found is None
+        return
+    assert found is not None
+    last_good, stage = found
+    first = int(last_good.label) if last_good is not None else int(stage.label)
+    assert first <= max(guilty - 1, 0) <= int(stage.label)
+    if not broken:
+        assert last_good is None
+        assert len(asked) <= 1 + count.bit_length()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (verified.OwnGenerator(), "self.rng (numpy.random.Generator)"),
+        (_Own(rng=random.Random(1)), "self.rng (random.Random)"),
+        (_Own(rng=torch.Generator()), "self.rng (torch.Generator)"),
+        (_Own(rng=np.random.RandomState(1)), "self.rng (numpy.random.RandomState)"),
+        (_Own(inner=verified.OwnGenerator()), "self.inner.rng (numpy.random.Generator)"),
+        (verified.ModuleGenerator(), "_module_generator"),
+        (verified.WorkerId(), "it uses get_worker_info"),
+        (verified.ProcessId(), "it uses getpid"),
+        (verified.Clock(), "it uses time, perf_counter"),
+        (verified.Uuid(), "it uses uuid4"),
+        (verified.Counting(), "self.calls"),
+    ],
+)
+def test_a_cause_is_named_with_its_remedy(value: Any, words: str):
+    causes = causes_in(value)
+    assert len(causes) == 1
+    assert words in causes[0]
+    assert ";" in causes[0]
+
+
+@pytest.mark.parametrize("value", [verified.PythonNoise(), v2.RandomCrop(2), v1.ColorJitter(), print, None, 3, add])
+def test_nothing_is_said_of_what_is_well(value: Any):
+    assert causes_in(value) == []
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_value_of_every_axis_comes_at_least_once():
+    settings = [one.setting for one in plan_checks(METHODS, num_batches=8, seed=0)] + [REFERENCE]
+    expected: dict[str, set[Any]] = {
+        "num_workers": {0, 1, 3},
+        "method": set(METHODS),
+        "chunk_size": {1, 3, "batch", None},
+        "prefetch_factor": {1, 4},
+        "persistent": {True, False},
+        "num_epochs": {1, 2},
+        "world_size": {1, 2, 4},
+        "engine": {"fastload", "torch"},
+        "seeding": {"sample", "torch"},
+    }
+    for axis, values in expected.items():
+        references = [one.reference for one in plan_checks(METHODS, num_batches=8, seed=0)]
+        assert values <= {getattr(setting, axis) for setting in settings + references}, axis
+    assert any(setting.resume_after for setting in settings)
+
+
+@pytest.mark.parametrize("methods", list(chain.from_iterable(combinations(METHODS, n) for n in range(1, 5))))
+def test_only_the_methods_that_are_asked_for_are_used(methods: Any):
+    for planned in (plan_checks(methods, num_batches=4, seed=1), plan_iterable_checks(methods)):
+        assert planned
+        used = {setting.method for one in planned for setting in (one.setting, one.reference)}
+        assert used <= {*methods, "inline"}
+        for one in planned:
+            assert (one.setting.num_workers or one.setting.resumed_by) == 0 or one.setting.method != "inline"
+
+
+@pytest.mark.parametrize("num_batches", [1, 2, 3, 50])
+def test_the_resume_is_inside_of_the_epoch_and_chosen_by_the_seed(num_batches: int):
+    steps = []
+    for seed in range(40):
+        resumes = [
+            one.setting for one in plan_checks(METHODS, num_batches=num_batches, seed=seed) if one.name == "resume"
+        ]
+        assert len(resumes) == (2 if num_batches > 1 else 0)
+        for setting in resumes:
+            assert setting.resume_after is not None
+            assert 0 < setting.resume_after < num_batches
+            assert setting.num_workers != setting.resumed_by
+            steps.append(setting.resume_after)
+    assert num_batches < 3 or len(set(steps)) > 1
+
+
+def test_no_check_compares_a_setting_with_itself_but_the_one_that_is_to():
+    for planned in (plan_checks(METHODS, num_batches=4, seed=0), plan_iterable_checks(METHODS)):
+        assert [one.name for one in planned if one.setting == one.reference] == ["again"]

@@ -1,4 +1,4 @@
-"""Random images in every dtype and memory layout, and torchvision applied sample by sample."""
+"""Random batches of images in every dtype and memory layout, and what torchvision makes of them sample by sample."""
 
 from __future__ import annotations
 
@@ -15,38 +15,101 @@ from fastload.transforms.draws import Draws
 from fastload.transforms.gather import _gather, map_of, steps_of
 
 KEY = bytes(range(16))
-MEMORY = ("contiguous", "channels_last", "strided", "transposed")
-
-
-def made_images(
-    seed: int, shape: tuple[int, int, int, int], dtype: torch.dtype = torch.uint8, memory: str = "contiguous"
-) -> Tensor:
-    """Return images of noise: all of uint8's values, or floats in [0, 1)."""
-    generator = torch.Generator().manual_seed(seed)
-    num, channels, height, width = shape
-    if memory == "strided":
-        return made_images(seed, (num, channels, 2 * height, 3 * width), dtype)[:, :, ::2, 1::3]
-    if memory == "transposed":
-        return made_images(seed, (num, channels, width, height), dtype).transpose(2, 3)
-    if dtype == torch.uint8:
-        images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    else:
-        images = torch.rand(shape, generator=generator).to(dtype)
-    return images.contiguous(memory_format=torch.channels_last) if memory == "channels_last" else images
+MEMORY = ("contiguous", "channels_last", "strided", "turned")
+EXACT = (torch.uint8, torch.float32, torch.float64)
+TOLERANCES = {
+    torch.uint8: 0.0,
+    torch.float16: 8 * 2.0**-10,
+    torch.bfloat16: 8 * 2.0**-7,
+    torch.float32: 1e-5,
+    torch.float64: 1e-5,
+}
 
 
 @st.composite
 def batches(
-    draw: Any,
+    draw: st.DrawFn,
     sides: tuple[int, int] = (1, 13),
     dtypes: tuple[torch.dtype, ...] = DTYPES,
     channels: tuple[int, ...] = (1, 2, 3, 4),
+    most: int = 5,
 ) -> Tensor:
-    """Batches of every dtype, size and memory layout."""
+    """Return [N, C, H, W] of one of these dtypes, lying in memory in one of several ways."""
     side = st.integers(*sides)
-    shape = (draw(st.integers(1, 5)), draw(st.sampled_from(channels)), draw(side), draw(side))
-    memory = draw(st.sampled_from(MEMORY))
-    return made_images(draw(st.integers(0, 2**31)), shape, draw(st.sampled_from(dtypes)), memory)
+    shape = (draw(st.integers(1, most)), draw(st.sampled_from(channels)), draw(side), draw(side))
+    images = random_images(shape, draw(st.sampled_from(dtypes)), draw(st.integers(0, 2**32)))
+    return lain_out(images, draw(st.sampled_from(MEMORY)))
+
+
+@st.composite
+def coloured(draw: st.DrawFn, **options: Any) -> Tensor:
+    """Return batches of one channel or three, some of few levels: equal neighbours, grey pixels, uniform channels."""
+    images = draw(batches(**{"sides": (1, 40), "channels": (1, 3), **options}))
+    if draw(st.booleans()):
+        levels = draw(st.sampled_from([1, 2, 4]))
+        images = images // 100 * 85 if images.dtype == torch.uint8 else (images * levels).floor().div(levels)
+    if draw(st.booleans()):
+        images[0] = images[0, :1]  # grey
+    return images
+
+
+def random_images(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
+    """Return random images: uint8 of all values, floats of [0, 1] of as many."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    return images if dtype == torch.uint8 else (images.double() / 255).to(dtype)
+
+
+def lain_out(images: Tensor, layout: str) -> Tensor:
+    """Return the same images, lying in memory in another way."""
+    if layout == "channels_last":
+        return images.contiguous(memory_format=torch.channels_last)
+    if layout == "strided":
+        wide = torch.zeros((*images.shape[:3], images.shape[3] * 2), dtype=images.dtype)
+        wide[..., ::2] = images
+        return wide[..., ::2]
+    if layout == "turned":
+        return images.transpose(2, 3).contiguous().transpose(2, 3)
+    return images
+
+
+def made_images(
+    seed: int, shape: tuple[int, ...], dtype: torch.dtype = torch.uint8, memory: str = "contiguous"
+) -> Tensor:
+    """Return random images that lie in memory in a way."""
+    return lain_out(random_images(shape, dtype, seed), memory)
+
+
+def sample_by_sample(function: Callable[..., Any], images: Tensor, *values: Tensor) -> Tensor:
+    """Return what a function of one image [C, H, W] and numbers makes of each."""
+    return torch.stack(
+        [function(image.contiguous(), *(value[row].item() for value in values)) for row, image in enumerate(images)]
+    )
+
+
+def assert_near(found: Tensor, expected: Tensor, *, tolerance: float | None = None) -> None:
+    """Check shape, dtype and values, to the tolerance of the dtype."""
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    if tolerance is None:
+        tolerance = TOLERANCES[found.dtype]
+    worst = (found.double() - expected.double()).abs().max().item()
+    assert worst <= tolerance
+
+
+def furthest(drawn: Any, expected: Any) -> float:
+    """Return the distance of Kolmogorov and Smirnov between two samples of a distribution."""
+    drawn, expected = np.sort(np.ravel(drawn)), np.sort(np.ravel(expected))
+    places = np.concatenate([drawn, expected])
+    shares = [np.searchsorted(sample, places, side="right") / len(sample) for sample in (drawn, expected)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def assert_same_distribution(drawn: Any, expected: Any) -> None:
+    """Check that two samples may be of one distribution: 1 in 10,000 pairs that are would fail, these ones never."""
+    drawn, expected = np.ravel(drawn), np.ravel(expected)
+    limit = 2.23 * np.sqrt(1 / len(drawn) + 1 / len(expected))
+    assert furthest(drawn, expected) < limit
 
 
 def generators() -> st.SearchStrategy[torch.Generator]:
@@ -95,20 +158,6 @@ def check_independence(transform: Any, images: Tensor) -> None:
         alone = transform(images[sample : sample + 1], draws=draws.of([sample]))
         assert torch.equal(alone, together[sample : sample + 1])
     assert torch.equal(images, before)
-
-
-def ks_distance(ours: Any, theirs: Any) -> float:
-    """Return the largest difference of two empirical distributions (Kolmogorov and Smirnov), ties or not."""
-    ours, theirs = np.sort(np.asarray(ours, dtype=float)), np.sort(np.asarray(theirs, dtype=float))
-    places = np.concatenate([ours, theirs])
-    first = np.searchsorted(ours, places, side="right") / len(ours)
-    second = np.searchsorted(theirs, places, side="right") / len(theirs)
-    return float(np.abs(first - second).max())
-
-
-def ks_limit(ours: int, theirs: int) -> float:
-    """Return the distance that one in 10,000 pairs of samples of one distribution exceeds."""
-    return float(2.23 * np.sqrt((ours + theirs) / (ours * theirs)))
 
 
 def source_places(matrix: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
