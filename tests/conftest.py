@@ -9,18 +9,15 @@ import os
 import random
 import signal
 import sys
-import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from kit.leftovers import FAILED, State, assert_nothing_left
 from large_pages import gather_into_large_pages
-from shared_files import files_of_this_process, forget_processes
+from shared_files import forget_processes
 
 # With a test process for each core, torch's threads outnumber the cores: those that wait for others may not spin, which
 # made the work on batches ten times as dear. Read when torch is imported, which so is nowhere above.
@@ -48,115 +45,6 @@ settings.register_profile(
     "fastload", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("fastload")
-
-
-def _children() -> dict[int, str]:
-    """Return the processes that this one has started, with their command lines; the standard library's helpers not."""
-    multiprocessing.active_children()  # collects those that have ended
-    found = {}
-    try:
-        threads = os.listdir("/proc/self/task")
-    except OSError:
-        return {}
-    for thread in threads:
-        try:
-            with open(f"/proc/self/task/{thread}/children") as file:
-                pids = file.read().split()
-        except OSError:  # the thread has ended meanwhile, or the system does not say
-            continue
-        for pid in pids:
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            # Both live as long as the process that first needed them.
-            if "multiprocessing.resource_tracker" not in command and "multiprocessing.forkserver" not in command:
-                found[int(pid)] = command.strip()
-    return found
-
-
-def _descriptors() -> Counter[str]:
-    """Count what is open, by what it is: ``socket:[8]``, ``anon_inode:[pidfd]``, ``/memfd:fastload (deleted)``.
-
-    Files by path are left out, but for those in shared memory: libraries keep some open from their first use on, and
-    one that nobody closes is reported as a ResourceWarning anyway. So are the pipes by which the standard library's
-    helper processes are held, for they are opened once.
-    """
-    kept = _descriptors_of_helpers()
-    found: Counter[str] = Counter()
-    try:
-        names = os.listdir("/proc/self/fd")
-    except OSError:
-        return found
-    for name in names:
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:  # the one by which the folder was listed
-            continue
-        by_path = target.startswith("/") and not target.startswith(("/memfd:", "/dev/shm/"))
-        by_path |= target.startswith("/dev/shm/pym-")  # where multiprocessing keeps Values and Arrays, to the end
-        if not by_path and int(name) not in kept:
-            found[target] += 1
-    return found
-
-
-def _descriptors_of_helpers() -> set[int]:
-    from multiprocessing import forkserver, resource_tracker
-
-    tracker: Any = resource_tracker._resource_tracker
-    server: Any = forkserver._forkserver
-    held = (getattr(tracker, "_fd", None), getattr(server, "_forkserver_alive_fd", None))
-    return {fd for fd in held if fd is not None}
-
-
-def _threads() -> Counter[str]:
-    return Counter(thread.name for thread in threading.enumerate() if thread.name.startswith("fastload"))
-
-
-_temporary: list[str] = []
-"""Files and folders called ``fastload-...`` that this process has made among the temporary ones."""
-
-
-def _note_temporary(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in ("tempfile.mkdtemp", "tempfile.mkstemp"):
-        path = os.fsdecode(arguments[0])
-        if os.path.basename(path).startswith("fastload-"):
-            _temporary.append(path)
-
-
-sys.addaudithook(_note_temporary)
-
-
-def _temporary_files() -> set[str]:
-    """Return those of them that are there."""
-    _temporary[:] = filter(os.path.exists, _temporary)
-    return set(_temporary)
-
-
-@dataclass
-class _State:
-    """What there is beside memory."""
-
-    children: dict[int, str] = field(default_factory=_children)
-    threads: Counter[str] = field(default_factory=_threads)
-    shared_memory: set[str] = field(default_factory=files_of_this_process)
-    descriptors: Counter[str] = field(default_factory=_descriptors)
-    temporary: set[str] = field(default_factory=_temporary_files)
-
-    def of_ours(self) -> _State:
-        """Return what is certainly of fastload: Ray has processes and connections that come and go."""
-        descriptors = Counter({name: count for name, count in self.descriptors.items() if "memfd:fastload" in name})
-        return _State({}, self.threads, self.shared_memory, descriptors, self.temporary)
-
-    def leftovers(self, before: _State) -> list[str]:
-        """Say what is here and was not there before."""
-        return [
-            *(f"process {pid}: {self.children[pid]}" for pid in self.children.keys() - before.children.keys()),
-            *(f"thread {name}" for name in self.threads - before.threads),
-            *(f"/dev/shm/{name}" for name in self.shared_memory - before.shared_memory),
-            *sorted(self.temporary - before.temporary),
-            *(f"{count} descriptors of {name}" for name, count in (self.descriptors - before.descriptors).items()),
-        ]
 
 
 @pytest.hookimpl(trylast=True)
@@ -282,35 +170,23 @@ def interpreters_are_started_by_marked_tests_only(request: pytest.FixtureRequest
     assert marked or not _interpreters, f"the test starts {_interpreters}: mark it with @pytest.mark.slow"
 
 
-_failed = pytest.StashKey[bool]()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Note which tests fail: their tracebacks keep alive what they were using."""
     report: Any = yield
     if call.when == "call":
-        item.stash[_failed] = report.failed
+        item.stash[FAILED] = report.failed
     return report
-
-
-def _state(beside_ray: bool) -> _State:
-    return _State().of_ours() if beside_ray else _State()
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a process, a thread of ours, shared memory, a descriptor or a temporary file behind."""
     forget_processes()
-    before, beside_ray = _State(), request.node.get_closest_marker("ray") is not None
+    beside_ray = request.node.get_closest_marker("ray") is not None
+    now = State.of_ours if beside_ray else State
+    before = now()
     yield
-    if request.node.stash.get(_failed, False):
-        return
-    left = _state(beside_ray).leftovers(before)
-    # What is held by reference cycles only is the collector's; collecting after every test would be slow. torch's own
-    # loader, beside which ours is tested, lets go of its descriptors by a thread, a little later.
-    deadline = time.monotonic() + 5.0
-    while left and time.monotonic() < deadline:
-        gc.collect()
-        left = _state(beside_ray).leftovers(before)
-    assert not left, "the test left behind: " + "; ".join(left)
+    if not request.node.stash.get(FAILED, False):
+        # torch's own loader, beside which ours is tested, lets go of its descriptors by a thread, a little later.
+        assert_nothing_left(before, now, within=5.0, first_collect=False)

@@ -12,17 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from kit.datasets import Sized
 
 
-class Drawing(Dataset[Any]):
+class Drawing(Sized):
     """Each sample is its index and draws from all three generators; the number of draws depends on the sample."""
 
     def __init__(self, length: int = 53) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
+        super().__init__(length)
 
     def __getitem__(self, index: int) -> tuple[int, float, float, float, torch.Tensor]:
         for _ in range(index % 3):
@@ -32,11 +29,11 @@ class Drawing(Dataset[Any]):
         return index, random.random(), gauss(0.0, 1.0), float(np.random.normal()), torch.rand(2)
 
 
-class Mixed(Dataset[Any]):
+class Mixed(Sized):
     """Draws as users do: cached gaussians, permutations, shuffles, nested tensors, and a seed set in the middle."""
 
-    def __len__(self) -> int:
-        return 31
+    def __init__(self) -> None:
+        super().__init__(31)
 
     def __getitem__(self, index: int) -> Any:
         if index % 5 == 0:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from kit.datasets import Sized
 from torch._utils import ExceptionWrapper
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from fastload.buffers.layout import Layout, LayoutMismatch, learn
 from fastload.buffers.private_memory import PrivateMemory
@@ -39,17 +40,11 @@ class FakeClock:
         self.now += seconds
 
 
-class Squares(Dataset[Any]):
+class Squares(Sized):
     """``i`` and its square; nothing is drawn, but nobody can know that."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
         return index, torch.tensor([float(index * index)])
-
-    def __len__(self) -> int:
-        return self.length
 
 
 class SquaresInBatches(Squares):
@@ -59,17 +54,11 @@ class SquaresInBatches(Squares):
         return [self[index] for index in indices]
 
 
-class Ragged(Dataset[Any]):
+class Ragged(Sized):
     """No two neighbours have the same shape, so nothing can be stacked; for a ``collate_fn`` that pads."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.full((1 + index % 3,), index)
-
-    def __len__(self) -> int:
-        return self.length
 
 
 class Counting(IterableDataset[int]):

@@ -43,7 +43,7 @@ class Mutant(NamedTuple):
     file: str
     line: int
     begin: int
-    """In the file's bytes."""
+    """In the file's characters."""
     end: int
     old: str
     new: str
@@ -114,8 +114,9 @@ def found_by(mutant: Mutant, tree: Path) -> str:
     """Return the test of a checkout that finds a mutant; empty: none does."""
     path = tree / mutant.file
     original = path.read_bytes()
-    if original[mutant.begin : mutant.end].decode() != mutant.old:
-        raise SystemExit(f"{path} is not the file that the mutants were drawn of; draw them from this checkout")
+    assert original[mutant.begin : mutant.end].decode() == mutant.old, (
+        f"{path} is not the file that mutants were drawn of"
+    )
     marked = "not slow" if "/ray/" in mutant.file else "not slow and not ray"
     options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--timeout=120", "-m", marked, "--tb=no"]
     command = [tree / ".venv/bin/python", "-m", "pytest", *options, *tests_of(mutant, tree)]

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.comparison import difference
 
 from fastload.buffers import packing
 from fastload.buffers.layout import ALIGNMENT
@@ -24,6 +25,10 @@ from fastload.buffers.packing import join, pack, unpack
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
 
 DTYPES = [torch.bool, torch.uint8, torch.int64, torch.uint16, torch.bfloat16, torch.float32, torch.complex128]
+
+
+class Image(torch.Tensor):
+    """A subclass as torchvision's."""
 
 
 def aligned(packed: Any) -> np.ndarray[Any, Any]:
@@ -49,27 +54,6 @@ def through(obj: Any, **options: Any) -> Any:
 def lies_in(tensor: torch.Tensor, memory: np.ndarray[Any, Any]) -> bool:
     storage, start = tensor.untyped_storage(), memory.ctypes.data
     return start <= storage.data_ptr() and storage.data_ptr() + storage.nbytes() <= start + memory.nbytes
-
-
-def same(found: Any, expected: Any) -> bool:
-    if type(found) is not type(expected):
-        return False
-    if isinstance(expected, torch.Tensor):
-        return (
-            (found.dtype, found.shape, found.layout, found.requires_grad)
-            == (expected.dtype, expected.shape, expected.layout, expected.requires_grad)
-            and (found.layout is not torch.strided or found.stride() == expected.stride())
-            and found.to_dense().equal(expected.to_dense())
-        )
-    if isinstance(expected, np.ndarray):
-        return (found.dtype, found.shape) == (expected.dtype, expected.shape) and bool((found == expected).all())
-    if isinstance(expected, dict):
-        return list(found) == list(expected) and all(same(found[key], expected[key]) for key in expected)
-    if isinstance(expected, list | tuple):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    if isinstance(expected, Sample):
-        return same(found.image, expected.image) and found.name == expected.name
-    return bool(found == expected)
 
 
 @dataclass
@@ -131,7 +115,7 @@ values = st.recursive(
 
 @given(obj=values)
 def test_any_object_comes_back(obj):
-    assert same(through(obj), obj)
+    assert difference(through(obj), obj) is None
 
 
 @pytest.mark.parametrize("protocol", [4, 5])  # Python's default up to 3.13, and later
@@ -140,13 +124,13 @@ def test_whether_a_read_only_array_can_be_written_afterwards_depends_on_the_defa
     array = np.arange(3)
     array.flags.writeable = False
     found, expected = through(array), pickle.loads(pickle.dumps(array, protocol))
-    assert same(found, expected)
+    assert difference(found, expected) is None
     assert found.flags.writeable == expected.flags.writeable
 
 
 @given(obj=values)
 def test_any_object_comes_back_from_bytes_for_all(obj):
-    assert same(through(obj, for_all=True), obj)
+    assert difference(through(obj, for_all=True), obj) is None
 
 
 @given(st.lists(st.one_of(tensors(), arrays()), max_size=5))
@@ -216,11 +200,6 @@ def test_an_object_that_stands_in_two_places_is_one_object_still():
     assert third is fourth
 
 
-def test_a_small_view_does_not_drag_its_large_storage_along():
-    _, length = pack(torch.zeros(1_000_000)[10:20])
-    assert length < 2000
-
-
 SCATTERED = {
     "row of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[5],
     "rows of a column-major table": lambda: torch.arange(800_000).view(8, -1).t()[100:200],
@@ -281,12 +260,6 @@ def test_a_table_and_a_view_of_it_that_would_be_gathered_share_memory_still(whol
     assert again[0].untyped_storage().data_ptr() == again[1].untyped_storage().data_ptr()
 
 
-def test_an_expanded_tensor_is_not_multiplied_out():
-    pieces, length = pack(torch.ones(1).expand(1_000_000))
-    assert length < 2000
-    assert unpack(join(pieces)).stride() == (0,)
-
-
 def test_a_large_tensor_is_not_copied_when_it_is_packed():
     tensor = torch.zeros(1_000_000)
     pieces, length = pack([tensor])
@@ -295,15 +268,21 @@ def test_a_large_tensor_is_not_copied_when_it_is_packed():
     assert unpack(join(pieces))[0].equal(tensor)
 
 
-def test_two_thousand_tensors():
-    batch = [torch.full((i % 7,), i) for i in range(2000)]
-    assert same(through(batch), batch)
-
-
-@pytest.mark.parametrize("requires_grad", [False, True])
-def test_parameters_come_back_as_parameters(requires_grad):
-    parameter = torch.nn.Parameter(torch.arange(3.0), requires_grad=requires_grad)
-    assert same(through(parameter), parameter)
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.nn.Parameter(torch.arange(3.0)),
+        torch.nn.Parameter(torch.arange(3.0), requires_grad=False),
+        torch.ones(3, requires_grad=True),
+        torch.tensor([[0.0, 1.0], [2.0, 0.0]]).to_sparse(),
+        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.arange(4.0).as_subclass(Image),
+    ],
+    ids=["parameter", "frozen parameter", "leaf", "sparse", "channels last", "subclass"],
+)
+def test_tensors_come_back_as_what_they_are(tensor):
+    assert difference(through(tensor), tensor) is None
 
 
 def test_a_module_comes_back_with_its_shared_weights_shared():
@@ -315,35 +294,9 @@ def test_a_module_comes_back_with_its_shared_weights_shared():
     assert again(x).equal(module(x))
 
 
-def test_a_leaf_that_requires_grad_comes_back_as_one():
-    assert same(through(torch.ones(3, requires_grad=True)), torch.ones(3, requires_grad=True))
-
-
 def test_a_tensor_in_the_middle_of_a_graph_is_refused_as_by_torch():
     with pytest.raises(RuntimeError, match="non-leaf"):
         pack(torch.ones(3, requires_grad=True) * 2)
-
-
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")
-def test_sparse_tensors_come_back():
-    tensor = torch.tensor([[0.0, 1.0], [2.0, 0.0]]).to_sparse()
-    assert same(through(tensor), tensor)
-
-
-def test_the_memory_format_is_kept():
-    tensor = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    assert through(tensor).is_contiguous(memory_format=torch.channels_last)
-
-
-class Image(torch.Tensor):
-    """A subclass as torchvision's."""
-
-
-def test_a_tensor_of_a_subclass_comes_back_as_one():
-    image = torch.arange(4.0).as_subclass(Image)
-    again = through(image)
-    assert type(again) is Image
-    assert again.as_subclass(torch.Tensor).equal(torch.arange(4.0))
 
 
 def test_storages_come_back_as_storages():

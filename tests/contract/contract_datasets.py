@@ -9,35 +9,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from kit.datasets import Made, Sized, Stream
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 # Map-style datasets.
 
 
-class Squares(Dataset):
+class Squares(Sized):
     """Sample i is the pair of a vector that begins with i, and i squared."""
-
-    def __init__(self, length: int = 10) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         return torch.tensor([index, index + 0.5, -index]), index * index
 
 
-class Indices(Dataset):
+class Indices(Sized):
     """Sample i is i."""
-
-    def __init__(self, length: int = 10) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Any:
-        return index
 
 
 class WithoutLength(Dataset):
@@ -57,14 +43,9 @@ class LengthRaises(Dataset):
         return index
 
 
-class ByKey(Dataset):
+def ByKey() -> Made:
     """Sample k is k, whatever k is."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, key: Any) -> Any:
-        return {"key": str(key), "type": type(key).__name__}
+    return Made(4, lambda key: {"key": str(key), "type": type(key).__name__})
 
 
 class Counted(Dataset):
@@ -81,15 +62,13 @@ class Counted(Dataset):
         return torch.full((2,), index)
 
 
-class Batched(Dataset):
-    """Answers a whole batch at once."""
+class Batched(Sized):
+    """Answers a whole batch at once: what ``answer`` makes of the samples, of which some may be missing or too many."""
 
-    def __init__(self, length: int = 10, extra: int = 0) -> None:
-        self.length = length
+    def __init__(self, length: int = 10, extra: int = 0, answer: Callable[[list[Any]], Any] = list) -> None:
+        super().__init__(length)
         self.extra = extra
-
-    def __len__(self) -> int:
-        return self.length
+        self.answer = answer
 
     def __getitem__(self, index: int) -> Any:
         raise AssertionError("a single sample was asked for")
@@ -97,21 +76,7 @@ class Batched(Dataset):
     def __getitems__(self, indices: Any) -> Any:
         # How the batch was asked for is part of the answer.
         samples = [(torch.tensor(index), f"{type(indices).__name__} of {len(indices)}") for index in indices]
-        return samples + samples[:1] * self.extra if self.extra >= 0 else samples[: self.extra]
-
-
-class BatchedAsTuple(Batched):
-    """Answers a whole batch at once, as a tuple."""
-
-    def __getitems__(self, indices: Any) -> Any:
-        return tuple(super().__getitems__(indices))
-
-
-class BatchedAsTensor(Batched):
-    """Answers a whole batch at once, as one tensor."""
-
-    def __getitems__(self, indices: Any) -> Any:
-        return torch.tensor(indices) * 2
+        return self.answer(samples + samples[:1] * self.extra if self.extra >= 0 else samples[: self.extra])
 
 
 class BatchedNot(Indices):
@@ -120,23 +85,15 @@ class BatchedNot(Indices):
     __getitems__ = None
 
 
-class BatchedFailing(Batched):
-    """Fails for the batch that holds one index."""
-
-    def __getitems__(self, indices: Any) -> Any:
-        if 4 in indices:
-            raise ValueError("no batch with 4")
-        return super().__getitems__(indices)
+def without_4(samples: list[Any]) -> list[Any]:
+    """Be the answer of a ``Batched`` that fails for the batch that holds one index."""
+    if 4 in [int(sample[0]) for sample in samples]:
+        raise ValueError("no batch with 4")
+    return samples
 
 
-class Drawing(Dataset):
+class Drawing(Sized):
     """Draws from every global generator for each sample."""
-
-    def __init__(self, length: int = 12) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         info = get_worker_info()
@@ -202,40 +159,29 @@ def changeable(info: Any) -> str:
     return "changed"
 
 
-class InfoDataset(Dataset):
-    """Tells the class of the dataset that the worker's info names, seen from a dataset inside it."""
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> Any:
-        info = get_worker_info()
-        return index, type(info.dataset).__name__ if info is not None else "no worker"
+def _info(index: int) -> Any:
+    info = get_worker_info()
+    return index, type(info.dataset).__name__ if info is not None else "no worker"
 
 
-class Stateful(Dataset):
+class Stateful(Sized):
     """Counts, in the copy that a worker has, how many samples it made; the count is no part of the sample."""
 
     def __init__(self) -> None:
+        super().__init__(6)
         self.made = 0
-
-    def __len__(self) -> int:
-        return 6
 
     def __getitem__(self, index: int) -> Any:
         self.made += 1
         return index
 
 
-class Images(Dataset):
+class Images(Sized):
     """Images of one size, each with its index, large enough to fill a slot of their own."""
 
     def __init__(self, length: int, *shape: int) -> None:
-        self.length = length
+        super().__init__(length)
         self.shape = shape
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         return torch.full(self.shape, index, dtype=torch.uint8), index
@@ -269,118 +215,47 @@ class CustomKeyError(KeyError):
     """A KeyError's subclass."""
 
 
-def _value_error() -> None:
-    raise ValueError("a bad sample")
-
-
-def _key_error() -> None:
-    raise KeyError("a missing key")
-
-
-def _key_error_of_an_int() -> None:
-    raise KeyError(17)
-
-
-def _custom_key_error() -> None:
-    raise CustomKeyError("a missing key")
-
-
-def _custom() -> None:
-    raise CustomError("a custom one")
-
-
-def _two_arguments() -> None:
-    raise TwoArguments(3, "no reason")
-
-
-def _keyword_message() -> None:
-    raise KeywordMessage(message="by name")
-
-
-def _index_error() -> None:
-    raise IndexError("out of range")
-
-
-def _no_text() -> None:
-    raise RuntimeError
-
-
-def _several_lines() -> None:
-    raise RuntimeError("first line\nsecond line\nthird line")
-
-
-def _not_a_text() -> None:
-    raise ValueError(1, 2, ["three"])
-
-
-def _os_error() -> None:
-    with open("/nonexistent/file"):
-        pass
-
-
-def _unicode_error() -> None:
-    b"\xff".decode("utf-8")
-
-
-def _assertion() -> None:
-    raise AssertionError("an assertion")
-
-
 def _chained() -> None:
     try:
-        _value_error()
+        raise ValueError("a bad sample")
     except ValueError as error:
         raise RuntimeError("in consequence") from error
 
 
-def _not_implemented() -> None:
-    raise NotImplementedError
+def _raise(error: Any) -> None:
+    raise error
 
 
-def _type_error() -> None:
-    len(5)  # type: ignore[arg-type]
-
-
-def _unicode_text() -> None:
-    raise ValueError("špatný vzorek 🐎")
-
-
-FAILURES: dict[str, Callable[[], None]] = {
-    function.__name__.strip("_"): function
-    for function in (
-        _value_error,
-        _key_error,
-        _key_error_of_an_int,
-        _custom_key_error,
-        _custom,
-        _two_arguments,
-        _keyword_message,
-        _index_error,
-        _no_text,
-        _several_lines,
-        _not_a_text,
-        _os_error,
-        _unicode_error,
-        _assertion,
-        _chained,
-        _not_implemented,
-        _type_error,
-        _unicode_text,
-    )
+FAILURES: dict[str, Callable[[], Any]] = {
+    "value_error": lambda: _raise(ValueError("a bad sample")),
+    "key_error": lambda: _raise(KeyError("a missing key")),
+    "key_error_of_an_int": lambda: _raise(KeyError(17)),
+    "custom_key_error": lambda: _raise(CustomKeyError("a missing key")),
+    "custom": lambda: _raise(CustomError("a custom one")),
+    "two_arguments": lambda: _raise(TwoArguments(3, "no reason")),
+    "keyword_message": lambda: _raise(KeywordMessage(message="by name")),
+    "index_error": lambda: _raise(IndexError("out of range")),
+    "no_text": lambda: _raise(RuntimeError),
+    "several_lines": lambda: _raise(RuntimeError("first line\nsecond line\nthird line")),
+    "not_a_text": lambda: _raise(ValueError(1, 2, ["three"])),
+    "os_error": lambda: os.stat("/nonexistent/file"),
+    "unicode_error": lambda: b"\xff".decode("utf-8"),
+    "assertion": lambda: _raise(AssertionError("an assertion")),
+    "chained": _chained,
+    "not_implemented": lambda: _raise(NotImplementedError),
+    "type_error": lambda: len(5),
+    "unicode_text": lambda: _raise(ValueError("špatný vzorek 🐎")),
 }
 """What a dataset or a collate function may raise, by name."""
 
 
-class Failing(Dataset):
+class Failing(Sized):
     """Raises for some indices."""
 
     def __init__(self, at: Iterable[int], failure: str = "value_error", length: int = 12) -> None:
+        super().__init__(length)
         self.at = set(at)
         self.failure = failure
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         if index in self.at:
@@ -388,15 +263,12 @@ class Failing(Dataset):
         return torch.tensor([float(index), 1.0])
 
 
-class FailingByIndex(Dataset):
+class FailingByIndex(Sized):
     """Raises for some indices; the message tells which."""
 
     def __init__(self, at: Iterable[int], length: int = 12) -> None:
+        super().__init__(length)
         self.at = set(at)
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         if index in self.at:
@@ -404,16 +276,20 @@ class FailingByIndex(Dataset):
         return torch.full((index % 3 + 1,), index)
 
 
-class Exiting(Dataset):
+def _exiting(index: int) -> Any:
+    if index == 2:
+        raise SystemExit(3)
+    return index
+
+
+def InfoDataset() -> Made:
+    """Tells the class of the dataset that the worker's info names, seen from a dataset inside it."""
+    return Made(6, _info)
+
+
+def Exiting() -> Made:
     """Leaves the program at one index."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> Any:
-        if index == 2:
-            raise SystemExit(3)
-        return index
+    return Made(4, _exiting)
 
 
 # Samplers.
@@ -611,15 +487,12 @@ class Everything(IterableDataset):
         return iter(self.values)
 
 
-class Endless(IterableDataset):
-    """Never ends; worker i yields the numbers that leave remainder i."""
-
-    def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        value, step = (0, 1) if info is None else (info.id, info.num_workers)
-        while True:
-            yield value
-            value += step
+def _endless() -> Iterator[Any]:
+    info = get_worker_info()
+    value, step = (0, 1) if info is None else (info.id, info.num_workers)
+    while True:
+        yield value
+        value += step
 
 
 class DrawingStream(IterableDataset):
@@ -662,11 +535,8 @@ class FailingStream(IterableDataset):
         return iter(FailingSampler(self.length, self.at, self.recovers))
 
 
-class FailingStreamStart(IterableDataset):
-    """Raises when it is asked for an iterator."""
-
-    def __iter__(self) -> Iterator[Any]:
-        raise CustomError("cannot begin")
+def _failing_start() -> Iterator[Any]:
+    raise CustomError("cannot begin")
 
 
 class Range(IterableDataset):
@@ -678,6 +548,16 @@ class Range(IterableDataset):
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.start, self.end))
+
+
+def Endless() -> Stream:
+    """Never ends; worker i yields the numbers that leave remainder i."""
+    return Stream(_endless)
+
+
+def FailingStreamStart() -> Stream:
+    """Raises when it is asked for an iterator."""
+    return Stream(_failing_start)
 
 
 def divide_range(worker_id: int) -> None:

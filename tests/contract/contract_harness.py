@@ -2,7 +2,7 @@
 
 A case is a function of one argument, ``load``, with which it makes its loaders: ``load(dataset, batch_size=4)`` is
 ``loader_class(dataset, batch_size=4, num_workers=..., ...)``. It returns an observation: anything that
-``contract_comparison.difference`` can compare. The class under test is ``fastload.DataLoader``; with the environment
+``kit.comparison.difference`` can compare. The class under test is ``fastload.DataLoader``; with the environment
 variable ``FASTLOAD_CONTRACT_SUBJECT=torch`` it is torch's own, which shows that the cases themselves are
 deterministic.
 """
@@ -10,6 +10,8 @@ deterministic.
 import contextlib
 import copy
 import dataclasses
+import functools
+import inspect
 import os
 import random
 import re
@@ -23,9 +25,8 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from contract_comparison import difference
-
-SUBJECT_IS_TORCH = os.environ.get("FASTLOAD_CONTRACT_SUBJECT", "fastload") == "torch"
+from contract_ways import INLINE, SETTINGS, SUBJECT_IS_TORCH, Workers
+from kit.comparison import difference
 
 
 def subject_class() -> type[torch.utils.data.DataLoader]:
@@ -35,71 +36,6 @@ def subject_class() -> type[torch.utils.data.DataLoader]:
     import fastload
 
     return fastload.DataLoader
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Workers:
-    """How the samples of a case are loaded."""
-
-    count: int
-    """``num_workers`` of both loaders."""
-    persistent: bool = False
-    """``persistent_workers`` of both loaders."""
-    threads: bool = False
-    """Whether the class under test uses threads where torch uses processes."""
-    start_method: str | None = None
-    """``multiprocessing_context`` of both loaders; None leaves the platform's own."""
-
-    def __str__(self) -> str:
-        if not self.count:
-            return "inline"
-        words = [str(self.count), "threads" if self.threads else self.start_method or "processes"]
-        return "-".join(words + ["persistent"] * self.persistent)
-
-
-INLINE = Workers(count=0)
-ONE = Workers(count=1)
-TWO = Workers(count=2)
-TWO_PERSISTENT = Workers(count=2, persistent=True)
-THREE = Workers(count=3)
-TWO_THREADS = Workers(count=2, threads=True)
-TWO_PERSISTENT_THREADS = Workers(count=2, persistent=True, threads=True)
-THREE_THREADS = Workers(count=3, threads=True)
-
-
-_SETTINGS = [INLINE, ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS, THREE_THREADS]
-
-
-def with_workers(*settings: Workers) -> pytest.MarkDecorator:
-    """Run a test once for each setting; without those with threads where torch's class is under test.
-
-    To be the uppermost of several ``parametrize``: so the settings of one case follow each other. Where there are two
-    worker processes, one and three are slow tests; and two that end with the epoch, where there are two that are kept.
-    So it is with threads, whose reference is what torch gave with as many processes.
-    """
-    chosen = [setting for setting in settings if not (setting.threads and SUBJECT_IS_TORCH)]
-    more = {ONE, THREE} if {TWO, TWO_PERSISTENT} & set(chosen) else set()
-    more |= {TWO} if TWO_PERSISTENT in chosen else set()
-    more |= {TWO_THREADS, THREE_THREADS} if {TWO_PERSISTENT, TWO_PERSISTENT_THREADS} <= set(chosen) else set()
-    cases = [pytest.param(one, marks=pytest.mark.slow) if one in more else one for one in chosen]
-    return pytest.mark.parametrize("workers", cases, ids=str)
-
-
-# Starting a process takes some 30 ms of processor time beside torch: a case with many variants has few settings.
-everywhere = with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS)
-"""Every way of loading: for cases without variants."""
-several = with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
-"""Processes that live for an epoch and longer, and threads."""
-each_kind = with_workers(INLINE, TWO, TWO_THREADS)
-"""One setting for each kind of worker: for cases of one epoch with many variants."""
-each_kind_kept = with_workers(INLINE, TWO_PERSISTENT, TWO_PERSISTENT_THREADS)
-"""The same with workers that are kept: for cases of several epochs with many variants."""
-in_workers = with_workers(ONE, TWO, TWO_PERSISTENT, THREE, TWO_THREADS, TWO_PERSISTENT_THREADS)
-"""Every way of loading that has workers."""
-in_processes = with_workers(ONE, TWO, TWO_PERSISTENT, THREE)
-"""Every way of loading that has worker processes."""
-without_threads = with_workers(INLINE, ONE, TWO, TWO_PERSISTENT, THREE)
-"""Every way of loading but threads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +117,7 @@ def assert_same_as_torch(
     if SUBJECT_IS_TORCH:
         own_arguments = {}
         # Then an exception to the rule cannot be tested: torch compared with itself must be the same everywhere.
-        reference = or_reference = None
+        workers, reference, or_reference = reference or workers, None, None
     elif workers.threads:
         own_arguments = {"worker_method": "thread", **own_arguments}
     if view is None:
@@ -194,6 +130,32 @@ def assert_same_as_torch(
         found = f"{found}; and, {or_reference}: {second}" if second else None
     if found:
         raise AssertionError(f"differs from torch's DataLoader ({workers}) at {found}")
+
+
+def as_in_torch(settings: Workers | pytest.MarkDecorator | Case = INLINE, **options: Any) -> Any:
+    """Make a test of a case: ``assert_same_as_torch`` with these settings of workers and these options.
+
+    Parameters of the case beside ``load`` are the test's, as fixtures and ``parametrize`` give them.
+    """
+    if not isinstance(settings, (Workers, pytest.MarkDecorator)):
+        return as_in_torch()(settings)
+
+    def decorated(case: Callable[..., Any]) -> Any:
+        signature = inspect.signature(case)
+        parameters = [one for name, one in signature.parameters.items() if name != "load"]
+        is_marked = isinstance(settings, pytest.MarkDecorator)
+        if is_marked:
+            parameters.append(inspect.Parameter("workers", inspect.Parameter.POSITIONAL_OR_KEYWORD))
+
+        @functools.wraps(case)
+        def test(**given: Any) -> None:
+            workers = given.pop("workers") if is_marked else settings
+            assert_same_as_torch(lambda load: case(load, **given), workers, **options)
+
+        test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return settings(test) if is_marked else test
+
+    return decorated
 
 
 def _without_words_that_torch_has_not(actual: Any, expected: Any) -> Any:
@@ -230,7 +192,7 @@ def _torch_observation(case: Case, workers: Workers) -> Any:
     test has just made for its own setting. Nothing is kept beyond one test's settings.
     """
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" (")[0]
-    for setting in sorted((str(setting) for setting in _SETTINGS), key=len, reverse=True):
+    for setting in sorted((str(setting) for setting in SETTINGS), key=len, reverse=True):
         test = test.replace(setting, "workers")
     about = (test, case.__code__)
     if about not in _torch_observations:

@@ -17,45 +17,40 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from kit.datasets import Sized
 
 # torchvision and Pillow are imported where they are needed: a spawned worker imports this module.
 
 SAMPLES: dict[str, Callable[[int], Any]] = {}
 
 
-def kind(function: Callable[[int], Any]) -> Callable[[int], Any]:
-    """Register a kind of sample under its function's name."""
-    SAMPLES[function.__name__] = function
-    return function
+def _tv_tensors() -> Any:
+    from torchvision import tv_tensors
+
+    return tv_tensors
 
 
-class SamplesOfKind(Dataset):
-    """A dataset of samples of one kind."""
+def _pillow() -> Any:
+    from PIL import Image
 
-    def __init__(self, name: str, length: int = 7) -> None:
-        self.name = name
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Any:
-        return SAMPLES[self.name](index)
+    return Image
 
 
-class SamplesOfManyKinds(Dataset):
+class SamplesOfManyKinds(Sized):
     """A dataset with ``per_kind`` samples of each kind in turn."""
 
     def __init__(self, names: list[str], per_kind: int) -> None:
+        super().__init__(len(names) * per_kind)
         self.names = names
         self.per_kind = per_kind
 
-    def __len__(self) -> int:
-        return len(self.names) * self.per_kind
-
     def __getitem__(self, index: int) -> Any:
         return SAMPLES[self.names[index // self.per_kind]](index % self.per_kind)
+
+
+def SamplesOfKind(name: str, length: int = 7) -> SamplesOfManyKinds:
+    """Return a dataset of samples of one kind."""
+    return SamplesOfManyKinds([name], length)
 
 
 # Containers of the user's own.
@@ -131,9 +126,9 @@ class PickyMapping(FrozenMapping):
 class AttributeMapping(collections.abc.MutableMapping):
     """A mapping that can be changed, and carries more than its items."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, **items: Any) -> None:
         self.tag = tag
-        self.items_: dict[Any, Any] = {}
+        self.items_: dict[Any, Any] = items
 
     def __getitem__(self, key: Any) -> Any:
         return self.items_[key]
@@ -151,9 +146,7 @@ class AttributeMapping(collections.abc.MutableMapping):
         return len(self.items_)
 
     def __copy__(self) -> "AttributeMapping":
-        made = AttributeMapping(self.tag)
-        made.items_ = dict(self.items_)
-        return made
+        return AttributeMapping(self.tag, **self.items_)
 
 
 class FrozenSequence(collections.abc.Sequence):
@@ -230,129 +223,40 @@ def _array_ramp(index: int, *shape: int, dtype: Any = np.float32) -> np.ndarray:
     return (np.arange(int(np.prod(shape))) + 10 * index).reshape(shape).astype(dtype)
 
 
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
 # Python scalars.
 
 
-@kind
-def scalar_int(index: int) -> Any:
-    return index * 3 - 4
-
-
-@kind
-def scalar_bool(index: int) -> Any:
-    return index % 2 == 0
-
-
-@kind
-def scalar_float(index: int) -> Any:
-    return [0.1, -0.0, float("inf"), float("nan"), 1e-310, 5.0, -7.25][index % 7]
-
-
-@kind
-def scalar_complex(index: int) -> Any:
-    return complex(index, 1)
-
-
-@kind
-def scalar_none(index: int) -> Any:
-    return None
-
-
-@kind
-def scalar_large_int(index: int) -> Any:
-    return 2**63 - 1 - index
-
-
-@kind
-def scalar_int_of_64_bits(index: int) -> Any:
-    return 2**63 + index
-
-
-@kind
-def scalar_huge_int(index: int) -> Any:
-    return 2**70
-
-
-@kind
-def scalar_huge_int_once(index: int) -> Any:
-    return 2**70 if index == 4 else index
-
-
-@kind
-def scalar_negative_huge_int(index: int) -> Any:
-    return -(2**63) - 1
-
-
-@kind
-def scalar_int_subclass(index: int) -> Any:
-    return Count(index)
-
-
-@kind
-def scalar_float_subclass(index: int) -> Any:
-    return Weight(index)
-
-
-@kind
-def scalar_int_enum(index: int) -> Any:
-    return Level.LOW if index % 2 else Level.HIGH
-
-
-@kind
-def scalar_enum(index: int) -> Any:
-    return Colour.RED
-
-
-@kind
-def text(index: int) -> Any:
-    return ["", "a", "žluťoučký kůň", "🐎" * 5, "line\nbreak", "nul\0", "x" * 1000][index % 7]
-
-
-@kind
-def text_subclass(index: int) -> Any:
-    return Word(f"word {index}")
-
-
-@kind
-def text_long(index: int) -> Any:
-    return chr(ord("a") + index % 26) * 300_000
-
-
-@kind
-def octets(index: int) -> Any:
-    return bytes(range(index)) + b"\0"
-
-
-@kind
-def octets_long(index: int) -> Any:
-    return bytes([index % 256]) * 1_000_000
-
-
-@kind
-def octets_mutable(index: int) -> Any:
-    return bytearray([index, index + 1])
-
-
-@kind
-def date(index: int) -> Any:
-    return datetime.date(2020, 1, 1 + index)
-
-
-@kind
-def plain_object(index: int) -> Any:
-    return Plain(index)
-
-
-@kind
-def data_class(index: int) -> Any:
-    return Record(_ramp(index, 2), index)
-
-
-@kind
-def image_of_pillow(index: int) -> Any:
-    from PIL import Image
-
-    return Image.new("RGB", (4, 3), (index, 0, 255))
+SAMPLES |= {
+    "scalar_int": lambda i: i * 3 - 4,
+    "scalar_bool": lambda i: i % 2 == 0,
+    "scalar_float": lambda i: [0.1, -0.0, float("inf"), float("nan"), 1e-310, 5.0, -7.25][i % 7],
+    "scalar_complex": lambda i: complex(i, 1),
+    "scalar_none": lambda i: None,
+    "scalar_large_int": lambda i: 2**63 - 1 - i,
+    "scalar_int_of_64_bits": lambda i: 2**63 + i,
+    "scalar_huge_int": lambda i: 2**70,
+    "scalar_huge_int_once": lambda i: 2**70 if i == 4 else i,
+    "scalar_negative_huge_int": lambda i: -(2**63) - 1,
+    "scalar_int_subclass": lambda i: Count(i),
+    "scalar_float_subclass": lambda i: Weight(i),
+    "scalar_int_enum": lambda i: Level.LOW if i % 2 else Level.HIGH,
+    "scalar_enum": lambda i: Colour.RED,
+    "text": lambda i: ["", "a", "žluťoučký kůň", "🐎" * 5, "line\nbreak", "nul\0", "x" * 1000][i % 7],
+    "text_subclass": lambda i: Word(f"word {i}"),
+    "text_long": lambda i: chr(ord("a") + i % 26) * 300_000,
+    "octets": lambda i: bytes(range(i)) + b"\0",
+    "octets_long": lambda i: bytes([i % 256]) * 1_000_000,
+    "octets_mutable": lambda i: bytearray([i, i + 1]),
+    "date": lambda i: datetime.date(2020, 1, 1 + i),
+    "plain_object": lambda i: Plain(i),
+    "data_class": lambda i: Record(_ramp(i, 2), i),
+    "image_of_pillow": lambda i: _pillow().new("RGB", (4, 3), (i, 0, 255)),
+}
 
 
 # NumPy scalars and arrays.
@@ -385,82 +289,26 @@ _numpy_scalars()
 _numpy_arrays()
 
 
-@kind
-def array_object(index: int) -> Any:
-    return np.array([index, "a", None], dtype=object)
-
-
-@kind
-def array_structured(index: int) -> Any:
-    return np.array([(index, 1.0)], dtype=[("a", "i4"), ("b", "f4")])
-
-
-@kind
-def array_record(index: int) -> Any:
-    return np.rec.array([(index, 1.0)], dtype=[("a", "i4"), ("b", "f4")])
-
-
-@kind
-def array_of_no_dimension(index: int) -> Any:
-    return np.array(index, dtype=np.int32)
-
-
-@kind
-def array_empty(index: int) -> Any:
-    return np.zeros((0,), dtype=np.float32)
-
-
-@kind
-def array_empty_matrix(index: int) -> Any:
-    return np.zeros((3, 0, 2), dtype=np.int64)
-
-
-@kind
-def array_every_second(index: int) -> Any:
-    return _array_ramp(index, 6, 4)[::2, 1::2]
-
-
-@kind
-def array_transposed(index: int) -> Any:
-    return _array_ramp(index, 3, 4).T
-
-
-@kind
-def array_fortran(index: int) -> Any:
-    return np.asfortranarray(_array_ramp(index, 3, 4))
-
-
-@kind
-def array_reversed(index: int) -> Any:
-    return _array_ramp(index, 5)[::-1]
-
-
-@kind
-def array_broadcast(index: int) -> Any:
-    return np.broadcast_to(_array_ramp(index, 1, 3), (4, 3))
-
-
-@kind
-def array_read_only(index: int) -> Any:
-    made = _array_ramp(index, 4)
-    made.flags.writeable = False
-    return made
-
-
-@kind
-def array_matrix(index: int) -> Any:
-    return np.asmatrix(_array_ramp(index, 2, 2))
-
-
-@kind
-def array_masked(index: int) -> Any:
-    return np.ma.masked_array(_array_ramp(index, 4), mask=[0, 1, 0, 0])
-
-
-@kind
-def array_of_a_field(index: int) -> Any:
+SAMPLES |= {
+    "array_object": lambda i: np.array([i, "a", None], dtype=object),
+    "array_structured": lambda i: np.array([(i, 1.0)], dtype=[("a", "i4"), ("b", "f4")]),
+    "array_record": lambda i: np.rec.array([(i, 1.0)], dtype=[("a", "i4"), ("b", "f4")]),
+    "array_of_no_dimension": lambda i: np.array(i, dtype=np.int32),
+    "array_empty": lambda i: np.zeros((0,), dtype=np.float32),
+    "array_empty_matrix": lambda i: np.zeros((3, 0, 2), dtype=np.int64),
+    "array_every_second": lambda i: _array_ramp(i, 6, 4)[::2, 1::2],
+    "array_transposed": lambda i: _array_ramp(i, 3, 4).T,
+    "array_fortran": lambda i: np.asfortranarray(_array_ramp(i, 3, 4)),
+    "array_reversed": lambda i: _array_ramp(i, 5)[::-1],
+    "array_broadcast": lambda i: np.broadcast_to(_array_ramp(i, 1, 3), (4, 3)),
+    "array_matrix": lambda i: np.asmatrix(_array_ramp(i, 2, 2)),
+    "array_masked": lambda i: np.ma.masked_array(_array_ramp(i, 4), mask=[0, 1, 0, 0]),
     # One field of a structured array: aligned to nothing.
-    return np.array([(1, index), (2, index + 1)], dtype=[("a", "i1"), ("b", "i1")])["b"]
+    "array_of_a_field": lambda i: np.array([(1, i), (2, i + 1)], dtype=[("a", "i1"), ("b", "i1")])["b"],
+}
+
+
+SAMPLES["array_read_only"] = lambda i: _read_only(_array_ramp(i, 4))
 
 
 # Tensors.
@@ -480,633 +328,176 @@ def _tensors() -> None:
 _tensors()
 
 
-@kind
-def tensor_special_values(index: int) -> Any:
-    return torch.tensor([float("nan"), -0.0, float("inf"), float(index)])
-
-
-@kind
-def tensor_of_no_dimension(index: int) -> Any:
-    return torch.tensor(float(index))
-
-
-@kind
-def tensor_of_one_element(index: int) -> Any:
-    return torch.tensor([[float(index)]])
-
-
-@kind
-def tensor_empty(index: int) -> Any:
-    return torch.empty(0)
-
-
-@kind
-def tensor_empty_matrix(index: int) -> Any:
-    return torch.empty(2, 0, 3, dtype=torch.int32)
-
-
-@kind
-def tensor_transposed(index: int) -> Any:
-    return _ramp(index, 3, 4).t()
-
-
-@kind
-def tensor_permuted(index: int) -> Any:
-    return _ramp(index, 4, 5, 3).permute(2, 0, 1)
-
-
-@kind
-def tensor_channels_last(index: int) -> Any:
-    return _ramp(index, 2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-
-
-@kind
-def tensor_every_second(index: int) -> Any:
-    return _ramp(index, 6, 4)[::2, 1::2]
-
-
-@kind
-def tensor_expanded(index: int) -> Any:
-    return _ramp(index, 1, 3).expand(4, 3)
-
-
-@kind
-def tensor_layout_changes(index: int) -> Any:
-    return _ramp(index, 3, 3).t() if index % 2 else _ramp(index, 3, 3)
-
-
-@kind
-def tensor_slice_of_a_large_one(index: int) -> Any:
-    return _ramp(0, 50, 20)[index]
-
-
-@kind
-def tensor_conjugate(index: int) -> Any:
-    return torch.tensor([complex(index, 1), complex(0, -index)]).conj()
-
-
-@kind
-def tensor_negative_view(index: int) -> Any:
-    return torch.tensor([complex(index, 1), complex(0, -index)]).conj().imag
-
-
-@kind
-def tensor_with_gradient(index: int) -> Any:
-    return _ramp(index, 3).requires_grad_()
-
-
-@kind
-def tensor_with_gradient_function(index: int) -> Any:
-    return _ramp(index, 3).requires_grad_() * 2
-
-
-@kind
-def tensor_with_gradient_once(index: int) -> Any:
-    return _ramp(index, 3).requires_grad_(index == 4)
-
-
-@kind
-def parameter(index: int) -> Any:
-    return torch.nn.Parameter(_ramp(index, 3))
-
-
-@kind
-def parameter_frozen(index: int) -> Any:
-    return torch.nn.Parameter(_ramp(index, 3), requires_grad=False)
-
-
-@kind
-def tensor_subclass(index: int) -> Any:
-    return _ramp(index, 2, 2).as_subclass(TaggedTensor)
-
-
-@kind
-def tensor_subclass_now_and_then(index: int) -> Any:
-    return _ramp(index, 2).as_subclass(TaggedTensor) if index % 2 else _ramp(index, 2)
-
-
-@kind
-def tensor_sparse(index: int) -> Any:
-    return _ramp(index, 2, 2).to_sparse()
-
-
-@kind
-def tensor_sparse_rows(index: int) -> Any:
-    return _ramp(index, 2, 2).to_sparse_csr()
-
-
-@kind
-def tensor_sparse_once(index: int) -> Any:
-    return _ramp(index, 2, 2).to_sparse() if index == 4 else _ramp(index, 2, 2)
-
-
-@kind
-def tensor_nested(index: int) -> Any:
-    return torch.nested.nested_tensor([_ramp(index, 2), _ramp(index, 3)])
-
-
-@kind
-def tensor_quantized(index: int) -> Any:
-    return torch.quantize_per_tensor(_ramp(index, 3), 0.5, 0, torch.quint8)
-
-
-@kind
-def tv_image(index: int) -> Any:
-    from torchvision import tv_tensors
-
-    return tv_tensors.Image(_ramp(index, 3, 2, 2, dtype=torch.uint8))
-
-
-@kind
-def tv_mask(index: int) -> Any:
-    from torchvision import tv_tensors
-
-    return tv_tensors.Mask(_ramp(index, 2, 2, dtype=torch.int64))
-
-
-@kind
-def tv_video(index: int) -> Any:
-    from torchvision import tv_tensors
-
-    return tv_tensors.Video(_ramp(index, 2, 3, 2, 2, dtype=torch.uint8))
-
-
-@kind
-def tv_boxes(index: int) -> Any:
-    from torchvision import tv_tensors
-
-    return tv_tensors.BoundingBoxes(_ramp(index, 2, 4), format="XYXY", canvas_size=(100, 100))
-
-
-@kind
-def tv_image_and_label(index: int) -> Any:
-    return tv_image(index), index
-
-
-@kind
-def tv_detection(index: int) -> Any:
-    return tv_image(index), {"boxes": tv_boxes(index), "labels": torch.tensor([index, 1])}
+SAMPLES |= {
+    "tensor_special_values": lambda i: torch.tensor([float("nan"), -0.0, float("inf"), float(i)]),
+    "tensor_of_no_dimension": lambda i: torch.tensor(float(i)),
+    "tensor_of_one_element": lambda i: torch.tensor([[float(i)]]),
+    "tensor_empty": lambda i: torch.empty(0),
+    "tensor_empty_matrix": lambda i: torch.empty(2, 0, 3, dtype=torch.int32),
+    "tensor_transposed": lambda i: _ramp(i, 3, 4).t(),
+    "tensor_permuted": lambda i: _ramp(i, 4, 5, 3).permute(2, 0, 1),
+    "tensor_channels_last": lambda i: _ramp(i, 2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+    "tensor_every_second": lambda i: _ramp(i, 6, 4)[::2, 1::2],
+    "tensor_expanded": lambda i: _ramp(i, 1, 3).expand(4, 3),
+    "tensor_layout_changes": lambda i: _ramp(i, 3, 3).t() if i % 2 else _ramp(i, 3, 3),
+    "tensor_slice_of_a_large_one": lambda i: _ramp(0, 50, 20)[i],
+    "tensor_conjugate": lambda i: torch.tensor([complex(i, 1), complex(0, -i)]).conj(),
+    "tensor_negative_view": lambda i: torch.tensor([complex(i, 1), complex(0, -i)]).conj().imag,
+    "tensor_with_gradient": lambda i: _ramp(i, 3).requires_grad_(),
+    "tensor_with_gradient_function": lambda i: _ramp(i, 3).requires_grad_() * 2,
+    "tensor_with_gradient_once": lambda i: _ramp(i, 3).requires_grad_(i == 4),
+    "parameter": lambda i: torch.nn.Parameter(_ramp(i, 3)),
+    "parameter_frozen": lambda i: torch.nn.Parameter(_ramp(i, 3), requires_grad=False),
+    "tensor_subclass": lambda i: _ramp(i, 2, 2).as_subclass(TaggedTensor),
+    "tensor_subclass_now_and_then": lambda i: _ramp(i, 2).as_subclass(TaggedTensor) if i % 2 else _ramp(i, 2),
+    "tensor_sparse": lambda i: _ramp(i, 2, 2).to_sparse(),
+    "tensor_sparse_rows": lambda i: _ramp(i, 2, 2).to_sparse_csr(),
+    "tensor_sparse_once": lambda i: _ramp(i, 2, 2).to_sparse() if i == 4 else _ramp(i, 2, 2),
+    "tensor_nested": lambda i: torch.nested.nested_tensor([_ramp(i, 2), _ramp(i, 3)]),
+    "tensor_quantized": lambda i: torch.quantize_per_tensor(_ramp(i, 3), 0.5, 0, torch.quint8),
+    "tv_image": lambda i: _tv_tensors().Image(_ramp(i, 3, 2, 2, dtype=torch.uint8)),
+    "tv_mask": lambda i: _tv_tensors().Mask(_ramp(i, 2, 2, dtype=torch.int64)),
+    "tv_video": lambda i: _tv_tensors().Video(_ramp(i, 2, 3, 2, 2, dtype=torch.uint8)),
+    "tv_boxes": lambda i: _tv_tensors().BoundingBoxes(_ramp(i, 2, 4), format="XYXY", canvas_size=(100, 100)),
+    "tv_image_and_label": lambda i: (SAMPLES["tv_image"](i), i),
+    "tv_detection": lambda i: (
+        SAMPLES["tv_image"](i),
+        {"boxes": SAMPLES["tv_boxes"](i), "labels": torch.tensor([i, 1])},
+    ),
+}
 
 
 # Types, dtypes and shapes that change within a batch.
 
 
-@kind
-def mixed_int_float(index: int) -> Any:
-    return index if index % 2 == 0 else index + 0.5
-
-
-@kind
-def mixed_float_int(index: int) -> Any:
-    return index + 0.5 if index % 2 == 0 else index
-
-
-@kind
-def mixed_bool_int(index: int) -> Any:
-    return index % 4 == 0 if index % 2 == 0 else index
-
-
-@kind
-def mixed_int_bool(index: int) -> Any:
-    return index if index % 2 == 0 else True
-
-
-@kind
-def mixed_bool_float(index: int) -> Any:
-    return True if index % 2 == 0 else index + 0.25
-
-
-@kind
-def mixed_int_none(index: int) -> Any:
-    return index if index % 2 == 0 else None
-
-
-@kind
-def mixed_int_text(index: int) -> Any:
-    return index if index % 2 == 0 else "text"
-
-
-@kind
-def mixed_text_int(index: int) -> Any:
-    return "text" if index % 2 == 0 else index
-
-
-@kind
-def mixed_text_octets(index: int) -> Any:
-    return "text" if index % 2 == 0 else b"octets"
-
-
-@kind
-def mixed_int_tensor(index: int) -> Any:
-    return index if index % 2 == 0 else torch.tensor(index)
-
-
-@kind
-def mixed_tensor_int(index: int) -> Any:
-    return torch.tensor(index) if index % 2 == 0 else index
-
-
-@kind
-def mixed_tensor_array(index: int) -> Any:
-    return _ramp(index, 3) if index % 2 == 0 else _array_ramp(index, 3)
-
-
-@kind
-def mixed_array_tensor(index: int) -> Any:
-    return _array_ramp(index, 3) if index % 2 == 0 else _ramp(index, 3)
-
-
-@kind
-def mixed_numpy_scalar_and_float(index: int) -> Any:
-    return np.float32(index) if index % 2 == 0 else float(index)
-
-
-@kind
-def mixed_float_and_numpy_scalar(index: int) -> Any:
-    return float(index) if index % 2 == 0 else np.float32(index)
-
-
-@kind
-def mixed_numpy_scalars(index: int) -> Any:
-    return np.float32(index) if index % 2 == 0 else np.int64(index)
-
-
-@kind
-def mixed_float32_float64(index: int) -> Any:
-    return _ramp(index, 3, dtype=torch.float64 if index % 2 else torch.float32)
-
-
-@kind
-def mixed_float64_float32(index: int) -> Any:
-    return _ramp(index, 3, dtype=torch.float32 if index % 2 else torch.float64)
-
-
-@kind
-def mixed_int64_float32(index: int) -> Any:
-    return _ramp(index, 3, dtype=torch.float32 if index % 2 else torch.int64)
-
-
-@kind
-def mixed_float32_int64(index: int) -> Any:
-    return _ramp(index, 3, dtype=torch.int64 if index % 2 else torch.float32)
-
-
-@kind
-def mixed_uint8_int64(index: int) -> Any:
-    return _ramp(index, 3, dtype=torch.int64 if index % 2 else torch.uint8)
-
-
-@kind
-def mixed_bool_uint8(index: int) -> Any:
-    return _ramp(index, 3, dtype=torch.uint8 if index % 2 else torch.bool)
-
-
-@kind
-def mixed_array_dtypes(index: int) -> Any:
-    return _array_ramp(index, 3, dtype=np.int32 if index % 2 else np.int64)
-
-
-@kind
-def mixed_dtype_once(index: int) -> Any:
-    return _ramp(index, 3, dtype=torch.float64 if index == 4 else torch.float32)
-
-
-@kind
-def mixed_list_tuple(index: int) -> Any:
-    return [index, 1] if index % 2 == 0 else (index, 1)
-
-
-@kind
-def mixed_tuple_list(index: int) -> Any:
-    return (index, 1) if index % 2 == 0 else [index, 1]
-
-
-@kind
-def mixed_dict_list(index: int) -> Any:
-    return {"a": index} if index % 2 == 0 else [index]
-
-
-@kind
-def mixed_named_tuple_and_tuple(index: int) -> Any:
-    return Point(index, 1) if index % 2 == 0 else (index, 1)
-
-
-@kind
-def ragged_tensor(index: int) -> Any:
-    return _ramp(index, 1 + index % 3)
-
-
-@kind
-def ragged_tensor_once(index: int) -> Any:
-    return _ramp(index, 3 if index == 4 else 2)
-
-
-@kind
-def ragged_array(index: int) -> Any:
-    return _array_ramp(index, 1 + index % 3)
-
-
-@kind
-def ragged_number_of_dimensions(index: int) -> Any:
-    return _ramp(index, 3) if index % 2 == 0 else _ramp(index, 1, 3)
-
-
-@kind
-def ragged_same_size(index: int) -> Any:
-    return _ramp(index, 2, 3) if index % 2 == 0 else _ramp(index, 3, 2)
-
-
-@kind
-def ragged_list(index: int) -> Any:
-    return [index] * (1 + index % 2)
-
-
-@kind
-def ragged_tuple_once(index: int) -> Any:
-    return (index, 1) if index != 4 else (index, 1, 2)
-
-
-@kind
-def ragged_inside_a_dict(index: int) -> Any:
-    return {"image": _ramp(index, 2, 2), "tokens": _ramp(index, 1 + index % 2, dtype=torch.int64)}
-
-
-@kind
-def shape_by_batch_of_three(index: int) -> Any:
+SAMPLES |= {
+    "mixed_int_float": lambda i: i if i % 2 == 0 else i + 0.5,
+    "mixed_float_int": lambda i: i + 0.5 if i % 2 == 0 else i,
+    "mixed_bool_int": lambda i: i % 4 == 0 if i % 2 == 0 else i,
+    "mixed_int_bool": lambda i: i if i % 2 == 0 else True,
+    "mixed_bool_float": lambda i: True if i % 2 == 0 else i + 0.25,
+    "mixed_int_none": lambda i: i if i % 2 == 0 else None,
+    "mixed_int_text": lambda i: i if i % 2 == 0 else "text",
+    "mixed_text_int": lambda i: "text" if i % 2 == 0 else i,
+    "mixed_text_octets": lambda i: "text" if i % 2 == 0 else b"octets",
+    "mixed_int_tensor": lambda i: i if i % 2 == 0 else torch.tensor(i),
+    "mixed_tensor_int": lambda i: torch.tensor(i) if i % 2 == 0 else i,
+    "mixed_tensor_array": lambda i: _ramp(i, 3) if i % 2 == 0 else _array_ramp(i, 3),
+    "mixed_array_tensor": lambda i: _array_ramp(i, 3) if i % 2 == 0 else _ramp(i, 3),
+    "mixed_numpy_scalar_and_float": lambda i: np.float32(i) if i % 2 == 0 else float(i),
+    "mixed_float_and_numpy_scalar": lambda i: float(i) if i % 2 == 0 else np.float32(i),
+    "mixed_numpy_scalars": lambda i: np.float32(i) if i % 2 == 0 else np.int64(i),
+    "mixed_float32_float64": lambda i: _ramp(i, 3, dtype=torch.float64 if i % 2 else torch.float32),
+    "mixed_float64_float32": lambda i: _ramp(i, 3, dtype=torch.float32 if i % 2 else torch.float64),
+    "mixed_int64_float32": lambda i: _ramp(i, 3, dtype=torch.float32 if i % 2 else torch.int64),
+    "mixed_float32_int64": lambda i: _ramp(i, 3, dtype=torch.int64 if i % 2 else torch.float32),
+    "mixed_uint8_int64": lambda i: _ramp(i, 3, dtype=torch.int64 if i % 2 else torch.uint8),
+    "mixed_bool_uint8": lambda i: _ramp(i, 3, dtype=torch.uint8 if i % 2 else torch.bool),
+    "mixed_array_dtypes": lambda i: _array_ramp(i, 3, dtype=np.int32 if i % 2 else np.int64),
+    "mixed_dtype_once": lambda i: _ramp(i, 3, dtype=torch.float64 if i == 4 else torch.float32),
+    "mixed_list_tuple": lambda i: [i, 1] if i % 2 == 0 else (i, 1),
+    "mixed_tuple_list": lambda i: (i, 1) if i % 2 == 0 else [i, 1],
+    "mixed_dict_list": lambda i: {"a": i} if i % 2 == 0 else [i],
+    "mixed_named_tuple_and_tuple": lambda i: Point(i, 1) if i % 2 == 0 else (i, 1),
+    "ragged_tensor": lambda i: _ramp(i, 1 + i % 3),
+    "ragged_tensor_once": lambda i: _ramp(i, 3 if i == 4 else 2),
+    "ragged_array": lambda i: _array_ramp(i, 1 + i % 3),
+    "ragged_number_of_dimensions": lambda i: _ramp(i, 3) if i % 2 == 0 else _ramp(i, 1, 3),
+    "ragged_same_size": lambda i: _ramp(i, 2, 3) if i % 2 == 0 else _ramp(i, 3, 2),
+    "ragged_list": lambda i: [i] * (1 + i % 2),
+    "ragged_tuple_once": lambda i: (i, 1) if i != 4 else (i, 1, 2),
+    "ragged_inside_a_dict": lambda i: {
+        "image": _ramp(i, 2, 2),
+        "tokens": _ramp(i, 1 + i % 2, dtype=torch.int64),
+    },
     # Progressive resizing: the batches of three samples are uniform, and different from each other.
-    return _ramp(index, 3, 2 + index // 3, 2), index
-
-
-@kind
-def shape_back_and_forth(index: int) -> Any:
-    return _ramp(index, 2 + (index // 3) % 2)
-
-
-@kind
-def type_by_batch_of_three(index: int) -> Any:
-    return [_ramp(index, 2), _array_ramp(index, 2), {"a": index}, f"text {index}"][(index // 3) % 4]
+    "shape_by_batch_of_three": lambda i: (_ramp(i, 3, 2 + i // 3, 2), i),
+    "shape_back_and_forth": lambda i: _ramp(i, 2 + (i // 3) % 2),
+    "type_by_batch_of_three": lambda i: [_ramp(i, 2), _array_ramp(i, 2), {"a": i}, f"text {i}"][(i // 3) % 4],
+}
 
 
 # Containers.
 
 
-@kind
-def tuple_of_two(index: int) -> Any:
-    return _ramp(index, 2, 3), index
-
-
-@kind
-def tuple_of_one(index: int) -> Any:
-    return (index,)
-
-
-@kind
-def tuple_subclass(index: int) -> Any:
-    return PlainTuple((index, 2.5))
-
-
-@kind
-def list_of_two(index: int) -> Any:
-    return [_ramp(index, 2), float(index)]
-
-
-@kind
-def list_subclass(index: int) -> Any:
-    return ListWithName([index, "text"], name=f"sample {index}")
-
-
-@kind
-def list_empty(index: int) -> Any:
-    return []
-
-
-@kind
-def tuple_empty(index: int) -> Any:
-    return ()
-
-
-@kind
-def dict_empty(index: int) -> Any:
-    return {}
-
-
-@kind
-def containers_empty_inside(index: int) -> Any:
-    return {"a": [], "b": (), "c": {}, "d": index}
-
-
-@kind
-def named_tuple(index: int) -> Any:
-    return Point(_ramp(index, 2), index)
-
-
-@kind
-def named_tuple_typed(index: int) -> Any:
-    return Labelled(_ramp(index, 2), index)
-
-
-@kind
-def named_tuple_subclass(index: int) -> Any:
-    return PointWithMethod(index, index + 1)
-
-
-@kind
-def named_tuple_nested(index: int) -> Any:
-    return Point(Point(index, "a"), Labelled(_array_ramp(index, 2), {"z": index}))
-
-
-@kind
-def dict_plain(index: int) -> Any:
-    return {"image": _ramp(index, 3, 2, 2), "label": index, "name": f"sample {index}"}
-
-
-@kind
-def dict_of_other_keys(index: int) -> Any:
-    return {1: index, (2, 3): float(index), None: "text", b"k": [index]}
-
-
-@kind
-def dict_ordered(index: int) -> Any:
-    return collections.OrderedDict([("b", index), ("a", _ramp(index, 2))])
-
-
-@kind
-def dict_default(index: int) -> Any:
-    made: Any = collections.defaultdict(list)
-    made["a"] = [index]
-    made["b"] = _ramp(index, 2)
-    return made
-
-
-@kind
-def dict_subclass(index: int) -> Any:
-    return DictWithName.named(f"sample {index}", a=index, b=_ramp(index, 2))
-
-
-@kind
-def dict_of_user(index: int) -> Any:
-    return collections.UserDict(a=index, b=_ramp(index, 2))
-
-
-@kind
-def dict_counter(index: int) -> Any:
-    return collections.Counter({"a": index, "b": 2})
-
-
-@kind
-def dict_chain_map(index: int) -> Any:
-    return collections.ChainMap({"a": index}, {"b": index + 1})
-
-
-@kind
-def dict_proxy(index: int) -> Any:
-    return types.MappingProxyType({"a": index})
-
-
-@kind
-def mapping_frozen(index: int) -> Any:
-    return FrozenMapping({"a": index, "b": _ramp(index, 2)})
-
-
-@kind
-def mapping_picky(index: int) -> Any:
-    return PickyMapping(index, _ramp(index, 2))
-
-
-@kind
-def mapping_with_attribute(index: int) -> Any:
-    made = AttributeMapping(f"tag {index}")
-    made["a"] = index
-    return made
-
-
-@kind
-def sequence_frozen(index: int) -> Any:
-    return FrozenSequence([index, _ramp(index, 2)])
-
-
-@kind
-def sequence_picky(index: int) -> Any:
-    return PickySequence(index, _ramp(index, 2))
-
-
-@kind
-def sequence_deque(index: int) -> Any:
-    return collections.deque([index, _ramp(index, 2)], maxlen=4)
-
-
-@kind
-def sequence_of_user(index: int) -> Any:
-    return collections.UserList([index, 2.5])
-
-
-@kind
-def sequence_array(index: int) -> Any:
-    return array.array("i", [index, index + 1])
-
-
-@kind
-def sequence_range(index: int) -> Any:
-    return range(index, index + 3)
-
-
-@kind
-def set_plain(index: int) -> Any:
-    return {index}
-
-
-@kind
-def keys_in_another_order(index: int) -> Any:
-    return {"a": index, "b": 2 * index} if index % 2 == 0 else {"b": 2 * index, "a": index}
-
-
-@kind
-def keys_in_another_order_by_batch(index: int) -> Any:
-    return {"a": index, "b": 2} if (index // 3) % 2 == 0 else {"b": 2, "a": index}
-
-
-@kind
-def keys_missing_later(index: int) -> Any:
-    return {"a": index, "b": 1} if index % 3 == 0 else {"a": index}
-
-
-@kind
-def keys_more_later(index: int) -> Any:
-    return {"a": index} if index % 3 == 0 else {"a": index, "b": _ramp(index, 2)}
-
-
-@kind
-def keys_missing_once(index: int) -> Any:
-    return {"a": index, "b": _ramp(index, 2)} if index != 4 else {"a": index}
-
-
-@kind
-def keys_by_batch_of_three(index: int) -> Any:
-    return {f"key {index // 3}": _ramp(index, 2)}
-
-
-@kind
-def dict_classes_differ(index: int) -> Any:
-    items = {"a": index, "b": 1}
-    return collections.OrderedDict(items) if index % 2 == 0 else items
-
-
-@kind
-def nested_deeply(index: int) -> Any:
-    return {
+SAMPLES |= {
+    "tuple_of_two": lambda i: (_ramp(i, 2, 3), i),
+    "tuple_of_one": lambda i: (i,),
+    "tuple_subclass": lambda i: PlainTuple((i, 2.5)),
+    "list_of_two": lambda i: [_ramp(i, 2), float(i)],
+    "list_subclass": lambda i: ListWithName([i, "text"], name=f"sample {i}"),
+    "list_empty": lambda i: [],
+    "tuple_empty": lambda i: (),
+    "dict_empty": lambda i: {},
+    "containers_empty_inside": lambda i: {"a": [], "b": (), "c": {}, "d": i},
+    "named_tuple": lambda i: Point(_ramp(i, 2), i),
+    "named_tuple_typed": lambda i: Labelled(_ramp(i, 2), i),
+    "named_tuple_subclass": lambda i: PointWithMethod(i, i + 1),
+    "named_tuple_nested": lambda i: Point(Point(i, "a"), Labelled(_array_ramp(i, 2), {"z": i})),
+    "dict_plain": lambda i: {"image": _ramp(i, 3, 2, 2), "label": i, "name": f"sample {i}"},
+    "dict_of_other_keys": lambda i: {1: i, (2, 3): float(i), None: "text", b"k": [i]},
+    "dict_ordered": lambda i: collections.OrderedDict([("b", i), ("a", _ramp(i, 2))]),
+    "dict_subclass": lambda i: DictWithName.named(f"sample {i}", a=i, b=_ramp(i, 2)),
+    "dict_of_user": lambda i: collections.UserDict(a=i, b=_ramp(i, 2)),
+    "dict_counter": lambda i: collections.Counter({"a": i, "b": 2}),
+    "dict_chain_map": lambda i: collections.ChainMap({"a": i}, {"b": i + 1}),
+    "dict_proxy": lambda i: types.MappingProxyType({"a": i}),
+    "mapping_frozen": lambda i: FrozenMapping({"a": i, "b": _ramp(i, 2)}),
+    "mapping_picky": lambda i: PickyMapping(i, _ramp(i, 2)),
+    "sequence_frozen": lambda i: FrozenSequence([i, _ramp(i, 2)]),
+    "sequence_picky": lambda i: PickySequence(i, _ramp(i, 2)),
+    "sequence_deque": lambda i: collections.deque([i, _ramp(i, 2)], maxlen=4),
+    "sequence_of_user": lambda i: collections.UserList([i, 2.5]),
+    "sequence_array": lambda i: array.array("i", [i, i + 1]),
+    "sequence_range": lambda i: range(i, i + 3),
+    "set_plain": lambda i: {i},
+    "keys_in_another_order": lambda i: {"a": i, "b": 2 * i} if i % 2 == 0 else {"b": 2 * i, "a": i},
+    "keys_in_another_order_by_batch": lambda i: {"a": i, "b": 2} if (i // 3) % 2 == 0 else {"b": 2, "a": i},
+    "keys_missing_later": lambda i: {"a": i, "b": 1} if i % 3 == 0 else {"a": i},
+    "keys_more_later": lambda i: {"a": i} if i % 3 == 0 else {"a": i, "b": _ramp(i, 2)},
+    "keys_missing_once": lambda i: {"a": i, "b": _ramp(i, 2)} if i != 4 else {"a": i},
+    "keys_by_batch_of_three": lambda i: {f"key {i // 3}": _ramp(i, 2)},
+    "nested_deeply": lambda i: {
         "view": [
-            (_ramp(index, 2, 2), {"mask": _array_ramp(index, 2, dtype=np.bool_)}),
-            (_ramp(index + 1, 2, 2), {"mask": _array_ramp(index, 2, dtype=np.bool_)}),
+            (_ramp(i, 2, 2), {"mask": _array_ramp(i, 2, dtype=np.bool_)}),
+            (_ramp(i + 1, 2, 2), {"mask": _array_ramp(i, 2, dtype=np.bool_)}),
         ],
         "meta": collections.OrderedDict(
-            id=index,
-            point=Point(float(index), [np.float32(index), f"{index}", b"octets", True]),
+            id=i,
+            point=Point(float(i), [np.float32(i), f"{i}", b"octets", True]),
         ),
-        "more": [[[[index]]]],
-    }
+        "more": [[[[i]]]],
+    },
+    "nested_without_tensors": lambda i: {
+        "question": f"why {i}?",
+        "answers": [f"because {i}", "so"],
+        "raw": (b"1", b"2"),
+    },
+    "nested_none": lambda i: {"image": _ramp(i, 2), "box": None},
+    "nested_none_once": lambda i: {"image": _ramp(i, 2), "box": None if i == 4 else i},
+    "nested_object": lambda i: [_ramp(i, 2), Plain(i)],
+    "many_tensors": lambda i: {f"leaf {leaf}": _ramp(i + leaf, 2) for leaf in range(300)},
+}
 
 
-@kind
-def nested_without_tensors(index: int) -> Any:
-    return {"question": f"why {index}?", "answers": [f"because {index}", "so"], "raw": (b"1", b"2")}
+SAMPLES["dict_default"] = lambda i: collections.defaultdict(list, a=[i], b=_ramp(i, 2))
 
 
-@kind
-def nested_none(index: int) -> Any:
-    return {"image": _ramp(index, 2), "box": None}
+SAMPLES["mapping_with_attribute"] = lambda i: AttributeMapping(f"tag {i}", a=i)
 
 
-@kind
-def nested_none_once(index: int) -> Any:
-    return {"image": _ramp(index, 2), "box": None if index == 4 else index}
+SAMPLES["dict_classes_differ"] = lambda i: (collections.OrderedDict if i % 2 == 0 else dict)(a=i, b=1)
 
 
-@kind
-def nested_object(index: int) -> Any:
-    return [_ramp(index, 2), Plain(index)]
+SAMPLES["same_tensor_twice"] = lambda i: (lambda tensor: {"a": tensor, "b": tensor, "c": [tensor, tensor[:2]]})(
+    _ramp(i, 3)
+)
 
 
-@kind
-def many_tensors(index: int) -> Any:
-    return {f"leaf {leaf}": _ramp(index + leaf, 2) for leaf in range(40)}
+SAMPLES["same_array_twice"] = lambda i: (lambda made: (made, made, made[1:]))(_array_ramp(i, 3))
 
 
-@kind
-def same_tensor_twice(index: int) -> Any:
-    tensor = _ramp(index, 3)
-    return {"a": tensor, "b": tensor, "c": [tensor, tensor[:2]]}
-
-
-@kind
-def same_array_twice(index: int) -> Any:
-    made = _array_ramp(index, 3)
-    return made, made, made[1:]
-
-
-@kind
-def same_dict_twice(index: int) -> Any:
-    inner = {"a": index}
-    return [inner, inner]
+SAMPLES["same_dict_twice"] = lambda i: [{"a": i}] * 2
 
 
 HANGS_TORCH_WHEN_COLLATED = frozenset({"dict_proxy"})
@@ -1118,48 +509,17 @@ HANGS_TORCH_WHEN_RAW = frozenset({"dict_proxy", "tensor_with_gradient_function"}
 CHANGED_BY_TORCH_WHEN_RAW = frozenset({"tensor_conjugate", "tensor_negative_view", "array_>i4", "array_>f8"})
 """Kinds that torch's workers change on the way: a lazy conjugation or negation is lost, and a foreign byte order."""
 
-FAILS_IN_TORCHS_WORKERS = frozenset(
-    {
-        "tensor_conjugate",
-        "tensor_negative_view",
-        "tensor_quantized",
-        "mixed_array_tensor",
-        "mixed_int_tensor",
-        "mixed_tensor_array",
-        "mixed_tensor_int",
-        "parameter",
-        "ragged_inside_a_dict",
-        "tensor_with_gradient_function",
-    }
-)
+FAILS_IN_TORCHS_WORKERS = {"tensor_conjugate", "tensor_negative_view", "tensor_quantized", "mixed_array_tensor"}
+FAILS_IN_TORCHS_WORKERS |= {"mixed_int_tensor", "mixed_tensor_array", "mixed_tensor_int", "parameter"}
+FAILS_IN_TORCHS_WORKERS |= {"ragged_inside_a_dict", "tensor_with_gradient_function"}
 """Kinds that torch collates or refuses clearly in the main process, while its workers fail at something else."""
 
-DEPENDS_ON_WORKERS = frozenset(
-    {
-        "tensor_channels_last",
-        "tensor_conjugate",
-        "tensor_negative_view",
-        "tensor_quantized",
-        "tensor_with_gradient",
-        "tensor_with_gradient_function",
-        "tensor_with_gradient_once",
-        "parameter",
-        "mixed_tensor_array",
-        "mixed_tensor_int",
-    }
-)
+DEPENDS_ON_WORKERS = {"tensor_channels_last", "tensor_conjugate", "tensor_negative_view"}
+DEPENDS_ON_WORKERS |= {"tensor_quantized", "tensor_with_gradient", "tensor_with_gradient_function"}
+DEPENDS_ON_WORKERS |= {"tensor_with_gradient_once", "parameter", "mixed_tensor_array", "mixed_tensor_int"}
 """Kinds that torch collates in one way in the main process and in another in a worker process."""
 
-MIXED_DTYPES = frozenset(
-    {
-        "mixed_array_dtypes",
-        "mixed_bool_uint8",
-        "mixed_dtype_once",
-        "mixed_float32_float64",
-        "mixed_float32_int64",
-        "mixed_float64_float32",
-        "mixed_int64_float32",
-        "mixed_uint8_int64",
-    }
-)
+MIXED_DTYPES = {"mixed_array_dtypes", "mixed_bool_uint8", "mixed_dtype_once", "mixed_float32_float64"}
+MIXED_DTYPES |= {"mixed_float32_int64", "mixed_float64_float32", "mixed_int64_float32"}
+MIXED_DTYPES |= {"mixed_uint8_int64"}
 """Kinds of which torch's workers give another dtype than its main process, or fail."""

@@ -4,32 +4,25 @@ import collections
 import functools
 import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import contract_ways as ways
 import numpy as np
 import pytest
 import torch
-from contract_comparison import difference
 from contract_datasets import Images, identity
 from contract_harness import (
-    INLINE,
-    SUBJECT_IS_TORCH,
-    TWO,
-    TWO_PERSISTENT,
-    TWO_PERSISTENT_THREADS,
-    TWO_THREADS,
     Case,
     Raised,
-    Workers,
+    as_in_torch,
     assert_same_as_torch,
     consume,
-    each_kind,
     epochs,
     generator,
     outcome,
     run_case,
     subject_class,
-    with_workers,
     without_messages,
 )
 from contract_samples import (
@@ -43,7 +36,9 @@ from contract_samples import (
     SamplesOfKind,
     SamplesOfManyKinds,
 )
-from torch.utils.data import Dataset, default_collate
+from kit.comparison import difference
+from kit.datasets import Made, Sized
+from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastload.buffers.layout import learn
@@ -76,50 +71,44 @@ ONE_ANSWER = [name for name in OTHERS if name not in {*TWO_ANSWERS, *MIXED_DTYPE
 ONE_ANSWER_TOGETHER = [ONE_ANSWER[start : start + 3] for start in range(0, len(ONE_ANSWER), 3)]
 
 
+@as_in_torch
 @pytest.mark.parametrize("name", COLLATED)
-def test_default_collation_of_every_kind_of_sample(name):
-    assert_same_as_torch(lambda load: epochs(load(SamplesOfKind(name), batch_size=3)))
+def test_default_collation_of_every_kind_of_sample(load, name):
+    return epochs(load(SamplesOfKind(name), batch_size=3))
 
 
-@with_workers(TWO, TWO_THREADS)
+@as_in_torch(ways.with_workers(ways.TWO, ways.TWO_THREADS))
 @pytest.mark.parametrize("names", COLLATED_TOGETHER, ids=lambda names: names[0])
-def test_default_collation_in_workers(names, workers):
-    def case(load):
-        # Eight batches of a kind: more than are under way when its layout is learnt.
-        dataset = SamplesOfManyKinds(names, per_kind=24)
-        return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=8)
-
-    assert_same_as_torch(case, workers)
+def test_default_collation_in_workers(load, names):
+    # Eight batches of a kind: more than are under way when its layout is learnt.
+    dataset = SamplesOfManyKinds(names, per_kind=24)
+    return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=8)
 
 
-@with_workers(TWO, TWO_THREADS)
+@as_in_torch(ways.with_workers(ways.TWO, ways.TWO_THREADS))
 @pytest.mark.parametrize("names", ONE_ANSWER_TOGETHER, ids=lambda names: names[0])
-def test_default_collation_in_workers_of_samples_that_change_or_cannot_be_collated(names, workers):
-    def case(load):
-        dataset = SamplesOfManyKinds(names, per_kind=6)
-        return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=2)
-
-    assert_same_as_torch(case, workers)
+def test_default_collation_in_workers_of_samples_that_change_or_cannot_be_collated(load, names):
+    dataset = SamplesOfManyKinds(names, per_kind=6)
+    return _by_kind(names, consume(iter(load(dataset, batch_size=3))), per_kind=2)
 
 
-@with_workers(TWO, TWO_THREADS)
+@ways.with_workers(ways.TWO, ways.TWO_THREADS)
 @pytest.mark.parametrize("name", TWO_ANSWERS)
 def test_default_collation_in_workers_where_torch_has_two_answers(name, workers):
     def case(load):
         return epochs(load(SamplesOfKind(name), batch_size=3))
 
     two = workers.threads or name in FAILS_IN_TORCHS_WORKERS
-    assert_same_as_torch(case, workers, or_reference=INLINE if two else None, view=without_messages if two else None)
+    assert_same_as_torch(
+        case, workers, or_reference=ways.INLINE if two else None, view=without_messages if two else None
+    )
 
 
-@with_workers(TWO, TWO_THREADS)
+@as_in_torch(ways.with_workers(ways.TWO, ways.TWO_THREADS), reference=ways.INLINE)
 @pytest.mark.parametrize("name", [name for name in OTHERS if name in MIXED_DTYPES])
-def test_default_collation_of_mixed_dtypes_does_not_depend_on_the_number_of_workers(name, workers):
-    def case(load):
-        return epochs(load(SamplesOfKind(name), batch_size=3))
-
+def test_default_collation_of_mixed_dtypes_does_not_depend_on_the_number_of_workers(load, name):
     # And the dtype is that of torch's main process, which loses no value.
-    assert_same_as_torch(case, workers, reference=INLINE)
+    return epochs(load(SamplesOfKind(name), batch_size=3))
 
 
 RAW = [name for name in SAMPLES if name not in HANGS_TORCH_WHEN_RAW | CHANGED_BY_TORCH_WHEN_RAW]
@@ -127,10 +116,10 @@ GROUPS = [RAW[start : start + 50] for start in range(0, len(RAW), 50)]
 """What is not collated has no layout that could settle: many kinds go through one loader."""
 
 
-def _assert_same_objects(case: Case, workers: Workers) -> None:
+def _assert_same_objects(case: Case, workers: ways.Workers) -> None:
     """Threads hand over the very objects, with the strides and flags that they have in the main process."""
     if workers.threads:
-        assert_same_as_torch(case, workers, reference=INLINE, view=without_messages)
+        assert_same_as_torch(case, workers, reference=ways.INLINE, view=without_messages)
     else:
         assert_same_as_torch(case, workers)
 
@@ -140,7 +129,7 @@ def _by_kind(names: list[str], outcomes: list[Any], per_kind: int) -> dict[str, 
     return {**seen, "end": outcomes[len(names) * per_kind :]}
 
 
-@each_kind
+@ways.each_kind
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_conversion_of_every_kind_of_sample_without_batches(names, workers):
     def case(load):
@@ -150,7 +139,7 @@ def test_conversion_of_every_kind_of_sample_without_batches(names, workers):
     _assert_same_objects(case, workers)
 
 
-@each_kind
+@ways.each_kind
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_every_kind_of_sample_as_it_is(names, workers):
     def case(load):
@@ -160,27 +149,21 @@ def test_every_kind_of_sample_as_it_is(names, workers):
     _assert_same_objects(case, workers)
 
 
-@each_kind
+@as_in_torch(ways.each_kind, or_reference=ways.INLINE)
 @pytest.mark.parametrize("batch_size", [2, None])
 @pytest.mark.parametrize("name", sorted(CHANGED_BY_TORCH_WHEN_RAW))
-def test_samples_that_torch_changes_on_the_way_arrive_as_they_are_or_as_in_torch(name, batch_size, workers):
-    def case(load):
-        return epochs(load(SamplesOfKind(name, 4), batch_size=batch_size, collate_fn=identity))
-
-    assert_same_as_torch(case, workers, or_reference=INLINE)
+def test_samples_that_torch_changes_on_the_way_arrive_as_they_are_or_as_in_torch(load, name, batch_size):
+    return epochs(load(SamplesOfKind(name, 4), batch_size=batch_size, collate_fn=identity))
 
 
-@each_kind
+@as_in_torch(ways.each_kind, or_reference=ways.INLINE, view=without_messages)
 @pytest.mark.parametrize("name", sorted(CHANGED_BY_TORCH_WHEN_RAW))
-def test_samples_that_torch_changes_on_the_way_are_converted_as_without_workers_or_as_in_torch(name, workers):
-    def case(load):
-        return epochs(load(SamplesOfKind(name, 4), batch_size=None))
-
-    assert_same_as_torch(case, workers, or_reference=INLINE, view=without_messages)
+def test_samples_that_torch_changes_on_the_way_are_converted_as_without_workers_or_as_in_torch(load, name):
+    return epochs(load(SamplesOfKind(name, 4), batch_size=None))
 
 
-@pytest.mark.skipif(SUBJECT_IS_TORCH, reason="torch hangs")
-@pytest.mark.parametrize("workers", [TWO, TWO_THREADS], ids=str)
+@pytest.mark.skipif(ways.SUBJECT_IS_TORCH, reason="torch hangs")
+@pytest.mark.parametrize("workers", [ways.TWO, ways.TWO_THREADS], ids=str)
 @pytest.mark.parametrize("name", sorted(HANGS_TORCH_WHEN_RAW))
 @pytest.mark.parametrize("batch_size", [3, None])
 def test_where_torch_hangs_every_batch_is_that_of_the_main_process_or_an_error(name, batch_size, workers):
@@ -189,7 +172,7 @@ def test_where_torch_hangs_every_batch_is_that_of_the_main_process_or_an_error(n
 
     own = {"worker_method": "thread"} if workers.threads else {}
     actual = run_case(case, subject_class(), workers, own)
-    expected = run_case(case, subject_class(), INLINE)
+    expected = run_case(case, subject_class(), ways.INLINE)
     assert len(actual) == len(expected)
     for place, (seen, wanted) in enumerate(zip(actual, expected, strict=True)):
         if not isinstance(seen, Raised) or isinstance(wanted, Raised):
@@ -205,7 +188,7 @@ ORDINARY = [
 """Kinds whose collation is the same everywhere."""
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
+@ways.several
 def test_kinds_that_change_within_an_epoch(workers):
     # In batches of three: with four of a kind most batches are mixed, and some are uniform.
     def case(load):
@@ -216,8 +199,8 @@ def test_kinds_that_change_within_an_epoch(workers):
         [without_messages(seen) for epoch in run_case(case, *how) for seen in epoch]
         for how in [
             (subject_class(), workers, own),
-            (torch.utils.data.DataLoader, Workers(count=workers.count)),
-            (torch.utils.data.DataLoader, INLINE),
+            (torch.utils.data.DataLoader, ways.Workers(count=workers.count)),
+            (torch.utils.data.DataLoader, ways.INLINE),
         ]
     )
     assert len(actual) == len(expected) == len(inline)
@@ -228,72 +211,49 @@ def test_kinds_that_change_within_an_epoch(workers):
         assert None in found
 
 
-@with_workers(INLINE, TWO, TWO_THREADS)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_THREADS))
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kinds_that_change_at_random_batches(seed, workers):
-    def case(load):
-        # Long runs of one kind, so that a layout settles, and single batches of another between them.
-        usual = SamplesOfManyKinds(["tuple_of_two"], 30)
-        chosen = torch.randperm(len(ORDINARY), generator=generator(seed))[:25].tolist()
-        other = SamplesOfManyKinds([ORDINARY[place] for place in chosen], 3)
-        batches = [list(range(start, start + 3)) for start in range(0, 30, 3)] * 3
-        batches += [list(range(30 + 3 * place, 33 + 3 * place)) for place in range(25)]
-        order = torch.randperm(len(batches), generator=generator(seed)).tolist()
-        return epochs(load(usual + other, batch_sampler=[batches[place] for place in order]))
-
-    assert_same_as_torch(case, workers)
+def test_kinds_that_change_at_random_batches(load, seed):
+    # Long runs of one kind, so that a layout settles, and single batches of another between them.
+    usual = SamplesOfManyKinds(["tuple_of_two"], 30)
+    chosen = torch.randperm(len(ORDINARY), generator=generator(seed))[:25].tolist()
+    other = SamplesOfManyKinds([ORDINARY[place] for place in chosen], 3)
+    batches = [list(range(start, start + 3)) for start in range(0, 30, 3)] * 3
+    batches += [list(range(30 + 3 * place, 33 + 3 * place)) for place in range(25)]
+    order = torch.randperm(len(batches), generator=generator(seed)).tolist()
+    return epochs(load(usual + other, batch_sampler=[batches[place] for place in order]))
 
 
-class _Resized(Dataset):
-    """Images whose side depends on the position of the index, each with its label."""
+def _resized(sides: list[int]) -> Made:
+    """Images whose side depends on the index, each with its label."""
 
-    def __init__(self, sides: list[int]) -> None:
-        self.sides = sides
-
-    def __len__(self) -> int:
-        return len(self.sides)
-
-    def __getitem__(self, index: int) -> Any:
-        side = self.sides[index]
+    def sample(index: int) -> Any:
+        side = sides[index]
         return torch.arange(3 * side * side, dtype=torch.uint8).reshape(3, side, side) + index, f"image {index}"
 
-
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
-def test_progressive_resizing(workers):
-    def case(load):
-        sides = [8] * 12 + [16] * 12 + [24] * 12 + [8] * 4
-        return epochs(load(_Resized(sides), batch_size=4), 2)
-
-    assert_same_as_torch(case, workers)
+    return Made(len(sides), sample)
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
-def test_shapes_that_change_at_random_batches(workers):
-    def case(load):
-        sides = torch.randint(4, 9, (20,), generator=generator(5)).repeat_interleave(3).tolist()
-        return epochs(load(_Resized(sides), batch_size=3), 2)
-
-    assert_same_as_torch(case, workers)
-
-
-@with_workers(INLINE, TWO, TWO_THREADS)
-def test_one_ragged_batch_among_many(workers):
-    def case(load):
-        sides = [8] * 30
-        sides[13] = 9
-        return epochs(load(_Resized(sides), batch_size=3), 2)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+@pytest.mark.parametrize(
+    "sides",
+    [
+        [8] * 12 + [16] * 12 + [24] * 12 + [8] * 3,
+        torch.randint(4, 9, (20,), generator=generator(5)).repeat_interleave(3).tolist(),
+        [8] * 13 + [9] + [8] * 16,
+    ],
+    ids=["progressive resizing", "random batches", "one ragged batch"],
+)
+def test_shapes_that_change(load, sides):
+    return epochs(load(_resized(sides), batch_size=3), 2)
 
 
-class _ChangingByEpoch(Dataset):
+class _ChangingByEpoch(Sized):
     """Its samples are larger, and of another dtype, after ``grow``; the size is in memory that workers share."""
 
     def __init__(self) -> None:
+        super().__init__(6)
         self.size = torch.tensor(2).share_memory_()
-
-    def __len__(self) -> int:
-        return 6
 
     def grow(self) -> None:
         """Make the samples of the next epoch larger."""
@@ -304,31 +264,36 @@ class _ChangingByEpoch(Dataset):
         return torch.full((size,), index, dtype=torch.float32 if size < 4 else torch.float64)
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
-def test_samples_that_change_from_epoch_to_epoch(workers):
-    def case(load):
-        dataset = _ChangingByEpoch()
-        loader = load(dataset, batch_size=2)
-        seen = []
-        for _ in range(3):
-            seen.append(consume(iter(loader)))
-            dataset.grow()
-        return seen
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+def test_samples_that_change_from_epoch_to_epoch(load):
+    dataset = _ChangingByEpoch()
+    loader = load(dataset, batch_size=2)
+    seen = []
+    for _ in range(3):
+        seen.append(consume(iter(loader)))
+        dataset.grow()
+    return seen
 
 
 _DTYPES = [torch.bool, torch.uint8, torch.uint16, torch.uint64, torch.int8, torch.int64]
 _DTYPES += [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
 
 
-@each_kind
-def test_the_dtype_of_a_batch_of_mixed_dtypes_is_torchs_without_workers(workers):
-    def case(load):
-        samples = [torch.arange(3).to(dtype) for pair in itertools.permutations(_DTYPES, 2) for dtype in pair]
-        return epochs(load(samples, batch_size=2))
+@as_in_torch(ways.each_kind, reference=ways.INLINE, view=without_messages)
+def test_the_dtype_of_a_batch_of_mixed_dtypes_is_torchs_without_workers(load):
+    samples = [torch.arange(3).to(dtype) for pair in itertools.permutations(_DTYPES, 2) for dtype in pair]
+    return epochs(load(samples, batch_size=2))
 
-    assert_same_as_torch(case, workers, reference=INLINE, view=without_messages)
+
+def _large(index: int) -> Any:
+    """Samples that hold an array, a text and bytes of some megabytes each."""
+    array = np.full((2_000_000,), index)
+    return {"array": array, "text": f"{index}" * 3_000_000, "bytes": bytes([index]) * 4_000_000}
+
+
+def _small_and_large(index: int) -> Any:
+    """Every third sample is a thousand times larger."""
+    return torch.full((1_000_000 if index % 3 == 0 else 1000,), index, dtype=torch.int16)
 
 
 def _strided_samples() -> list[Any]:
@@ -336,88 +301,36 @@ def _strided_samples() -> list[Any]:
     return [(table.t()[row], table[:, row : row + 300], table[row % 8, ::7]) for row in range(24)]
 
 
-@each_kind
-def test_strided_views_of_large_storages(workers):
-    assert_same_as_torch(lambda load: epochs(load(_strided_samples(), batch_size=3), 2), workers)
+@as_in_torch(ways.each_kind)
+@pytest.mark.parametrize(
+    "dataset",
+    [Images(1000, 3, 8, 8), Images(3, 20, 1024, 1024), Made(3, _large), Made(12, _small_and_large), _strided_samples()],
+    ids=["a thousand samples", "20 MiB", "objects", "small and large in turn", "strided views"],
+)
+def test_large_samples_and_batches(load, dataset):
+    batch_size = {3: 2, 12: 1, 24: 3}.get(len(dataset), 1000)
+    return epochs(load(dataset, batch_size=batch_size), 2)
 
 
-@each_kind
-def test_strided_views_of_large_storages_that_are_not_collated(workers):
-    def case(load):
-        # Their elements lie without gaps here.
-        batches = list(load(_strided_samples(), batch_size=3, collate_fn=identity))
-        return [[[view.contiguous() for view in sample] for sample in batch] for batch in batches]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_strided_views_of_large_storages_that_are_not_collated(load):
+    # Their elements lie without gaps here.
+    batches = list(load(_strided_samples(), batch_size=3, collate_fn=identity))
+    return [[[view.contiguous() for view in sample] for sample in batch] for batch in batches]
 
 
-@each_kind
-def test_a_batch_of_a_thousand_samples(workers):
-    def case(load):
-        return epochs(load(Images(1000, 3, 8, 8), batch_size=1000))
-
-    assert_same_as_torch(case, workers)
-
-
-@each_kind
-def test_samples_of_twenty_megabytes(workers):
-    def case(load):
-        return epochs(load(Images(3, 20, 1024, 1024), batch_size=2))
-
-    assert_same_as_torch(case, workers)
-
-
-@each_kind
-def test_objects_of_many_megabytes(workers):
-    def case(load):
-        return epochs(load(_Large(), batch_size=None))
-
-    assert_same_as_torch(case, workers)
-
-
-class _Large(Dataset):
-    """Samples that hold an array, a text and bytes of some megabytes each."""
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> Any:
-        array = np.full((2_000_000,), index)
-        return {"array": array, "text": f"{index}" * 3_000_000, "bytes": bytes([index]) * 4_000_000}
-
-
-@each_kind
-def test_small_and_large_samples_in_turn(workers):
-    def case(load):
-        return epochs(load(_SmallAndLarge(), batch_size=1), 2)
-
-    assert_same_as_torch(case, workers)
-
-
-class _SmallAndLarge(Dataset):
-    """Every third sample is a thousand times larger."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.full((1_000_000 if index % 3 == 0 else 1000,), index, dtype=torch.int16)
-
-
-class _MemoryMapped(Dataset):
+class _MemoryMapped(Sized):
     """Rows of a memory-mapped file, as they are and as slices."""
 
     def __init__(self, path: str) -> None:
+        super().__init__(8)
         self.rows = np.memmap(path, dtype=np.float32, mode="r", shape=(8, 5))
-
-    def __len__(self) -> int:
-        return 8
 
     def __getitem__(self, index: int) -> Any:
         return self.rows[index], self.rows[index, 1:3], np.array(self.rows[index])
 
 
-@each_kind
+@ways.each_kind
 @pytest.mark.parametrize("arguments", [{"batch_size": 3}, {"batch_size": None}], ids=str)
 def test_rows_of_a_memory_mapped_file(arguments, workers, tmp_path):
     path = tmp_path / "rows"
@@ -426,7 +339,7 @@ def test_rows_of_a_memory_mapped_file(arguments, workers, tmp_path):
     def case(load):
         return epochs(load(_MemoryMapped(str(path)), **arguments))
 
-    assert_same_as_torch(case, workers, or_reference=INLINE if workers.threads else None)
+    assert_same_as_torch(case, workers, or_reference=ways.INLINE if workers.threads else None)
 
 
 # A map of collate functions that the user extends.
@@ -439,12 +352,8 @@ class _Graph:
         self.edges = edges
 
 
-class _Graphs(Dataset):
-    def __len__(self) -> int:
-        return 5
-
-    def __getitem__(self, index: int) -> Any:
-        return {"graph": _Graph(torch.full((index + 1, 2), index)), "label": index, "image": torch.ones(2) * index}
+def _graphs(index: int) -> Any:
+    return {"graph": _Graph(torch.full((index + 1, 2), index)), "label": index, "image": torch.ones(2) * index}
 
 
 def _collate_graphs(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -463,50 +372,36 @@ def _collate_tensors_padded(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return torch.nn.utils.rnn.pad_sequence(batch, batch_first=True)
 
 
-@each_kind
-def test_the_users_entry_in_the_map_of_default_collation_counts(workers, monkeypatch):
+@as_in_torch(ways.each_kind)
+def test_the_users_entry_in_the_map_of_default_collation_counts(load, monkeypatch):
     monkeypatch.setitem(default_collate_fn_map, _Graph, _collate_graphs)
-
-    def case(load):
-        return epochs(load(_Graphs(), batch_size=2))
-
-    assert_same_as_torch(case, workers)
+    return epochs(load(Made(5, _graphs), batch_size=2))
 
 
-@each_kind
+@as_in_torch(ways.each_kind)
 @pytest.mark.parametrize(
     ("kind", "function"),
     [(int, _collate_ints_as_int32), (torch.Tensor, _collate_tensors_padded)],
     ids=["int", "tensor"],
 )
-def test_the_users_replacement_in_the_map_of_default_collation_counts(kind, function, workers, monkeypatch):
+def test_the_users_replacement_in_the_map_of_default_collation_counts(load, kind, function, monkeypatch):
     monkeypatch.setitem(default_collate_fn_map, kind, function)
-
-    def case(load):
-        return epochs(load(SamplesOfKind("ragged_inside_a_dict"), batch_size=2)) + epochs(load([1, 2, 3], batch_size=2))
-
-    assert_same_as_torch(case, workers)
+    return epochs(load(SamplesOfKind("ragged_inside_a_dict"), batch_size=2)) + epochs(load([1, 2, 3], batch_size=2))
 
 
-@each_kind
-def test_an_entry_that_comes_after_the_loader_was_made_counts(workers, monkeypatch):
-    def case(load):
-        loader = load(_Graphs(), batch_size=2)
-        before = epochs(loader)
-        with monkeypatch.context() as patch:
-            patch.setitem(default_collate_fn_map, _Graph, _collate_graphs)
-            after = epochs(loader)
-        return before, after
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_an_entry_that_comes_after_the_loader_was_made_counts(load, monkeypatch):
+    loader = load(Made(5, _graphs), batch_size=2)
+    before = epochs(loader)
+    with monkeypatch.context() as patch:
+        patch.setitem(default_collate_fn_map, _Graph, _collate_graphs)
+        after = epochs(loader)
+    return before, after
 
 
-@each_kind
-def test_a_map_of_ones_own_with_torchs_collate(workers):
-    def case(load):
-        return epochs(load(_Graphs(), batch_size=2, collate_fn=_collate_with_graphs))
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_a_map_of_ones_own_with_torchs_collate(load):
+    return epochs(load(Made(5, _graphs), batch_size=2, collate_fn=_collate_with_graphs))
 
 
 # Custom collate functions.
@@ -526,71 +421,18 @@ class Packed:
         return self
 
 
-def _pairs(batch: Any) -> Any:
-    return tuple(torch.stack([sample[0] for sample in batch])), np.array([sample[1] for sample in batch])
+def _stacked(batch: Any) -> Any:
+    return torch.stack([sample[0] for sample in batch])
 
 
 def _sharing(batch: Any) -> Any:
-    images = torch.stack([sample[0] for sample in batch])
+    images = _stacked(batch)
     return {"all": images, "first": images[0], "rest": images[:, 1:], "again": images}
 
 
-def _sparse(batch: Any) -> Any:
-    images = torch.stack([sample[0] for sample in batch])
-    return images.to_sparse(), images.to_sparse_csr()
-
-
-def _nested(batch: Any) -> Any:
-    return torch.nested.nested_tensor([sample[0][: 1 + place] for place, sample in enumerate(batch)])
-
-
-def _packed_sequence(batch: Any) -> Any:
-    return torch.nn.utils.rnn.pack_sequence([sample[0] for sample in batch])
-
-
-def _nothing(batch: Any) -> Any:
-    return None
-
-
-def _counts(batch: Any) -> Any:
-    return len(batch)
-
-
-def _text(batch: Any) -> Any:
-    return f"{[sample[1] for sample in batch]}"
-
-
-def _objects(batch: Any) -> Any:
-    return [{"index": sample[1], "set": {1, 2}, "more": (None, 2.5, 1j, range(3), frozenset([4]))} for sample in batch]
-
-
-def _class(batch: Any) -> Any:
-    return [int, torch.float32, torch.Size([1, 2]), slice(1, 2), Ellipsis, torch.device("cpu"), np.dtype("f4"), len]
-
-
-def _empty(batch: Any) -> Any:
-    return [], (), {}, torch.empty(0), np.empty((0, 2)), ""
-
-
-def _deque(batch: Any) -> Any:
-    return collections.deque([sample[0] for sample in batch], maxlen=9)
-
-
 def _device_and_strides(batch: Any) -> Any:
-    images = torch.stack([sample[0] for sample in batch])
+    images = _stacked(batch)
     return images.transpose(0, 1), images[:, ::2], images.expand(2, *images.shape), images[0, 0]
-
-
-def _long_list(batch: Any) -> Any:
-    return [torch.full((2,), place) for place in range(300)]
-
-
-def _default_then_more(batch: Any) -> Any:
-    return [*default_collate(batch), "more"]
-
-
-def _ragged(batch: Any) -> Any:
-    return [torch.ones(sample[1] % 4) for sample in batch]
 
 
 def _arrays(batch: Any) -> Any:
@@ -598,35 +440,30 @@ def _arrays(batch: Any) -> Any:
     return matrix, matrix.T, matrix[::-1], np.asfortranarray(matrix), np.array(["a", None], dtype=object), matrix[0, 0]
 
 
-def _exception_value(batch: Any) -> Any:
+_TYPES = [int, torch.float32, torch.Size([1, 2]), slice(1, 2), Ellipsis, torch.device("cpu"), np.dtype("f4"), len]
+_MORE = (None, 2.5, 1j, range(3), frozenset([4]))
+COLLATE_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "a class": Packed,
+    "pairs": lambda batch: (tuple(_stacked(batch)), np.array([sample[1] for sample in batch])),
+    "sharing": _sharing,
+    "sparse": lambda batch: (_stacked(batch).to_sparse(), _stacked(batch).to_sparse_csr()),
+    "nested": lambda batch: torch.nested.nested_tensor([sample[0][: 1 + i] for i, sample in enumerate(batch)]),
+    "packed sequence": lambda batch: torch.nn.utils.rnn.pack_sequence([sample[0] for sample in batch]),
+    "nothing": lambda batch: None,
+    "counts": len,
+    "text": lambda batch: f"{[sample[1] for sample in batch]}",
+    "objects": lambda batch: [{"index": sample[1], "set": {1, 2}, "more": _MORE} for sample in batch],
+    "types": lambda batch: _TYPES,
+    "empty": lambda batch: ([], (), {}, torch.empty(0), np.empty((0, 2)), ""),
+    "deque": lambda batch: collections.deque([sample[0] for sample in batch], maxlen=9),
+    "strides": _device_and_strides,
+    "long list": lambda batch: [torch.full((2,), place) for place in range(300)],
+    "default, then more": lambda batch: [*default_collate(batch), "more"],
+    "ragged": lambda batch: [torch.ones(sample[1] % 4) for sample in batch],
+    "arrays": _arrays,
     # A value like any other: an exception that is returned is not raised.
-    return ValueError
-
-
-COLLATE_FUNCTIONS = {
-    function.__name__.strip("_"): function
-    for function in (
-        Packed,
-        _pairs,
-        _sharing,
-        _sparse,
-        _nested,
-        _packed_sequence,
-        _nothing,
-        _counts,
-        _text,
-        _objects,
-        _class,
-        _empty,
-        _deque,
-        _device_and_strides,
-        _long_list,
-        _default_then_more,
-        _ragged,
-        _arrays,
-        _exception_value,
-        torch.utils.data.default_convert,
-    )
+    "an exception as value": lambda batch: ValueError,
+    "conversion": torch.utils.data.default_convert,
 }
 
 
@@ -636,7 +473,7 @@ def _collate_by_each_function(batch: Any) -> Any:
     return COLLATE_FUNCTIONS[name](batch)
 
 
-@each_kind
+@ways.each_kind
 def test_a_collate_function_may_return_anything(workers):
     def case(load):
         dataset = SamplesOfKind("tuple_of_two", 9 * len(COLLATE_FUNCTIONS))
@@ -646,89 +483,69 @@ def test_a_collate_function_may_return_anything(workers):
     _assert_same_objects(case, workers)
 
 
-@each_kind
-def test_tensors_that_share_memory_still_share_it(workers):
-    def case(load):
-        seen = []
-        for batch in load(SamplesOfKind("tuple_of_two"), batch_size=3, collate_fn=_sharing):
-            batch["all"][0, 0, 0] = -100
-            batch["rest"][-1] = 50
-            seen.append([batch["again"], batch["first"], batch["all"], batch["rest"]])
-        return seen
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_tensors_that_share_memory_still_share_it(load):
+    seen = []
+    for batch in load(SamplesOfKind("tuple_of_two"), batch_size=3, collate_fn=_sharing):
+        batch["all"][0, 0, 0] = -100
+        batch["rest"][-1] = 50
+        seen.append([batch["again"], batch["first"], batch["all"], batch["rest"]])
+    return seen
 
 
-@each_kind
-def test_an_object_that_occurs_twice_is_one_object_still(workers):
-    def case(load):
-        seen = []
-        for batch in load(SamplesOfKind("same_dict_twice"), batch_size=2, collate_fn=identity):
-            batch[0][0]["new"] = "here"
-            seen.append(batch)
-        return seen
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_an_object_that_occurs_twice_is_one_object_still(load):
+    seen = []
+    for batch in load(SamplesOfKind("same_dict_twice"), batch_size=2, collate_fn=identity):
+        batch[0][0]["new"] = "here"
+        seen.append(batch)
+    return seen
 
 
-@each_kind
-def test_collate_functions_that_cannot_be_pickled(workers):
+@as_in_torch(ways.each_kind)
+def test_collate_functions_that_cannot_be_pickled(load):
     # All platforms' default start method of this Python forks, so nothing has to be.
-    def case(load):
-        factor = 3
-        lambdas = epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=lambda batch: sum(batch) * factor))
 
-        class Local:
-            def __call__(self, batch):
-                return [len(batch)] * factor
+    factor = 3
+    lambdas = epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=lambda batch: sum(batch) * factor))
 
-        return lambdas, epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=Local()))
+    class Local:
+        def __call__(self, batch):
+            return [len(batch)] * factor
 
-    assert_same_as_torch(case, workers)
+    return lambdas, epochs(load(SamplesOfKind("scalar_int"), batch_size=2, collate_fn=Local()))
 
 
-@each_kind
-def test_a_collate_function_without_batches_gets_single_samples(workers):
-    def case(load):
-        return epochs(load(SamplesOfKind("dict_plain"), batch_size=None, collate_fn=lambda sample: [sample, "seen"]))
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_a_collate_function_without_batches_gets_single_samples(load):
+    return epochs(load(SamplesOfKind("dict_plain"), batch_size=None, collate_fn=lambda sample: [sample, "seen"]))
 
 
-@each_kind
-def test_a_collate_function_is_called_once_for_a_batch_in_its_samples_order(workers):
-    def case(load):
-        calls = torch.zeros(4, dtype=torch.int64).share_memory_()
+@as_in_torch(ways.each_kind)
+def test_a_collate_function_is_called_once_for_a_batch_in_its_samples_order(load):
+    calls = torch.zeros(4, dtype=torch.int64).share_memory_()
 
-        def count(batch):
-            calls[batch[0] // 3] += 1
-            return batch
+    def count(batch):
+        calls[batch[0] // 3] += 1
+        return batch
 
-        return epochs(load(list(range(10)), batch_size=3, collate_fn=count)), calls
-
-    assert_same_as_torch(case, workers)
+    return epochs(load(list(range(10)), batch_size=3, collate_fn=count)), calls
 
 
-@each_kind
-def test_default_collation_wrapped_in_a_partial_or_given_by_name(workers):
-    def case(load):
-        dataset = SamplesOfKind("nested_deeply")
-        return [
-            epochs(load(dataset, batch_size=3, collate_fn=default_collate)),
-            epochs(load(dataset, batch_size=3, collate_fn=functools.partial(default_collate))),
-            epochs(load(dataset, batch_size=None, collate_fn=torch.utils.data.default_convert)),
-        ]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_default_collation_wrapped_in_a_partial_or_given_by_name(load):
+    dataset = SamplesOfKind("nested_deeply")
+    return [
+        epochs(load(dataset, batch_size=3, collate_fn=default_collate)),
+        epochs(load(dataset, batch_size=3, collate_fn=functools.partial(default_collate))),
+        epochs(load(dataset, batch_size=None, collate_fn=torch.utils.data.default_convert)),
+    ]
 
 
-@each_kind
-def test_torchs_default_collate_replaced_in_its_module_does_not_reach_a_loader_made_before(workers, monkeypatch):
-    def case(load):
-        loader = load(SamplesOfKind("scalar_int"), batch_size=2)
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.utils.data._utils.collate, "default_collate", identity)
-            later = load(SamplesOfKind("scalar_int"), batch_size=2)
-            return [epochs(loader), epochs(later)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_torchs_default_collate_replaced_in_its_module_does_not_reach_a_loader_made_before(load, monkeypatch):
+    loader = load(SamplesOfKind("scalar_int"), batch_size=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.utils.data._utils.collate, "default_collate", identity)
+        later = load(SamplesOfKind("scalar_int"), batch_size=2)
+        return [epochs(loader), epochs(later)]

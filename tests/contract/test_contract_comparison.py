@@ -2,24 +2,17 @@
 
 import collections
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import contract_ways as ways
 import numpy as np
 import pytest
 import torch
-from contract_comparison import difference
 from contract_datasets import FailingByIndex, Squares
-from contract_harness import (
-    INLINE,
-    TWO,
-    Load,
-    assert_same_as_torch,
-    epochs,
-    generator,
-    raised,
-    recorded,
-)
+from contract_harness import Load, assert_same_as_torch, epochs, generator, raised, recorded
 from contract_samples import SAMPLES, AttributeMapping, DictWithName, ListWithName, Point, PointWithMethod
+from kit.comparison import difference
 from torch.utils.data import DataLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -116,58 +109,22 @@ def test_a_sample_equals_the_same_sample_made_again_and_differs_from_another(nam
         assert difference(SAMPLES[name](1), SAMPLES[name](4))
 
 
-class _SubtlyWrong(DataLoader):
-    """torch's loader with its batches changed on the way."""
+def _changing(change: Callable[[int, Any], Any]) -> type[DataLoader]:
+    """Return torch's loader with its batches changed on the way."""
 
-    def __iter__(self):
-        return (self.change(place, batch) for place, batch in enumerate(super().__iter__()))
+    class Changing(DataLoader):
+        def __iter__(self):
+            return (change(place, batch) for place, batch in enumerate(super().__iter__()))
 
-    def change(self, place: int, batch: Any) -> Any:
-        """Change one batch."""
-        raise NotImplementedError
-
-
-class _WrongDtype(_SubtlyWrong):
-    def change(self, place, batch):
-        return [batch[0].double(), batch[1]]
+    return Changing
 
 
-class _WrongDtypeOnce(_SubtlyWrong):
-    def change(self, place, batch):
-        return [batch[0], batch[1].int() if place == 2 else batch[1]]
+def _reordering(change: Callable[[list[Any]], Any]) -> type[DataLoader]:
+    class Reordering(DataLoader):
+        def __iter__(self):
+            return iter(change(list(super().__iter__())))
 
-
-class _WrongContainer(_SubtlyWrong):
-    def change(self, place, batch):
-        return tuple(batch)
-
-
-class _WrongValue(_SubtlyWrong):
-    def change(self, place, batch):
-        batch[0][-1, -1] += 1e-3 * (place == 3)
-        return batch
-
-
-class _WrongMemory(_SubtlyWrong):
-    def change(self, place, batch):
-        return [batch[0].t().contiguous().t(), batch[1]]
-
-
-class _WrongOrder(DataLoader):
-    def __iter__(self):
-        batches = list(super().__iter__())
-        batches[0], batches[1] = batches[1], batches[0]
-        return iter(batches)
-
-
-class _LastBatchLost(DataLoader):
-    def __iter__(self):
-        return iter(list(super().__iter__())[:-1])
-
-
-class _ReversedWithinABatch(_SubtlyWrong):
-    def change(self, place, batch):
-        return [batch[0].flip(0), batch[1].flip(0)]
+    return Reordering
 
 
 class _SameOrderInEveryEpoch(DataLoader):
@@ -176,8 +133,22 @@ class _SameOrderInEveryEpoch(DataLoader):
         return super().__iter__()
 
 
-WRONG_CLASSES = [_WrongDtype, _WrongDtypeOnce, _WrongContainer, _WrongValue, _WrongMemory, _WrongOrder, _LastBatchLost]
-WRONG_CLASSES += [_ReversedWithinABatch, _SameOrderInEveryEpoch]
+def _one_value(place: int, batch: Any) -> Any:
+    batch[0][-1, -1] += 1e-3 * (place == 3)
+    return batch
+
+
+WRONG = {
+    "dtype": _changing(lambda place, batch: [batch[0].double(), batch[1]]),
+    "dtype once": _changing(lambda place, batch: [batch[0], batch[1].int() if place == 2 else batch[1]]),
+    "container": _changing(lambda place, batch: tuple(batch)),
+    "value": _changing(_one_value),
+    "memory": _changing(lambda place, batch: [batch[0].t().contiguous().t(), batch[1]]),
+    "order": _reordering(lambda batches: [batches[1], batches[0], *batches[2:]]),
+    "last batch lost": _reordering(lambda batches: batches[:-1]),
+    "reversed within a batch": _changing(lambda place, batch: [batch[0].flip(0), batch[1].flip(0)]),
+    "same order in every epoch": _SameOrderInEveryEpoch,
+}
 
 
 def _shuffled(load: Load) -> Any:
@@ -185,19 +156,18 @@ def _shuffled(load: Load) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "workers"), [*((wrong, INLINE) for wrong in WRONG_CLASSES), (_WrongMemory, TWO), (_WrongOrder, TWO)]
+    ("wrong", "workers"),
+    [*((wrong, ways.INLINE) for wrong in WRONG), ("memory", ways.TWO), ("order", ways.TWO)],
+    ids=str,
 )
 def test_a_loader_that_is_subtly_wrong_is_noticed(wrong, workers):
     with pytest.raises(AssertionError, match=r"differs from torch's DataLoader"):
-        assert_same_as_torch(_shuffled, workers, loader_class=wrong)
+        assert_same_as_torch(_shuffled, workers, loader_class=WRONG[wrong])
 
 
-@pytest.mark.parametrize("workers", [INLINE, TWO], ids=str)
+@pytest.mark.parametrize("workers", [ways.INLINE, ways.TWO], ids=str)
 def test_a_loader_that_is_right_passes(workers):
-    class Right(DataLoader):
-        pass
-
-    assert_same_as_torch(_shuffled, workers, loader_class=Right)
+    assert_same_as_torch(_shuffled, workers, loader_class=_changing(lambda place, batch: batch))
 
 
 class _ErrorOneBatchEarly(DataLoader):

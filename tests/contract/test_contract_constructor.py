@@ -8,43 +8,15 @@ import pickle
 import warnings
 from typing import Any, Generic, get_args, get_origin
 
+import contract_datasets as data
+import contract_ways as ways
 import pytest
 import torch
-from contract_comparison import difference
-from contract_datasets import (
-    Indices,
-    LazySampler,
-    LengthRaises,
-    Shards,
-    SizedShards,
-    Squares,
-    WithoutLength,
-    WithoutLengthSampler,
-    identity,
-    init_that_fails,
-)
-from contract_harness import (
-    INLINE,
-    SUBJECT_IS_TORCH,
-    TWO,
-    TWO_PERSISTENT,
-    Raised,
-    Workers,
-    assert_same_as_torch,
-    consume,
-    epochs,
-    everywhere,
-    generator,
-    in_workers,
-    outcome,
-    recorded,
-    subject_class,
-    with_workers,
-)
+from contract_harness import Raised, as_in_torch, consume, epochs, generator, outcome, recorded, subject_class
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, RandomSampler, SequentialSampler, Subset
 
 OWN_DEFAULTS = {"worker_method": "multiprocessing", "seed": None, "seeding": "sample", "chunk_size": None}
-own_only = pytest.mark.skipif(SUBJECT_IS_TORCH, reason="about what only our class has")
+own_only = pytest.mark.skipif(ways.SUBJECT_IS_TORCH, reason="about what only our class has")
 
 
 def _made(load: Any, *args: Any, **arguments: Any) -> Any:
@@ -73,9 +45,9 @@ def attributes(loader: DataLoader) -> dict[str, Any]:
 
 
 # Objects that several constructions share, so that both classes are given the very same ones.
-DATASET = Squares(10)
-STREAM = Shards(10)
-SAMPLER = LazySampler([3, 1])
+DATASET = data.Squares(10)
+STREAM = data.Shards(10)
+SAMPLER = data.LazySampler([3, 1])
 BATCHES = [[0, 1], [2]]
 
 REJECTED: dict[str, dict[str, Any]] = {
@@ -112,8 +84,8 @@ REJECTED: dict[str, dict[str, Any]] = {
     "drop_last no bool": {"drop_last": 1},
     "drop_last None": {"drop_last": None},
     "shuffle of nothing": {"dataset": [], "shuffle": True},
-    "shuffle without a length": {"dataset": WithoutLength(), "shuffle": True},
-    "shuffle with a length that raises": {"dataset": LengthRaises(), "shuffle": True},
+    "shuffle without a length": {"dataset": data.WithoutLength(), "shuffle": True},
+    "shuffle with a length that raises": {"dataset": data.LengthRaises(), "shuffle": True},
     "num_workers None": {"num_workers": None},
     "num_workers text": {"num_workers": "2"},
     "timeout None": {"timeout": None},
@@ -127,7 +99,7 @@ REJECTED: dict[str, dict[str, Any]] = {
 ACCEPTED: dict[str, dict[str, Any]] = {
     "nothing": {},
     "empty dataset": {"dataset": []},
-    "dataset without a length": {"dataset": WithoutLength()},
+    "dataset without a length": {"dataset": data.WithoutLength()},
     "a list": {"dataset": [1, 2, 3], "batch_size": 2},
     "a dataset that is None": {"dataset": None},
     "shuffle": {"shuffle": True},
@@ -150,13 +122,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "stream, shuffle False": {"dataset": STREAM, "shuffle": False},
     "stream, drop_last": {"dataset": STREAM, "batch_size": 2, "drop_last": True},
     "stream without batches": {"dataset": STREAM, "batch_size": None},
-    "collate_fn": {"collate_fn": identity},
-    "collate_fn without batches": {"collate_fn": identity, "batch_size": None},
+    "collate_fn": {"collate_fn": data.identity},
+    "collate_fn without batches": {"collate_fn": data.identity, "batch_size": None},
     "workers": {"num_workers": 2},
     "workers, all arguments": {
         "num_workers": 2,
         "timeout": 3.5,
-        "worker_init_fn": init_that_fails,
+        "worker_init_fn": data.init_that_fails,
         "prefetch_factor": 4,
         "persistent_workers": True,
         "in_order": False,
@@ -186,82 +158,50 @@ def _arguments(arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, An
     return (given.pop("dataset", DATASET), *positional), given
 
 
+@as_in_torch
 @pytest.mark.parametrize("name", REJECTED)
-def test_a_wrong_argument_raises_what_torch_raises(name):
-    def case(load):
-        positional, arguments = _arguments(REJECTED[name])
-        result = outcome(load.loader_class, *positional, **arguments)
-        if isinstance(result, DataLoader):
-            return "accepted"
-        if result.kind is TypeError and "unexpected keyword" in result.first_line:
-            return result.kind
-        if result.kind is TypeError and "positional" in result.first_line:
-            # Python's own text counts and names the arguments and the class.
-            return result.kind, result.first_line.partition("(")[0].rpartition(".")[2]
-        return result
-
-    assert_same_as_torch(case)
+def test_a_wrong_argument_raises_what_torch_raises(load, name):
+    positional, arguments = _arguments(REJECTED[name])
+    result = outcome(load.loader_class, *positional, **arguments)
+    if isinstance(result, DataLoader):
+        return "accepted"
+    if result.kind is TypeError and "unexpected keyword" in result.first_line:
+        return result.kind
+    if result.kind is TypeError and "positional" in result.first_line:
+        # Python's own text counts and names the arguments and the class.
+        return result.kind, result.first_line.partition("(")[0].rpartition(".")[2]
+    return result
 
 
-def test_every_wrong_argument_of_the_list_is_wrong_for_torch():
-    for name, wrong in REJECTED.items():
-        positional, arguments = _arguments(wrong)
-        with pytest.raises(Exception):
-            DataLoader(*positional, **arguments)
-            raise AssertionError(name)
-
-
+@as_in_torch
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_an_accepted_construction_has_the_attributes_of_torch(name):
-    def case(load):
-        positional, arguments = _arguments(ACCEPTED[name])
-        return _made(load, *positional, **arguments)
-
-    assert_same_as_torch(case)
+def test_an_accepted_construction_has_the_attributes_of_torch(load, name):
+    positional, arguments = _arguments(ACCEPTED[name])
+    return _made(load, *positional, **arguments)
 
 
-def test_of_two_wrong_arguments_the_same_one_is_reported():
-    # The order of the checks shows when two of them fail; every pair that does not name one argument twice.
-    pairs = [
-        (first, second)
-        for first, second in itertools.combinations(REJECTED, 2)
-        if not set(REJECTED[first]) & set(REJECTED[second]) and "args" not in {**REJECTED[first], **REJECTED[second]}
-    ]
-    assert len(pairs) > 300
-
-    def case(load):
-        seen = {}
-        for first, second in pairs:
-            arguments = {"dataset": DATASET, **REJECTED[first], **REJECTED[second]}
-            result = outcome(load.loader_class, **arguments)
-            seen[first, second] = result if not isinstance(result, DataLoader) else "accepted"
-            if "no_such_argument" in arguments:
-                seen[first, second] = result.kind
-        return seen
-
-    assert_same_as_torch(case)
+def _pairs(others: dict[str, dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return each wrong argument with each other that does not name one argument twice."""
+    pairs = itertools.product(REJECTED.values(), others.values())
+    return [(one, other) for one, other in pairs if not set(one) & set(other) and "args" not in {**one, **other}]
 
 
-def test_of_a_wrong_and_a_legal_argument_the_same_is_reported():
-    pairs = [
-        (first, second)
-        for first, second in itertools.product(REJECTED, ACCEPTED)
-        if not set(REJECTED[first]) & set(ACCEPTED[second]) and "args" not in {**REJECTED[first], **ACCEPTED[second]}
-    ]
-
-    def case(load):
-        seen = {}
-        for first, second in pairs:
-            arguments = {"dataset": DATASET, **REJECTED[first], **ACCEPTED[second]}
-            result = outcome(load.loader_class, **arguments)
-            seen[first, second] = attributes(result) if isinstance(result, DataLoader) else result
-            if "no_such_argument" in arguments:
-                seen[first, second] = result.kind
-        return seen
-
-    assert_same_as_torch(case)
+@as_in_torch
+@pytest.mark.parametrize("others", [REJECTED, ACCEPTED], ids=["two wrong ones", "a wrong and a legal one"])
+def test_of_two_arguments_the_same_wrong_one_is_reported(load, others):
+    # The order of the checks shows when two of them fail.
+    seen = []
+    for one, other in _pairs(others):
+        arguments = {"dataset": DATASET, **one, **other}
+        result = outcome(load.loader_class, **arguments)
+        seen.append(attributes(result) if isinstance(result, DataLoader) else result)
+        if "no_such_argument" in arguments:
+            seen[-1] = result.kind
+    assert len(seen) > 300
+    return seen
 
 
+@as_in_torch
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch's half-made iterators
 @pytest.mark.parametrize(
     "arguments",
@@ -278,61 +218,49 @@ def test_of_a_wrong_and_a_legal_argument_the_same_is_reported():
     ],
     ids=str,
 )
-def test_what_the_constructor_lets_pass_fails_in_iter_or_next_as_in_torch(arguments):
-    def case(load):
-        loader = load(Squares(2), **arguments)
-        iterator = outcome(iter, loader)
-        return consume(iterator, 3) if hasattr(iterator, "__next__") else ["at iter", iterator]
-
-    assert_same_as_torch(case)
+def test_what_the_constructor_lets_pass_fails_in_iter_or_next_as_in_torch(load, arguments):
+    loader = load(data.Squares(2), **arguments)
+    iterator = outcome(iter, loader)
+    return consume(iterator, 3) if hasattr(iterator, "__next__") else ["at iter", iterator]
 
 
-def test_a_context_is_checked_when_it_is_set_later():
-    def case(load):
-        seen: list[Any] = []
-        for num_workers, context in itertools.product((0, 2), ("fork", "bad", 5, None, multiprocessing.get_context())):
-            loader = load(DATASET, num_workers=num_workers)
-            seen.append(outcome(setattr, loader, "multiprocessing_context", context))
-            seen.append(type(loader.multiprocessing_context))
-        return seen
-
-    assert_same_as_torch(case)
+@as_in_torch
+def test_a_context_is_checked_when_it_is_set_later(load):
+    seen: list[Any] = []
+    for num_workers, context in itertools.product((0, 2), ("fork", "bad", 5, None, multiprocessing.get_context())):
+        loader = load(DATASET, num_workers=num_workers)
+        seen.append(outcome(setattr, loader, "multiprocessing_context", context))
+        seen.append(type(loader.multiprocessing_context))
+    return seen
 
 
-@pytest.mark.parametrize("workers", [INLINE, TWO, TWO_PERSISTENT], ids=str)
-def test_the_fixed_attributes_cannot_be_set_and_the_others_can(workers):
-    def case(load):
-        loader = load(DATASET)
-        seen = {}
-        for name in sorted(vars(DataLoader([0]))):
-            if not name.startswith("_"):
-                seen[name] = outcome(setattr, loader, name, getattr(loader, name))
-        seen["new"] = outcome(setattr, loader, "an_attribute_of_the_users", 3), loader.an_attribute_of_the_users
-        return seen
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
+def test_the_fixed_attributes_cannot_be_set_and_the_others_can(load):
+    loader = load(DATASET)
+    seen = {}
+    for name in sorted(vars(DataLoader([0]))):
+        if not name.startswith("_"):
+            seen[name] = outcome(setattr, loader, name, getattr(loader, name))
+    seen["new"] = outcome(setattr, loader, "an_attribute_of_the_users", 3), loader.an_attribute_of_the_users
+    return seen
 
 
-def test_the_guard_names_the_users_subclass():
-    def case(load):
-        class MyLoader(load.loader_class):
-            pass
+@as_in_torch
+def test_the_guard_names_the_users_subclass(load):
+    class MyLoader(load.loader_class):
+        pass
 
-        return outcome(setattr, MyLoader(DATASET), "batch_size", 4)
-
-    assert_same_as_torch(case)
+    return outcome(setattr, MyLoader(DATASET), "batch_size", 4)
 
 
-def test_the_guard_opens_for_those_who_know_its_flag():
-    def case(load):
-        loader = load(Indices(4), batch_size=2)
-        loader._DataLoader__initialized = False
-        loader.batch_sampler = [[3], [2, 1]]
-        loader._DataLoader__initialized = True
-        object.__setattr__(loader, "drop_last", True)
-        return epochs(loader), loader.drop_last, outcome(setattr, loader, "batch_sampler", [[0]])
-
-    assert_same_as_torch(case)
+@as_in_torch
+def test_the_guard_opens_for_those_who_know_its_flag(load):
+    loader = load(data.Indices(4), batch_size=2)
+    loader._DataLoader__initialized = False
+    loader.batch_sampler = [[3], [2, 1]]
+    loader._DataLoader__initialized = True
+    object.__setattr__(loader, "drop_last", True)
+    return epochs(loader), loader.drop_last, outcome(setattr, loader, "batch_sampler", [[0]])
 
 
 def test_every_attribute_that_torch_does_not_have_is_private_or_an_own_argument():
@@ -417,16 +345,13 @@ def test_the_class_has_every_public_name_of_torchs():
     assert names <= set(dir(subject_class()))
 
 
-def test_the_loggers_call_is_made_once_for_a_loader(monkeypatch):
+@as_in_torch
+def test_the_loggers_call_is_made_once_for_a_loader(load, monkeypatch):
     calls: list[str] = []
     monkeypatch.setattr(torch._C, "_log_api_usage_once", calls.append)
-
-    def case(load):
-        calls.clear()
-        load.loader_class(DATASET)
-        return [call for call in calls if call == "python.data_loader"]
-
-    assert_same_as_torch(case)
+    calls.clear()
+    load.loader_class(DATASET)
+    return [call for call in calls if call == "python.data_loader"]
 
 
 # Lengths.
@@ -438,84 +363,76 @@ class _Halved(SequentialSampler):
 
 
 LENGTHS: dict[str, Any] = {
-    "batches": lambda load: load(Squares(10), batch_size=3),
-    "batches, drop_last": lambda load: load(Squares(10), batch_size=3, drop_last=True),
-    "exact": lambda load: load(Squares(9), batch_size=3, drop_last=True),
-    "no batches": lambda load: load(Squares(10), batch_size=None),
+    "batches": lambda load: load(data.Squares(10), batch_size=3),
+    "batches, drop_last": lambda load: load(data.Squares(10), batch_size=3, drop_last=True),
+    "exact": lambda load: load(data.Squares(9), batch_size=3, drop_last=True),
+    "no batches": lambda load: load(data.Squares(10), batch_size=None),
     "empty": lambda load: load([], batch_size=3),
-    "fewer than a batch, dropped": lambda load: load(Squares(2), batch_size=3, drop_last=True),
-    "shuffle": lambda load: load(Squares(10), batch_size=4, shuffle=True),
-    "sampler": lambda load: load(Squares(10), batch_size=3, sampler=[1, 2, 3, 4]),
-    "sampler with another length": lambda load: load(Squares(10), batch_size=2, sampler=_Halved(Squares(10))),
-    "sampler without a length": lambda load: load(Squares(10), batch_size=2, sampler=WithoutLengthSampler()),
-    "generator as sampler": lambda load: load(Squares(10), sampler=(i for i in range(3))),
-    "sampler, no batches": lambda load: load(Squares(10), batch_size=None, sampler=[1, 2, 3]),
-    "batch_sampler": lambda load: load(Squares(10), batch_sampler=[[1], [2, 3], []]),
-    "batch_sampler without a length": lambda load: load(Squares(10), batch_sampler=WithoutLengthSampler()),
-    "batch_sampler that is a generator": lambda load: load(Squares(10), batch_sampler=([i] for i in range(3))),
+    "fewer than a batch, dropped": lambda load: load(data.Squares(2), batch_size=3, drop_last=True),
+    "shuffle": lambda load: load(data.Squares(10), batch_size=4, shuffle=True),
+    "sampler": lambda load: load(data.Squares(10), batch_size=3, sampler=[1, 2, 3, 4]),
+    "sampler with another length": lambda load: load(data.Squares(10), batch_size=2, sampler=_Halved(data.Squares(10))),
+    "sampler without a length": lambda load: load(data.Squares(10), batch_size=2, sampler=data.WithoutLengthSampler()),
+    "generator as sampler": lambda load: load(data.Squares(10), sampler=(i for i in range(3))),
+    "sampler, no batches": lambda load: load(data.Squares(10), batch_size=None, sampler=[1, 2, 3]),
+    "batch_sampler": lambda load: load(data.Squares(10), batch_sampler=[[1], [2, 3], []]),
+    "batch_sampler without a length": lambda load: load(data.Squares(10), batch_sampler=data.WithoutLengthSampler()),
+    "batch_sampler that is a generator": lambda load: load(data.Squares(10), batch_sampler=([i] for i in range(3))),
     "replacement": lambda load: load(
-        Squares(10), batch_size=4, sampler=RandomSampler(Squares(10), replacement=True, num_samples=33)
+        data.Squares(10), batch_size=4, sampler=RandomSampler(data.Squares(10), replacement=True, num_samples=33)
     ),
-    "dataset without a length": lambda load: load(WithoutLength()),
-    "dataset without a length, sampler": lambda load: load(WithoutLength(), sampler=[5, 6]),
-    "dataset whose length raises": lambda load: load(LengthRaises()),
-    "subset": lambda load: load(Subset(Squares(10), [1, 2, 3]), batch_size=2),
-    "concatenation": lambda load: load(ConcatDataset([Squares(3), Squares(4)]), batch_size=2),
-    "stream without a length": lambda load: load(Shards(10), batch_size=3),
-    "stream": lambda load: load(SizedShards(10, told=10), batch_size=3),
-    "stream, drop_last": lambda load: load(SizedShards(10, told=10), batch_size=3, drop_last=True),
-    "stream, no batches": lambda load: load(SizedShards(10, told=10), batch_size=None),
-    "stream of nothing": lambda load: load(SizedShards(0, told=0), batch_size=3),
-    "stream that reports too little": lambda load: load(SizedShards(10, told=4), batch_size=2),
+    "dataset without a length": lambda load: load(data.WithoutLength()),
+    "dataset without a length, sampler": lambda load: load(data.WithoutLength(), sampler=[5, 6]),
+    "dataset whose length raises": lambda load: load(data.LengthRaises()),
+    "subset": lambda load: load(Subset(data.Squares(10), [1, 2, 3]), batch_size=2),
+    "concatenation": lambda load: load(ConcatDataset([data.Squares(3), data.Squares(4)]), batch_size=2),
+    "stream without a length": lambda load: load(data.Shards(10), batch_size=3),
+    "stream": lambda load: load(data.SizedShards(10, told=10), batch_size=3),
+    "stream, drop_last": lambda load: load(data.SizedShards(10, told=10), batch_size=3, drop_last=True),
+    "stream, no batches": lambda load: load(data.SizedShards(10, told=10), batch_size=None),
+    "stream of nothing": lambda load: load(data.SizedShards(0, told=0), batch_size=3),
+    "stream that reports too little": lambda load: load(data.SizedShards(10, told=4), batch_size=2),
 }
 
 
-@with_workers(INLINE, TWO)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO), reference=ways.INLINE)
 @pytest.mark.parametrize("name", LENGTHS)
-def test_the_length_of_a_loader_and_of_its_iterator(name, workers):
-    def case(load):
-        loader = LENGTHS[name](load)
-        seen = [outcome(len, loader), outcome(len, loader)]
-        seen.append(loader._IterableDataset_len_called)
-        # torch's workers read ahead in iter(), which then fails already if the sampler's first step does.
-        iterator = outcome(iter, loader)
-        if isinstance(iterator, Raised) or isinstance(outcome(next, iterator), Raised):
-            return [*seen, "fails"]
-        return [*seen, outcome(len, iterator), outcome(len, loader)]
-
-    assert_same_as_torch(case, workers, reference=INLINE)
+def test_the_length_of_a_loader_and_of_its_iterator(load, name):
+    loader = LENGTHS[name](load)
+    seen = [outcome(len, loader), outcome(len, loader)]
+    seen.append(loader._IterableDataset_len_called)
+    # torch's workers read ahead in iter(), which then fails already if the sampler's first step does.
+    iterator = outcome(iter, loader)
+    if isinstance(iterator, Raised) or isinstance(outcome(next, iterator), Raised):
+        return [*seen, "fails"]
+    return [*seen, outcome(len, iterator), outcome(len, loader)]
 
 
-def test_a_length_follows_a_dataset_that_grows():
-    def case(load):
-        items = [1, 2, 3]
-        loader = load(items, batch_size=2)
-        seen = [len(loader), epochs(loader)]
-        items += [4, 5]
-        return [*seen, len(loader), epochs(loader)]
-
-    assert_same_as_torch(case)
+@as_in_torch
+def test_a_length_follows_a_dataset_that_grows(load):
+    items = [1, 2, 3]
+    loader = load(items, batch_size=2)
+    seen = [len(loader), epochs(loader)]
+    items += [4, 5]
+    return [*seen, len(loader), epochs(loader)]
 
 
-@everywhere
-def test_a_stream_that_yields_more_than_its_length_warns_for_every_batch_too_many(workers):
-    def case(load):
-        loader = load(SizedShards(10, told=4), batch_size=2)
-        seen: list[Any] = []
-        # Without a call of len() nothing was promised, and nothing is said.
-        for call in (False, True):
-            if call:
-                seen.append(len(loader))
-            iterator = iter(loader)
-            while not seen or seen[-1] is not None:
-                batch, warned = recorded(next, iterator, None)
-                seen += [batch, [(kind, _without_address(text)) for kind, text in warned]]
-                if batch is None:
-                    seen.append(None)
-            seen.append("end of an epoch")
-        return seen
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.everywhere)
+def test_a_stream_that_yields_more_than_its_length_warns_for_every_batch_too_many(load):
+    loader = load(data.SizedShards(10, told=4), batch_size=2)
+    seen: list[Any] = []
+    # Without a call of len() nothing was promised, and nothing is said.
+    for call in (False, True):
+        if call:
+            seen.append(len(loader))
+        iterator = iter(loader)
+        while not seen or seen[-1] is not None:
+            batch, warned = recorded(next, iterator, None)
+            seen += [batch, [(kind, _without_address(text)) for kind, text in warned]]
+            if batch is None:
+                seen.append(None)
+        seen.append("end of an epoch")
+    return seen
 
 
 def _without_address(text: str) -> str:
@@ -526,150 +443,111 @@ def _without_address(text: str) -> str:
 # Warnings.
 
 
+@as_in_torch
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 1000])
-def test_too_many_workers_are_warned_of_by_the_constructor(num_workers):
-    def case(load):
-        return recorded(lambda: type(load(DATASET, num_workers=num_workers)).__name__)
-
-    assert_same_as_torch(case)
+def test_too_many_workers_are_warned_of_by_the_constructor(load, num_workers):
+    return recorded(lambda: type(load(DATASET, num_workers=num_workers)).__name__)
 
 
+@as_in_torch
 @pytest.mark.skipif(not hasattr(torch._utils, "cpu_count"), reason="this torch counts cores in another way")
-def test_too_many_workers_are_warned_of_again_when_an_iterator_is_made(monkeypatch):
+def test_too_many_workers_are_warned_of_again_when_an_iterator_is_made(load, monkeypatch):
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
-
-    def case(load):
-        loader = load(DATASET, num_workers=2)
-        first = recorded(lambda: consume(iter(loader)))
-        second = recorded(lambda: consume(iter(loader)))
-        loader = load(DATASET, num_workers=2, persistent_workers=True)
-        return first, second, [recorded(lambda: consume(iter(loader))) for _ in range(2)]
-
-    assert_same_as_torch(case)
+    loader = load(DATASET, num_workers=2)
+    first = recorded(lambda: consume(iter(loader)))
+    second = recorded(lambda: consume(iter(loader)))
+    loader = load(DATASET, num_workers=2, persistent_workers=True)
+    return first, second, [recorded(lambda: consume(iter(loader))) for _ in range(2)]
 
 
-def test_the_warning_of_the_constructor_can_be_turned_off_by_overriding_its_method():
-    def case(load):
-        class Quiet(load.loader_class):
-            def check_worker_number_rationality(self):
-                warnings.warn("quiet", stacklevel=2)
+@as_in_torch
+def test_the_warning_of_the_constructor_can_be_turned_off_by_overriding_its_method(load):
+    class Quiet(load.loader_class):
+        def check_worker_number_rationality(self):
+            warnings.warn("quiet", stacklevel=2)
 
-        return recorded(lambda: type(Quiet(DATASET, num_workers=500)).__name__)[1]
-
-    assert_same_as_torch(case)
+    return recorded(lambda: type(Quiet(DATASET, num_workers=500)).__name__)[1]
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
 @pytest.mark.parametrize("device", ["", "cuda"])
 @pytest.mark.parametrize("pin_memory", [False, True])
-def test_pinning_warns_when_an_iterator_is_made_and_gives_the_same_batches(pin_memory, device, workers):
+def test_pinning_warns_when_an_iterator_is_made_and_gives_the_same_batches(load, pin_memory, device):
     if device and torch.__version__.startswith("2.6."):
         pytest.skip("this torch fails in its pin thread by another error, and leaves its workers")
-
-    def case(load):
-        made, from_constructor = recorded(lambda: load(Squares(4), pin_memory=pin_memory, pin_memory_device=device))
-        del made
-        loader = load(Squares(4), pin_memory=pin_memory, pin_memory_device=device)
-        return from_constructor, [recorded(lambda: consume(iter(loader))) for _ in range(2)]
-
-    assert_same_as_torch(case, workers)
+    made, from_constructor = recorded(lambda: load(data.Squares(4), pin_memory=pin_memory, pin_memory_device=device))
+    del made
+    loader = load(data.Squares(4), pin_memory=pin_memory, pin_memory_device=device)
+    return from_constructor, [recorded(lambda: consume(iter(loader))) for _ in range(2)]
 
 
 # Copies.
 
 
-@with_workers(INLINE, TWO)
-def test_a_loader_can_be_pickled_and_its_copy_is_the_same(workers):
-    def case(load):
-        loader = load(Squares(7), batch_size=2, shuffle=True, generator=generator(), collate_fn=identity)
-        again = pickle.loads(pickle.dumps(loader))
-        return [
-            type(again) is type(loader),
-            {name: type(value) for name, value in attributes(again).items()},
-            epochs(again, 2),
-            outcome(setattr, again, "batch_size", 3),
-        ]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO))
+def test_a_loader_can_be_pickled_and_its_copy_is_the_same(load):
+    loader = load(data.Squares(7), batch_size=2, shuffle=True, generator=generator(), collate_fn=data.identity)
+    again = pickle.loads(pickle.dumps(loader))
+    return [
+        type(again) is type(loader),
+        {name: type(value) for name, value in attributes(again).items()},
+        epochs(again, 2),
+        outcome(setattr, again, "batch_size", 3),
+    ]
 
 
-@with_workers(INLINE, TWO)
-def test_a_loader_can_be_copied(workers):
-    def case(load):
-        loader = load(Squares(7), batch_size=2, shuffle=True, generator=generator())
-        shallow, deep = copy.copy(loader), copy.deepcopy(loader)
-        return [epochs(deep, 2), epochs(shallow, 2), epochs(loader, 2), shallow.dataset is loader.dataset]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO))
+def test_a_loader_can_be_copied(load):
+    loader = load(data.Squares(7), batch_size=2, shuffle=True, generator=generator())
+    shallow, deep = copy.copy(loader), copy.deepcopy(loader)
+    return [epochs(deep, 2), epochs(shallow, 2), epochs(loader, 2), shallow.dataset is loader.dataset]
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT)
-def test_an_iterator_cannot_be_pickled(workers):
-    def case(load):
-        loader = load(Squares(4))
-        iterator = iter(loader)
-        seen = [outcome(pickle.dumps, iterator).kind]
-        # A loader with a persistent iterator holds it, so it cannot be pickled either.
-        pickled = outcome(pickle.dumps, loader)
-        return [*seen, pickled.kind if not isinstance(pickled, bytes) else "pickled"]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
+def test_an_iterator_cannot_be_pickled(load):
+    loader = load(data.Squares(4))
+    iterator = iter(loader)
+    seen = [outcome(pickle.dumps, iterator).kind]
+    # A loader with a persistent iterator holds it, so it cannot be pickled either.
+    pickled = outcome(pickle.dumps, loader)
+    return [*seen, pickled.kind if not isinstance(pickled, bytes) else "pickled"]
 
 
 # What other libraries read from a loader and from its iterators.
 
 
-@in_workers
-def test_the_private_names_that_libraries_read_are_there(workers):
-    def case(load):
-        loader = load(Squares(8), batch_size=2)
-        seen = [loader._iterator is None, loader._dataset_kind, loader._auto_collation]
-        iterator = iter(loader)
-        seen += [loader._iterator is iterator, loader._iterator is None, isinstance(iterator._workers, list)]
-        first = next(iterator)
-        del iterator
-        loader._iterator = None
-        return [*seen, first, epochs(loader)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.in_workers)
+def test_the_private_names_that_libraries_read_are_there(load):
+    loader = load(data.Squares(8), batch_size=2)
+    seen = [loader._iterator is None, loader._dataset_kind, loader._auto_collation]
+    iterator = iter(loader)
+    seen += [loader._iterator is iterator, loader._iterator is None, isinstance(iterator._workers, list)]
+    first = next(iterator)
+    del iterator
+    loader._iterator = None
+    return [*seen, first, epochs(loader)]
 
 
-@with_workers(INLINE, TWO)
-def test_get_iterator_gives_a_new_iterator(workers):
-    def case(load):
-        loader = load(Squares(5), batch_size=2)
-        iterator = loader._get_iterator()
-        return [iter(iterator) is iterator, consume(iterator), len(iterator), loader._iterator]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO))
+def test_get_iterator_gives_a_new_iterator(load):
+    loader = load(data.Squares(5), batch_size=2)
+    iterator = loader._get_iterator()
+    return [iter(iterator) is iterator, consume(iterator), len(iterator), loader._iterator]
 
 
-@with_workers(INLINE, TWO)
-def test_a_subclass_that_passes_everything_on_works(workers):
-    def case(load):
-        class Doubling(load.loader_class):
-            def __init__(self, *args, factor=2, **arguments):
-                super().__init__(*args, **arguments)
-                self.factor = factor
-
-            def __iter__(self):
-                for vectors, squares in super().__iter__():
-                    yield vectors * self.factor, squares
-
-            def __len__(self):
-                return 100
-
-        loader = Doubling(Squares(6), 4, num_workers=workers.count, factor=3)
-        return [epochs(loader, 2), len(loader), type(loader).__mro__[-3:]]
-
-    assert_same_as_torch(case, workers)
-
-
-def test_difference_in_the_attributes_would_be_seen():
-    class Other(DataLoader):
-        def __init__(self, *args, **arguments):
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO))
+def test_a_subclass_that_passes_everything_on_works(load):
+    class Doubling(load.loader_class):
+        def __init__(self, *args, factor=2, **arguments):
             super().__init__(*args, **arguments)
-            self.prefetch_factor = 2
+            self.factor = factor
 
-    assert difference(attributes(Other(DATASET)), attributes(DataLoader(DATASET)))
-    assert Workers(count=0) == INLINE
+        def __iter__(self):
+            for vectors, squares in super().__iter__():
+                yield vectors * self.factor, squares
+
+        def __len__(self):
+            return 100
+
+    loader = Doubling(data.Squares(6), 4, num_workers=load.workers.count, factor=3)
+    return [epochs(loader, 2), len(loader), type(loader).__mro__[-3:]]

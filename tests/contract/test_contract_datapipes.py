@@ -2,19 +2,9 @@
 
 from typing import Any
 
+import contract_ways as ways
 import pytest
-from contract_harness import (
-    INLINE,
-    ONE,
-    TWO,
-    TWO_PERSISTENT,
-    assert_same_as_torch,
-    epochs,
-    generator,
-    outcome,
-    random_states,
-    with_workers,
-)
+from contract_harness import as_in_torch, epochs, generator, outcome, random_states
 from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
 
@@ -36,21 +26,15 @@ PIPES: dict[str, Any] = {
 }
 
 
-@with_workers(INLINE, ONE, TWO_PERSISTENT)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.ONE, ways.TWO_PERSISTENT))
 @pytest.mark.parametrize("shuffle", [None, True, False])
 @pytest.mark.parametrize("name", PIPES)
-def test_a_pipe(name, shuffle, workers):
-    def case(load):
-        drawn = generator()
-        loader = load(PIPES[name](), batch_size=3, shuffle=shuffle, generator=drawn)
-        return epochs(loader, 2), type(loader.dataset).__name__, outcome(len, loader), random_states(drawn)
-
-    assert_same_as_torch(case, workers)
+def test_a_pipe(load, name, shuffle):
+    drawn = generator()
+    loader = load(PIPES[name](), batch_size=3, shuffle=shuffle, generator=drawn)
+    return epochs(loader, 2), type(loader.dataset).__name__, outcome(len, loader), random_states(drawn)
 
 
-@with_workers(INLINE, TWO)
-def test_a_pipe_without_batches(workers):
-    def case(load):
-        return epochs(load(PIPES["shuffled and sharded stream"](), batch_size=None), 2)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO))
+def test_a_pipe_without_batches(load):
+    return epochs(load(PIPES["shuffled and sharded stream"](), batch_size=None), 2)

@@ -3,214 +3,133 @@
 import itertools
 from typing import Any
 
+import contract_datasets as data
+import contract_ways as ways
 import pytest
-from contract_datasets import (
-    Endless,
-    Everything,
-    OneShot,
-    Range,
-    Shards,
-    SizedShards,
-    UnevenShards,
-    divide_range,
-    identity,
-)
-from contract_harness import (
-    INLINE,
-    ONE,
-    THREE,
-    THREE_THREADS,
-    TWO,
-    TWO_PERSISTENT,
-    TWO_PERSISTENT_THREADS,
-    TWO_THREADS,
-    assert_same_as_torch,
-    consume,
-    epochs,
-    everywhere,
-    in_workers,
-    outcome,
-    random_states,
-    several,
-    with_workers,
-)
+from contract_harness import as_in_torch, consume, epochs, outcome, random_states
 from contract_samples import SAMPLES
+from kit.datasets import Stream
 from torch.utils.data import IterableDataset
 
-varied = with_workers(INLINE, TWO_PERSISTENT, THREE, THREE_THREADS, TWO_PERSISTENT_THREADS)
+varied = ways.with_workers(
+    ways.INLINE, ways.TWO_PERSISTENT, ways.THREE, ways.THREE_THREADS, ways.TWO_PERSISTENT_THREADS
+)
 """Two and three workers, with their own number of shards."""
 
 
-@with_workers(INLINE, TWO_PERSISTENT, THREE, TWO_PERSISTENT_THREADS)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO_PERSISTENT, ways.THREE, ways.TWO_PERSISTENT_THREADS))
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 3, 20])
-def test_a_sharded_stream_comes_in_turn(batch_size, drop_last, workers):
-    def case(load):
-        return epochs(load(Shards(17), batch_size=batch_size, drop_last=drop_last), 2)
-
-    assert_same_as_torch(case, workers)
+def test_a_sharded_stream_comes_in_turn(load, batch_size, drop_last):
+    return epochs(load(data.Shards(17), batch_size=batch_size, drop_last=drop_last), 2)
 
 
-@everywhere
-def test_a_stream_without_batches(workers):
-    def case(load):
-        return epochs(load(Shards(7), batch_size=None), 2)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.everywhere)
+def test_a_stream_without_batches(load):
+    return epochs(load(data.Shards(7), batch_size=None), 2)
 
 
-@varied
-@pytest.mark.parametrize("drop_last", [False, True])
+@as_in_torch(varied)
+@pytest.mark.parametrize(("batch_size", "drop_last"), [(2, False), (2, True), (None, False)])
 @pytest.mark.parametrize("sizes", [(9, 2, 5), (0, 6, 3), (6, 0, 0), (0, 0, 0), (2, 30, 2), (3, 6, 9)], ids=str)
-def test_uneven_and_empty_shards(sizes, drop_last, workers):
-    def case(load):
-        return epochs(load(UnevenShards(*sizes), batch_size=2, drop_last=drop_last), 2)
-
-    assert_same_as_torch(case, workers)
+def test_uneven_and_empty_shards(load, sizes, batch_size, drop_last):
+    return epochs(load(data.UnevenShards(*sizes), batch_size=batch_size, drop_last=drop_last), 2)
 
 
-@varied
-@pytest.mark.parametrize("sizes", [(9, 2, 5), (0, 6, 3), (0, 0, 0)], ids=str)
-def test_uneven_shards_without_batches(sizes, workers):
-    def case(load):
-        return epochs(load(UnevenShards(*sizes), batch_size=None), 2)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(varied)
+def test_a_stream_that_is_not_sharded_comes_from_every_worker(load):
+    return epochs(load(data.Everything(range(7)), batch_size=2), 2)
 
 
-@varied
-def test_a_stream_that_is_not_sharded_comes_from_every_worker(workers):
-    def case(load):
-        return epochs(load(Everything(range(7)), batch_size=2), 2)
-
-    assert_same_as_torch(case, workers)
-
-
-@several
+@as_in_torch(ways.several)
 @pytest.mark.parametrize("batch_size", [None, 3])
-def test_an_endless_stream_can_be_left_and_begins_again(batch_size, workers):
-    def case(load):
-        loader = load(Endless(), batch_size=batch_size)
-        return [list(itertools.islice(loader, taken)) for taken in (10, 1, 7)]
-
-    assert_same_as_torch(case, workers)
+def test_an_endless_stream_can_be_left_and_begins_again(load, batch_size):
+    loader = load(data.Endless(), batch_size=batch_size)
+    return [list(itertools.islice(loader, taken)) for taken in (10, 1, 7)]
 
 
-@everywhere
-def test_a_range_divided_by_the_init_function_as_in_the_documentation(workers):
-    if workers.threads:
+@as_in_torch(ways.everywhere)
+def test_a_range_divided_by_the_init_function_as_in_the_documentation(load):
+    if load.workers.threads:
         pytest.skip("threads share the dataset that the function changes")
-
-    def case(load):
-        return epochs(load(Range(3, 17), batch_size=2, worker_init_fn=divide_range), 2)
-
-    assert_same_as_torch(case, workers)
+    return epochs(load(data.Range(3, 17), batch_size=2, worker_init_fn=data.divide_range), 2)
 
 
-@with_workers(INLINE, ONE, TWO, TWO_PERSISTENT)
-def test_a_stream_that_is_its_own_iterator(workers):
+@as_in_torch(ways.with_workers(ways.INLINE, ways.ONE, ways.TWO, ways.TWO_PERSISTENT))
+def test_a_stream_that_is_its_own_iterator(load):
     # Without workers, and with persistent ones, nothing is left for the second epoch.
-    def case(load):
-        return epochs(load(OneShot(7), batch_size=2), 3)
 
-    assert_same_as_torch(case, workers)
+    return epochs(load(data.OneShot(7), batch_size=2), 3)
 
 
-@varied
+@as_in_torch(varied)
 @pytest.mark.parametrize("told", [0, 3, 10, 100])
-def test_the_told_length_of_a_stream_does_not_bound_it(told, workers):
-    def case(load):
-        loader = load(SizedShards(10, told), batch_size=2)
-        return len(loader), epochs(loader, 2)
-
-    assert_same_as_torch(case, workers)
+def test_the_told_length_of_a_stream_does_not_bound_it(load, told):
+    loader = load(data.SizedShards(10, told), batch_size=2)
+    return len(loader), epochs(loader, 2)
 
 
-@with_workers(INLINE, TWO, TWO_THREADS)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_THREADS))
 @pytest.mark.parametrize(
     "arguments",
-    [{"batch_size": 3}, {"batch_size": None}, {"collate_fn": identity}],
+    [{"batch_size": 3}, {"batch_size": None}, {"collate_fn": data.identity}],
     ids=["collated", "samples", "as they are"],
 )
-def test_samples_of_many_kinds_from_a_stream(arguments, workers):
+def test_samples_of_many_kinds_from_a_stream(load, arguments):
     names = ["tuple_of_two", "dict_plain", "nested_deeply", "named_tuple", "scalar_float", "text", "array_int16"]
     names += ["ragged_tensor", "scalar_none", "tensor_bfloat16", "dict_ordered", "mixed_int_float"]
-
-    def case(load):
-        samples = [SAMPLES[name](index) for name in names for index in range(3)]
-        return epochs(load(Everything(samples), **arguments))
-
-    assert_same_as_torch(case, workers)
+    samples = [SAMPLES[name](index) for name in names for index in range(3)]
+    return epochs(load(data.Everything(samples), **arguments))
 
 
-@with_workers(TWO, TWO_PERSISTENT, TWO_THREADS, TWO_PERSISTENT_THREADS)
-def test_order_in_a_stream_is_kept_when_one_worker_is_much_slower(workers):
-    class Slow(IterableDataset):
+@as_in_torch(ways.with_workers(ways.TWO, ways.TWO_PERSISTENT, ways.TWO_THREADS, ways.TWO_PERSISTENT_THREADS))
+def test_order_in_a_stream_is_kept_when_one_worker_is_much_slower(load):
+    def slow():
         """Worker 0 computes long for each value."""
+        from torch.utils.data import get_worker_info
 
-        def __iter__(self):
-            from torch.utils.data import get_worker_info
+        worker = get_worker_info().id
+        for value in range(6):
+            yield worker, value, sum(range(300_000 if worker == 0 else 10))
 
-            worker = get_worker_info().id
-            for value in range(6):
-                yield worker, value, sum(range(300_000 if worker == 0 else 10))
-
-    def case(load):
-        return epochs(load(Slow(), batch_size=1), 2)
-
-    assert_same_as_torch(case, workers)
+    return epochs(load(Stream(slow), batch_size=1), 2)
 
 
-@with_workers(ONE, TWO_PERSISTENT, THREE, TWO_PERSISTENT_THREADS)
+@as_in_torch(ways.with_workers(ways.ONE, ways.TWO_PERSISTENT, ways.THREE, ways.TWO_PERSISTENT_THREADS))
 @pytest.mark.parametrize("prefetch_factor", [1, 4])
-def test_the_prefetch_factor_changes_nothing_for_a_stream(prefetch_factor, workers):
-    def case(load):
-        return epochs(load(UnevenShards(9, 2, 5), batch_size=2, prefetch_factor=prefetch_factor), 2)
-
-    assert_same_as_torch(case, workers)
+def test_the_prefetch_factor_changes_nothing_for_a_stream(load, prefetch_factor):
+    return epochs(load(data.UnevenShards(9, 2, 5), batch_size=2, prefetch_factor=prefetch_factor), 2)
 
 
-@in_workers
-def test_without_order_the_same_batches_come(workers):
-    def case(load):
-        batches = consume(iter(load(UnevenShards(9, 2, 5), batch_size=2, in_order=False)))[:-1]
-        return sorted((sorted(batch["worker"].tolist()), batch["value"].tolist()) for batch in batches)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.in_workers)
+def test_without_order_the_same_batches_come(load):
+    batches = consume(iter(load(data.UnevenShards(9, 2, 5), batch_size=2, in_order=False)))[:-1]
+    return sorted((sorted(batch["worker"].tolist()), batch["value"].tolist()) for batch in batches)
 
 
-@several
-def test_the_generators_after_an_epoch_of_a_stream(workers):
-    def case(load):
-        loader = load(Shards(5), batch_size=2)
-        return [[consume(iter(loader)), random_states()] for _ in range(2)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+def test_the_generators_after_an_epoch_of_a_stream(load):
+    loader = load(data.Shards(5), batch_size=2)
+    return [[consume(iter(loader)), random_states()] for _ in range(2)]
 
 
-@several
-def test_a_stream_has_ended_when_it_has_ended(workers):
-    def case(load):
-        iterator = iter(load(Shards(5), batch_size=2))
-        return [consume(iterator), consume(iterator)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+def test_a_stream_has_ended_when_it_has_ended(load):
+    iterator = iter(load(data.Shards(5), batch_size=2))
+    return [consume(iterator), consume(iterator)]
 
 
-@several
-def test_a_stream_whose_iterator_cannot_be_made(workers):
+@as_in_torch(ways.several)
+def test_a_stream_whose_iterator_cannot_be_made(load):
     class NoIterator(IterableDataset):
         def __iter__(self) -> Any:
             return 5
 
-    def case(load):
-        return outcome(lambda: next(iter(load(NoIterator()))))
-
-    assert_same_as_torch(case, workers)
+    return outcome(lambda: next(iter(load(NoIterator()))))
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT)
-def test_the_iterator_of_a_stream_is_made_anew_in_every_epoch(workers):
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
+def test_the_iterator_of_a_stream_is_made_anew_in_every_epoch(load):
     class Counting(IterableDataset):
         """Tells how often this copy was asked for an iterator."""
 
@@ -221,8 +140,5 @@ def test_the_iterator_of_a_stream_is_made_anew_in_every_epoch(workers):
             self.iterations += 1
             return iter([self.iterations] * 4)
 
-    def case(load):
-        dataset = Counting()
-        return epochs(load(dataset, batch_size=2), 3), dataset.iterations
-
-    assert_same_as_torch(case, workers)
+    dataset = Counting()
+    return epochs(load(dataset, batch_size=2), 3), dataset.iterations

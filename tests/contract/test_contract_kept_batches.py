@@ -14,46 +14,27 @@ from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import contract_ways as ways
 import numpy as np
 import pytest
 import torch
-from contract_datasets import Images, Squares, identity
-from contract_harness import (
-    INLINE,
-    TWO,
-    TWO_PERSISTENT,
-    assert_same_as_torch,
-    each_kind,
-    epochs,
-    everywhere,
-    generator,
-    several,
-    with_workers,
-)
+from contract_datasets import Squares, identity
+from contract_harness import as_in_torch, generator
 from contract_samples import SamplesOfKind
-from torch.utils.data import Dataset
+from kit.datasets import Sized
 
 
-class _Patterns(Dataset):
+class _Patterns(Sized):
     """Images whose every element depends on the index, and an array of the same."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         return torch.arange(300).reshape(3, 10, 10) + 1000 * index, np.full(5, index, dtype=np.float32)
 
 
-@everywhere
-def test_all_batches_kept_in_a_list(workers):
-    def case(load):
-        loader = load(_Patterns(120), batch_size=2, shuffle=True, generator=generator())
-        return [list(loader), list(loader)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.everywhere)
+def test_all_batches_kept_in_a_list(load):
+    loader = load(_Patterns(120), batch_size=2, shuffle=True, generator=generator())
+    return [list(loader), list(loader)]
 
 
 KEEP: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -88,180 +69,120 @@ if torch.__version__.startswith("2.6."):
     del KEEP["by DLPack and back"]  # NumPy hands read-only arrays only to a newer DLPack than this torch's
 
 
-@each_kind
-def test_only_a_part_or_a_view_of_every_batch_is_kept(workers):
-    def case(load):
-        kept: dict[str, list[Any]] = {what: [] for what in KEEP}
-        for what, (images, _) in zip(itertools.cycle(KEEP), load(_Patterns(20 * len(KEEP)), batch_size=2)):
-            kept[what].append(KEEP[what](images))
+@as_in_torch(ways.each_kind)
+def test_only_a_part_or_a_view_of_every_batch_is_kept(load):
+    kept: dict[str, list[Any]] = {what: [] for what in KEEP}
+    for what, (images, _) in zip(itertools.cycle(KEEP), load(_Patterns(20 * len(KEEP)), batch_size=2)):
+        kept[what].append(KEEP[what](images))
+    del images
+    gc.collect()
+    # The loader goes on in the meantime, in the same buffers if it thinks them free.
+    for images, _ in load(_Patterns(48), batch_size=2, shuffle=True, generator=generator()):
+        images.fill_(-1)
+    return kept
+
+
+@as_in_torch(ways.several)
+def test_some_batches_are_kept_and_others_dropped(load):
+    loader = load(_Patterns(200), batch_size=2, shuffle=True, generator=generator())
+    kept = []
+    for _ in range(2):
+        for step, (images, arrays) in enumerate(loader):
+            if step % 7 == 3:
+                kept.append((images[1], step))
+            if step % 11 == 5:
+                kept.append((arrays.numpy()[:1], step))
+            if len(kept) > 12:
+                kept.pop(step % 12)
+    return kept
+
+
+@as_in_torch(ways.several)
+def test_batches_may_be_changed_in_place(load):
+    loader = load(_Patterns(60), batch_size=2)
+    kept = []
+    for _ in range(2):
+        for images, arrays in loader:
+            kept.append((images.mul_(2).add_(1), arrays.numpy()))
+            kept[-1][1][:] += 1
+            images[0].zero_()
+    return kept
+
+
+@as_in_torch(ways.several)
+def test_containers_of_a_batch_may_be_changed(load):
+    seen = []
+    for batch in load(SamplesOfKind("nested_deeply"), batch_size=3):
+        batch["view"].append("more")
+        batch["meta"]["id"] = None
+        del batch["more"]
+        seen.append(batch)
+    return seen
+
+
+@as_in_torch(ways.several)
+def test_batches_live_on_when_loader_and_iterator_are_gone(load):
+    loader = load(_Patterns(40), batch_size=2)
+    iterator = iter(loader)
+    kept = list(itertools.islice(iterator, 7))
+    del iterator, loader
+    gc.collect()
+    return kept, list(load(_Patterns(40), batch_size=2, shuffle=True, generator=generator()))
+
+
+@as_in_torch(ways.several)
+def test_batches_are_handed_to_another_thread(load):
+    handed: queue.Queue[Any] = queue.Queue()
+    kept: list[Any] = []
+
+    def keep() -> None:
+        # Keeps a row of most batches, and drops the batches themselves, in this thread.
+        while (item := handed.get()) is not None:
+            step, images = item
+            if step % 3:
+                kept.append(images[step % 2])
+            del item, images
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    for step, (images, _) in enumerate(load(_Patterns(200), batch_size=2)):
+        handed.put((step, images))
         del images
-        gc.collect()
-        # The loader goes on in the meantime, in the same buffers if it thinks them free.
-        for images, _ in load(_Patterns(48), batch_size=2, shuffle=True, generator=generator()):
-            images.fill_(-1)
-        return kept
-
-    assert_same_as_torch(case, workers)
+    handed.put(None)
+    thread.join()
+    return kept
 
 
-@several
-def test_some_batches_are_kept_and_others_dropped(workers):
-    def case(load):
-        loader = load(_Patterns(200), batch_size=2, shuffle=True, generator=generator())
-        kept = []
-        for _ in range(2):
-            for step, (images, arrays) in enumerate(loader):
-                if step % 7 == 3:
-                    kept.append((images[1], step))
-                if step % 11 == 5:
-                    kept.append((arrays.numpy()[:1], step))
-                if len(kept) > 12:
-                    kept.pop(step % 12)
-        return kept
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_a_batch_is_kept_over_many_epochs(workers):
-    def case(load):
-        loader = load(_Patterns(20), batch_size=4, shuffle=True, generator=generator())
-        kept = []
-        for _ in range(8):
-            iterator = iter(loader)
-            kept.append(next(iterator)[0])
-            for _ in iterator:
-                pass
-        return kept
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_batches_may_be_changed_in_place(workers):
-    def case(load):
-        loader = load(_Patterns(60), batch_size=2)
-        kept = []
-        for _ in range(2):
-            for images, arrays in loader:
-                kept.append((images.mul_(2).add_(1), arrays.numpy()))
-                kept[-1][1][:] += 1
-                images[0].zero_()
-        return kept
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_containers_of_a_batch_may_be_changed(workers):
-    def case(load):
-        seen = []
-        for batch in load(SamplesOfKind("nested_deeply"), batch_size=3):
-            batch["view"].append("more")
-            batch["meta"]["id"] = None
-            del batch["more"]
-            seen.append(batch)
-        return seen
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_batches_live_on_when_loader_and_iterator_are_gone(workers):
-    def case(load):
-        loader = load(_Patterns(40), batch_size=2)
-        iterator = iter(loader)
-        kept = list(itertools.islice(iterator, 7))
-        del iterator, loader
-        gc.collect()
-        return kept, list(load(_Patterns(40), batch_size=2, shuffle=True, generator=generator()))
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_batches_live_on_when_the_loader_is_closed(workers):
-    def case(load):
-        loader = load(_Patterns(40), batch_size=2)
-        kept = list(itertools.islice(loader, 7))
-        # torch's class has no such method; what is kept must be the same.
-        getattr(loader, "close", int)()
-        kept_views = [images[1].numpy() for images, _ in itertools.islice(load(_Patterns(40), batch_size=2), 9)]
-        return kept, kept_views
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_batches_are_handed_to_another_thread(workers):
-    def case(load):
-        handed: queue.Queue[Any] = queue.Queue()
-        kept: list[Any] = []
-
-        def keep() -> None:
-            # Keeps a row of most batches, and drops the batches themselves, in this thread.
-            while (item := handed.get()) is not None:
-                step, images = item
-                if step % 3:
-                    kept.append(images[step % 2])
-                del item, images
-
-        thread = threading.Thread(target=keep)
-        thread.start()
-        for step, (images, _) in enumerate(load(_Patterns(200), batch_size=2)):
-            handed.put((step, images))
-            del images
-        handed.put(None)
-        thread.join()
-        return kept
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_objects_and_arrays_of_a_custom_collate_function_are_kept(workers):
-    def case(load):
-        loader = load(_Patterns(120), batch_size=2, collate_fn=identity)
-        kept = []
-        for step, batch in enumerate(loader):
-            kept.append([batch[0][0][1], batch[1][1][:2], batch[0][1]][step % 3])
-        loader = load(_Patterns(60), batch_size=2, collate_fn=identity)
-        for batch in loader:
-            batch[0][0].fill_(-1)
-            batch[1][1][:] = -1
-        return kept
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_samples_without_batches_are_kept(workers):
-    def case(load):
-        kept = [(sample[0][1], sample[1]) for sample in load(_Patterns(120), batch_size=None)]
-        return kept, epochs(load(_Patterns(20), batch_size=None))
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+def test_objects_and_arrays_of_a_custom_collate_function_are_kept(load):
+    loader = load(_Patterns(120), batch_size=2, collate_fn=identity)
+    kept = []
+    for step, batch in enumerate(loader):
+        kept.append([batch[0][0][1], batch[1][1][:2], batch[0][1]][step % 3])
+    loader = load(_Patterns(60), batch_size=2, collate_fn=identity)
+    for batch in loader:
+        batch[0][0].fill_(-1)
+        batch[1][1][:] = -1
+    return kept
 
 
 # What else one does with a batch.
 
 
-@each_kind
-def test_a_batch_owns_exactly_its_memory(workers):
+@as_in_torch(ways.each_kind)
+def test_a_batch_owns_exactly_its_memory(load):
     # So torch.save of one tensor does not write its neighbours.
-    def case(load):
-        sizes = []
-        for batch in load(SamplesOfKind("dict_plain"), batch_size=3):
-            for tensor in (batch["image"], batch["label"]):
-                sizes.append((tensor.storage_offset(), tensor.untyped_storage().nbytes()))
-        return sizes
 
-    assert_same_as_torch(case, workers)
+    sizes = []
+    for batch in load(SamplesOfKind("dict_plain"), batch_size=3):
+        for tensor in (batch["image"], batch["label"]):
+            sizes.append((tensor.storage_offset(), tensor.untyped_storage().nbytes()))
+    return sizes
 
 
-@each_kind
+@as_in_torch(ways.each_kind)
 @pytest.mark.parametrize("what", ["pickle", "deepcopy", "torch.save", "to another process"])
-def test_a_batch_can_be_copied_and_sent(what, workers, request):
+def test_a_batch_can_be_copied_and_sent(load, what, request):
     if what == "to another process":
         # The thread that hands out descriptors is started by the first that is asked for.
         request.addfinalizer(functools.partial(resource_sharer.stop, timeout=5))
@@ -278,13 +199,10 @@ def test_a_batch_can_be_copied_and_sent(what, workers, request):
             return torch.load(file)
         return pickle.loads(ForkingPickler.dumps(batch))
 
-    def case(load):
-        kept = [again(batch) for batch in load(_Patterns(20), batch_size=2)]
-        for images, _ in load(_Patterns(20), batch_size=2):
-            images.fill_(-1)
-        return kept
-
-    assert_same_as_torch(case, workers)
+    kept = [again(batch) for batch in load(_Patterns(20), batch_size=2)]
+    for images, _ in load(_Patterns(20), batch_size=2):
+        images.fill_(-1)
+    return kept
 
 
 def _total(batch: Any, sender: Any) -> None:
@@ -293,56 +211,29 @@ def _total(batch: Any, sender: Any) -> None:
     sender.close()
 
 
-@with_workers(INLINE, TWO, TWO_PERSISTENT)
-def test_a_forked_child_reads_a_kept_batch(workers):
-    def case(load):
-        context = multiprocessing.get_context("fork")
-        totals = []
-        iterator = iter(load(_Patterns(40), batch_size=2))
-        for batch in itertools.islice(iterator, 3):
-            receiver, sender = context.Pipe(duplex=False)
-            child = context.Process(target=_total, args=(batch, sender))
-            child.start()
-            totals.append(receiver.recv())
-            child.join()
-            receiver.close()
-            sender.close()
-            totals.append((child.exitcode, batch))
-        return totals, list(iterator)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.TWO, ways.TWO_PERSISTENT))
+def test_a_forked_child_reads_a_kept_batch(load):
+    context = multiprocessing.get_context("fork")
+    totals = []
+    iterator = iter(load(_Patterns(40), batch_size=2))
+    for batch in itertools.islice(iterator, 3):
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_total, args=(batch, sender))
+        child.start()
+        totals.append(receiver.recv())
+        child.join()
+        receiver.close()
+        sender.close()
+        totals.append((child.exitcode, batch))
+    return totals, list(iterator)
 
 
-@each_kind
-def test_a_batch_takes_part_in_a_computation_with_gradients(workers):
-    def case(load):
-        weight = torch.ones(3, requires_grad=True)
-        losses = []
-        for vectors, squares in load(Squares(10), batch_size=4):
-            loss = ((vectors @ weight) - squares).square().mean()
-            loss.backward()
-            losses.append(loss.detach())
-        return losses, weight.grad
-
-    assert_same_as_torch(case, workers)
-
-
-@each_kind
-def test_a_batch_may_require_a_gradient(workers):
-    def case(load):
-        gradients = []
-        for images, _ in load(_Patterns(6), batch_size=2):
-            images = images.float().requires_grad_()
-            images.square().sum().backward()
-            gradients.append(images.grad)
-        return gradients
-
-    assert_same_as_torch(case, workers)
-
-
-@each_kind
-def test_large_batches_are_kept(workers):
-    def case(load):
-        return [images[1, 0] for images, _ in load(Images(12, 4, 512, 512), batch_size=2)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.each_kind)
+def test_a_batch_takes_part_in_a_computation_with_gradients(load):
+    weight = torch.ones(3, requires_grad=True)
+    losses = []
+    for vectors, squares in load(Squares(10), batch_size=4):
+        loss = ((vectors @ weight) - squares).square().mean()
+        loss.backward()
+        losses.append(loss.detach())
+    return losses, weight.grad

@@ -3,38 +3,12 @@
 import itertools
 from typing import Any
 
+import contract_datasets as data
+import contract_ways as ways
 import numpy as np
 import pytest
 import torch
-from contract_datasets import (
-    ByKey,
-    EagerSampler,
-    EndlessBatches,
-    EndlessSampler,
-    GlobalDrawSampler,
-    Indices,
-    LazySampler,
-    Squares,
-    WithoutLength,
-    WithoutLengthSampler,
-)
-from contract_harness import (
-    INLINE,
-    THREE,
-    TWO_PERSISTENT,
-    TWO_PERSISTENT_THREADS,
-    assert_same_as_torch,
-    consume,
-    each_kind,
-    each_kind_kept,
-    epochs,
-    everywhere,
-    generator,
-    in_workers,
-    random_states,
-    several,
-    with_workers,
-)
+from contract_harness import as_in_torch, consume, epochs, generator, random_states
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -46,42 +20,18 @@ from torch.utils.data import (
 )
 
 
-@everywhere
-def test_sequential_order(workers):
-    def case(load):
-        return epochs(load(Squares(10), batch_size=3), 2)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.everywhere)
+def test_shuffled_order_from_a_generator_over_three_epochs(load):
+    return epochs(load(data.Squares(10), batch_size=3, shuffle=True, generator=generator()), 3)
 
 
-@everywhere
-def test_shuffled_order_from_a_generator_over_three_epochs(workers):
-    def case(load):
-        return epochs(load(Squares(10), batch_size=3, shuffle=True, generator=generator()), 3)
-
-    assert_same_as_torch(case, workers)
-
-
-@everywhere
-def test_shuffled_order_from_the_global_generator_over_three_epochs(workers):
-    def case(load):
-        return epochs(load(Squares(10), batch_size=3, shuffle=True), 3)
-
-    assert_same_as_torch(case, workers)
-
-
-def test_the_order_does_not_depend_on_the_number_of_workers():
-    def case(load):
-        return [
-            epochs(load(Indices(20), batch_size=3, shuffle=True, generator=generator(), num_workers=count), 2)
-            for count in (0, 1, 2, 3)
-        ]
-
-    assert_same_as_torch(case)
+@as_in_torch(ways.everywhere)
+def test_shuffled_order_from_the_global_generator_over_three_epochs(load):
+    return epochs(load(data.Squares(10), batch_size=3, shuffle=True), 3)
 
 
 def _states_of_an_epoch(load: Any, own: torch.Generator | None, count: int = 2, **arguments: Any) -> Any:
-    loader = load(Squares(10), batch_size=3, generator=own, **arguments)
+    loader = load(data.Squares(10), batch_size=3, generator=own, **arguments)
     seen: list[Any] = [random_states(own)]
     for _ in range(count):
         iterator = iter(loader)
@@ -91,55 +41,34 @@ def _states_of_an_epoch(load: Any, own: torch.Generator | None, count: int = 2, 
     return [*seen, random_states(own)]
 
 
-@several
+@as_in_torch(ways.several)
 @pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
 @pytest.mark.parametrize("shuffle", [False, True], ids=["sequential", "shuffled"])
-def test_the_generators_have_torchs_state_after_iter_and_after_every_next(shuffle, own, workers):
-    def case(load):
-        return _states_of_an_epoch(load, generator() if own else None, shuffle=shuffle)
-
-    assert_same_as_torch(case, workers)
+def test_the_generators_have_torchs_state_after_iter_and_after_every_next(load, shuffle, own):
+    return _states_of_an_epoch(load, generator() if own else None, shuffle=shuffle)
 
 
-@several
+@as_in_torch(ways.several)
 @pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
-def test_the_generators_have_torchs_state_after_an_epoch_that_was_left_early(own, workers):
-    def case(load):
-        drawn = generator() if own else None
-        loader = load(Squares(10), batch_size=3, shuffle=True, generator=drawn)
-        seen: list[Any] = []
-        for taken in (0, 1, 2):
-            seen += [list(itertools.islice(iter(loader), taken)), random_states(drawn)]
-        return [*seen, epochs(loader), random_states(drawn)]
-
-    assert_same_as_torch(case, workers)
+def test_the_generators_have_torchs_state_after_an_epoch_that_was_left_early(load, own):
+    drawn = generator() if own else None
+    loader = load(data.Squares(10), batch_size=3, shuffle=True, generator=drawn)
+    seen: list[Any] = []
+    for taken in (0, 1, 2):
+        seen += [list(itertools.islice(iter(loader), taken)), random_states(drawn)]
+    return [*seen, epochs(loader), random_states(drawn)]
 
 
-@several
-def test_a_generator_may_be_seeded_again_between_epochs(workers):
-    def case(load):
-        drawn = generator()
-        loader = load(Indices(8), shuffle=True, generator=drawn)
-        seen = []
-        for seed in (5, 6, 5):
-            drawn.manual_seed(seed)
-            seen.append(consume(iter(loader)))
-        return seen
-
-    assert_same_as_torch(case, workers)
-
-
-@several
-def test_the_global_generator_may_be_seeded_again_between_epochs(workers):
-    def case(load):
-        loader = load(Indices(8), shuffle=True)
-        seen = []
-        for seed in (5, 6, 5):
-            torch.manual_seed(seed)
-            seen.append(consume(iter(loader)))
-        return seen
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+@pytest.mark.parametrize("own", [False, True], ids=["global generator", "own generator"])
+def test_a_generator_may_be_seeded_again_between_epochs(load, own):
+    drawn = generator() if own else None
+    loader = load(data.Indices(8), shuffle=True, generator=drawn)
+    seen = []
+    for seed in (5, 6, 5):
+        (drawn or torch).manual_seed(seed)
+        seen.append(consume(iter(loader)))
+    return seen
 
 
 # Sequences of keys are fresh in each run: some are used up.
@@ -147,21 +76,25 @@ SAMPLERS: dict[str, Any] = {
     "list": lambda: {"sampler": [3, 1, 4, 1, 5], "batch_size": 2},
     "tuple": lambda: {"sampler": (3, 1, 4), "batch_size": 2},
     "range": lambda: {"sampler": range(8, 1, -2), "batch_size": 3},
-    "lazy": lambda: {"sampler": LazySampler([5, 0, 5, 2]), "batch_size": 3},
+    "lazy": lambda: {"sampler": data.LazySampler([5, 0, 5, 2]), "batch_size": 3},
     "generator that is used up": lambda: {"sampler": (key for key in [4, 2, 0]), "batch_size": 2},
     "iterator that is used up": lambda: {"sampler": iter([4, 2, 0, 1, 3]), "batch_size": None},
-    "without a length": lambda: {"sampler": WithoutLengthSampler(), "batch_size": 2},
+    "without a length": lambda: {"sampler": data.WithoutLengthSampler(), "batch_size": 2},
     "repeats": lambda: {"sampler": [1] * 5 + [2] * 4, "batch_size": 4},
     "negative indices": lambda: {"sampler": [-1, -2, 0], "dataset": [10, 20, 30]},
-    "tensors": lambda: {"sampler": torch.tensor([3, 1, 2]), "dataset": ByKey(), "batch_size": 2},
-    "NumPy integers": lambda: {"sampler": np.array([3, 1, 2]), "dataset": ByKey(), "batch_size": 2},
-    "bools": lambda: {"sampler": [True, False], "dataset": ByKey(), "batch_size": 2},
-    "text keys": lambda: {"sampler": ["cat", "dog", "", "čáp"], "dataset": ByKey(), "batch_size": 3},
-    "tuple keys": lambda: {"sampler": [(1, 2), ("a", None), ()], "dataset": ByKey(), "batch_size": 2},
-    "keys of many types": lambda: {"sampler": [1, "a", (2,), None, 2.5, b"x"], "dataset": ByKey(), "batch_size": 4},
-    "keys that are lists": lambda: {"sampler": [[1, 2], [3]], "dataset": ByKey(), "batch_size": 2},
-    "keys that are dicts": lambda: {"sampler": [{"row": 1}, {"row": 2}], "dataset": ByKey(), "batch_size": 2},
-    "huge keys": lambda: {"sampler": [2**80, -(2**70), "k" * 300_000], "dataset": ByKey(), "batch_size": 2},
+    "tensors": lambda: {"sampler": torch.tensor([3, 1, 2]), "dataset": data.ByKey(), "batch_size": 2},
+    "NumPy integers": lambda: {"sampler": np.array([3, 1, 2]), "dataset": data.ByKey(), "batch_size": 2},
+    "bools": lambda: {"sampler": [True, False], "dataset": data.ByKey(), "batch_size": 2},
+    "text keys": lambda: {"sampler": ["cat", "dog", "", "čáp"], "dataset": data.ByKey(), "batch_size": 3},
+    "tuple keys": lambda: {"sampler": [(1, 2), ("a", None), ()], "dataset": data.ByKey(), "batch_size": 2},
+    "keys of many types": lambda: {
+        "sampler": [1, "a", (2,), None, 2.5, b"x"],
+        "dataset": data.ByKey(),
+        "batch_size": 4,
+    },
+    "keys that are lists": lambda: {"sampler": [[1, 2], [3]], "dataset": data.ByKey(), "batch_size": 2},
+    "keys that are dicts": lambda: {"sampler": [{"row": 1}, {"row": 2}], "dataset": data.ByKey(), "batch_size": 2},
+    "huge keys": lambda: {"sampler": [2**80, -(2**70), "k" * 300_000], "dataset": data.ByKey(), "batch_size": 2},
     "keys of a dataset that is a dict": lambda: {"sampler": ["b", "a"], "dataset": {"a": 1, "b": 2}},
     "slices": lambda: {
         "sampler": [slice(0, 3), slice(3, 5)],
@@ -195,35 +128,35 @@ SAMPLERS: dict[str, Any] = {
         "sampler": SubsetRandomSampler([9, 1, 5, 3], generator=generator(8)),
         "batch_size": 3,
     },
-    "eager": lambda: {"sampler": EagerSampler(7), "batch_size": 3},
-    "eager, own generator": lambda: {"sampler": EagerSampler(7, generator(9)), "batch_size": 3},
-    "eager without batches": lambda: {"sampler": EagerSampler(7), "batch_size": None},
+    "eager": lambda: {"sampler": data.EagerSampler(7), "batch_size": 3},
+    "eager, own generator": lambda: {"sampler": data.EagerSampler(7, generator(9)), "batch_size": 3},
+    "eager without batches": lambda: {"sampler": data.EagerSampler(7), "batch_size": None},
     "drop_last": lambda: {"sampler": [0, 1, 2, 3, 4], "batch_size": 2, "drop_last": True},
     "drop_last of all": lambda: {"sampler": [0, 1], "batch_size": 3, "drop_last": True},
     "empty": lambda: {"sampler": []},
     "empty without batches": lambda: {"sampler": [], "batch_size": None},
-    "dataset without a length": lambda: {"sampler": [100, 5], "dataset": WithoutLength(), "batch_size": 2},
+    "dataset without a length": lambda: {"sampler": [100, 5], "dataset": data.WithoutLength(), "batch_size": 2},
     "batches": lambda: {"batch_sampler": [[0, 1], [2], [3, 4, 5], [6]]},
     "batches that are tuples": lambda: {"batch_sampler": [(0, 1), (2,)]},
-    "batches that are tensors": lambda: {"batch_sampler": torch.arange(6).reshape(3, 2), "dataset": ByKey()},
-    "batches that are arrays": lambda: {"batch_sampler": list(np.arange(6).reshape(3, 2)), "dataset": ByKey()},
+    "batches that are tensors": lambda: {"batch_sampler": torch.arange(6).reshape(3, 2), "dataset": data.ByKey()},
+    "batches that are arrays": lambda: {"batch_sampler": list(np.arange(6).reshape(3, 2)), "dataset": data.ByKey()},
     "batches that are ranges": lambda: {"batch_sampler": [range(3), range(3, 5)]},
     "batches that repeat": lambda: {"batch_sampler": [[0], [1, 2]] * 3},
     "batches, an empty one among them": lambda: {"batch_sampler": [[0, 1], [], [2]]},
     "no batches": lambda: {"batch_sampler": []},
     "batches from a generator": lambda: {"batch_sampler": ([key, key + 1] for key in range(4))},
-    "batches, eager": lambda: {"batch_sampler": EagerSampler(7, batch_size=2)},
-    "batches, eager, own generator": lambda: {"batch_sampler": EagerSampler(7, generator(9), batch_size=2)},
+    "batches, eager": lambda: {"batch_sampler": data.EagerSampler(7, batch_size=2)},
+    "batches, eager, own generator": lambda: {"batch_sampler": data.EagerSampler(7, generator(9), batch_size=2)},
     "batches of torch's": lambda: {
         "batch_sampler": BatchSampler(RandomSampler(range(10), generator=generator(7)), 4, True)
     },
-    "batches of texts": lambda: {"batch_sampler": [["a", "b"], ["c"]], "dataset": ByKey()},
-    "a batch that is a text": lambda: {"batch_sampler": ["abc", "d"], "dataset": ByKey()},
+    "batches of texts": lambda: {"batch_sampler": [["a", "b"], ["c"]], "dataset": data.ByKey()},
+    "a batch that is a text": lambda: {"batch_sampler": ["abc", "d"], "dataset": data.ByKey()},
     "growing batches": lambda: {"batch_sampler": [list(range(size)) for size in (1, 2, 4, 8, 9)]},
     "shrinking batches": lambda: {"batch_sampler": [list(range(size)) for size in (9, 5, 2, 1)]},
-    "draws from torch": lambda: {"sampler": GlobalDrawSampler(9, "torch"), "batch_size": 2},
-    "draws from NumPy": lambda: {"sampler": GlobalDrawSampler(9, "numpy"), "batch_size": 2},
-    "draws from Python": lambda: {"sampler": GlobalDrawSampler(9, "python"), "batch_size": 2},
+    "draws from torch": lambda: {"sampler": data.GlobalDrawSampler(9, "torch"), "batch_size": 2},
+    "draws from NumPy": lambda: {"sampler": data.GlobalDrawSampler(9, "numpy"), "batch_size": 2},
+    "draws from Python": lambda: {"sampler": data.GlobalDrawSampler(9, "python"), "batch_size": 2},
 }
 
 
@@ -237,145 +170,109 @@ SENT += ["batches, an empty one among them"]
 """Samplers are read in this process, whatever the workers are: these are what reaches workers in different ways."""
 
 
-@pytest.mark.parametrize(
-    ("workers", "name"),
-    [*((INLINE, name) for name in SAMPLERS), *((TWO_PERSISTENT, name) for name in SENT)],
-    ids=str,
+@as_in_torch(
+    pytest.mark.parametrize(
+        ("workers", "name"),
+        [*((ways.INLINE, name) for name in SAMPLERS), *((ways.TWO_PERSISTENT, name) for name in SENT)],
+        ids=str,
+    )
 )
-def test_a_sampler_gives_the_same_batches_in_two_epochs(name, workers):
-    def case(load):
-        arguments = SAMPLERS[name]()
-        return epochs(load(arguments.pop("dataset", Indices(10)), **arguments), 2), random_states()
-
-    assert_same_as_torch(case, workers)
+def test_a_sampler_gives_the_same_batches_in_two_epochs(load, name):
+    arguments = SAMPLERS[name]()
+    return epochs(load(arguments.pop("dataset", data.Indices(10)), **arguments), 2), random_states()
 
 
-@with_workers(INLINE)
+@as_in_torch(ways.with_workers(ways.INLINE))
 @pytest.mark.parametrize("name", [name for name in SAMPLERS if "draws" in name or "global" in name or "eager" in name])
-def test_a_sampler_draws_when_torch_lets_it_draw(name, workers):
+def test_a_sampler_draws_when_torch_lets_it_draw(load, name):
     # With workers a lazy sampler is read ahead, and how far is no part of the contract; without, it is read on demand.
-    def case(load):
-        arguments = SAMPLERS[name]()
-        iterator = iter(load(Indices(10), **arguments))
-        return [random_states()] + [[batch, random_states()] for batch in iterator]
 
-    assert_same_as_torch(case, workers)
+    arguments = SAMPLERS[name]()
+    iterator = iter(load(data.Indices(10), **arguments))
+    return [random_states()] + [[batch, random_states()] for batch in iterator]
 
 
-@several
+@as_in_torch(ways.several)
 @pytest.mark.parametrize("batched", [False, True], ids=["sampler", "batch_sampler"])
-def test_an_eager_sampler_is_asked_for_an_iterator_as_often_as_by_torch(batched, workers):
-    def case(load):
-        sampler = EagerSampler(6, batch_size=2 if batched else None)
-        arguments = {"batch_sampler": sampler} if batched else {"sampler": sampler, "batch_size": None}
-        loader = load(Indices(6), **arguments)
-        seen = []
-        for _ in range(3):
-            iterator = iter(loader)
-            seen.append(sampler.iterations)
-            seen += [consume(iterator), sampler.iterations, random_states()]
-        return seen
-
-    assert_same_as_torch(case, workers)
+def test_an_eager_sampler_is_asked_for_an_iterator_as_often_as_by_torch(load, batched):
+    sampler = data.EagerSampler(6, batch_size=2 if batched else None)
+    arguments = {"batch_sampler": sampler} if batched else {"sampler": sampler, "batch_size": None}
+    loader = load(data.Indices(6), **arguments)
+    seen = []
+    for _ in range(3):
+        iterator = iter(loader)
+        seen.append(sampler.iterations)
+        seen += [consume(iterator), sampler.iterations, random_states()]
+    return seen
 
 
-@everywhere
-def test_a_lazy_sampler_is_started_once_an_epoch(workers):
-    def case(load):
-        sampler = LazySampler(range(7), draws=True)
-        loader = load(Indices(7), sampler=sampler, batch_size=3)
-        return [[consume(iter(loader)), sampler.iterations, random_states()] for _ in range(3)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.everywhere)
+def test_a_lazy_sampler_is_started_once_an_epoch(load):
+    sampler = data.LazySampler(range(7), draws=True)
+    loader = load(data.Indices(7), sampler=sampler, batch_size=3)
+    return [[consume(iter(loader)), sampler.iterations, random_states()] for _ in range(3)]
 
 
-@each_kind_kept
+@as_in_torch(ways.each_kind_kept, reference=ways.INLINE)
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_distributed_sampler_with_set_epoch(shuffle, drop_last, workers):
-    def case(load):
-        seen = []
-        for rank in (0, 2):
-            sampler = DistributedSampler(Indices(11), 3, rank, shuffle=shuffle, seed=4, drop_last=drop_last)
-            loader = load(Indices(11), batch_size=2, sampler=sampler)
-            for epoch in range(2):
-                sampler.set_epoch(epoch)
-                seen.append([consume(iter(loader)), len(loader)])
-        return seen
-
-    assert_same_as_torch(case, workers, reference=INLINE)
+def test_a_distributed_sampler_with_set_epoch(load, shuffle, drop_last):
+    seen = []
+    for rank in (0, 2):
+        sampler = DistributedSampler(data.Indices(11), 3, rank, shuffle=shuffle, seed=4, drop_last=drop_last)
+        loader = load(data.Indices(11), batch_size=2, sampler=sampler)
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            seen.append([consume(iter(loader)), len(loader)])
+    return seen
 
 
-@several
-def test_a_distributed_sampler_without_set_epoch_repeats_its_order(workers):
-    def case(load):
-        sampler = DistributedSampler(Indices(11), 2, 1)
-        return epochs(load(Indices(11), batch_size=2, sampler=sampler), 3)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+def test_a_distributed_sampler_without_set_epoch_repeats_its_order(load):
+    sampler = DistributedSampler(data.Indices(11), 2, 1)
+    return epochs(load(data.Indices(11), batch_size=2, sampler=sampler), 3)
 
 
-@several
+@as_in_torch(ways.several, reference=ways.INLINE)
 @pytest.mark.parametrize("batch_size", [None, 1, 3])
-def test_an_endless_sampler_can_be_left(batch_size, workers):
-    def case(load):
-        loader = load(Indices(5), sampler=EndlessSampler(5), batch_size=batch_size)
-        return [list(itertools.islice(loader, taken)) for taken in (7, 1, 12)]
-
-    assert_same_as_torch(case, workers, reference=INLINE)
+def test_an_endless_sampler_can_be_left(load, batch_size):
+    loader = load(data.Indices(5), sampler=data.EndlessSampler(5), batch_size=batch_size)
+    return [list(itertools.islice(loader, taken)) for taken in (7, 1, 12)]
 
 
-@everywhere
-def test_the_endless_batch_sampler_of_training_scripts_keeps_one_iterator_over_the_epochs(workers):
-    def case(load):
-        loader = load(Squares(7), batch_size=2, shuffle=True, generator=generator())
-        object.__setattr__(loader, "batch_sampler", EndlessBatches(loader.batch_sampler))
-        iterator = iter(loader)
-        return [[next(iterator) for _ in range(len(loader))] for _ in range(3)]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.everywhere)
+def test_the_endless_batch_sampler_of_training_scripts_keeps_one_iterator_over_the_epochs(load):
+    loader = load(data.Squares(7), batch_size=2, shuffle=True, generator=generator())
+    object.__setattr__(loader, "batch_sampler", data.EndlessBatches(loader.batch_sampler))
+    iterator = iter(loader)
+    return [[next(iterator) for _ in range(len(loader))] for _ in range(3)]
 
 
-@each_kind
+@as_in_torch(ways.each_kind, reference=ways.INLINE)
 @pytest.mark.parametrize("batch_size", [1, 4, 11, None])
 @pytest.mark.parametrize("length", [0, 1, 10])
-def test_batches_of_every_size_of_datasets_of_every_length(length, batch_size, workers):
-    def case(load):
-        return epochs(load(Squares(length), batch_size=batch_size))
-
-    assert_same_as_torch(case, workers, reference=INLINE)
+def test_batches_of_every_size_of_datasets_of_every_length(load, length, batch_size):
+    return epochs(load(data.Squares(length), batch_size=batch_size))
 
 
-@with_workers(INLINE, THREE, TWO_PERSISTENT, TWO_PERSISTENT_THREADS)
+@as_in_torch(ways.with_workers(ways.INLINE, ways.THREE, ways.TWO_PERSISTENT, ways.TWO_PERSISTENT_THREADS))
 @pytest.mark.parametrize("prefetch_factor", [1, 2, 5])
-def test_the_prefetch_factor_changes_nothing(prefetch_factor, workers):
-    def case(load):
-        arguments = {"prefetch_factor": prefetch_factor} if workers.count else {}
-        return epochs(load(Squares(23), batch_size=3, shuffle=True, generator=generator(), **arguments), 2)
-
-    assert_same_as_torch(case, workers)
+def test_the_prefetch_factor_changes_nothing(load, prefetch_factor):
+    arguments = {"prefetch_factor": prefetch_factor} if load.workers.count else {}
+    return epochs(load(data.Squares(23), batch_size=3, shuffle=True, generator=generator(), **arguments), 2)
 
 
-@in_workers
-def test_more_workers_than_batches(workers):
-    def case(load):
-        return epochs(load(Squares(2), batch_size=2), 3)
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.in_workers)
+def test_more_workers_than_batches(load):
+    return epochs(load(data.Squares(2), batch_size=2), 3)
 
 
-@several
-def test_many_small_batches(workers):
-    def case(load):
-        return epochs(load(Squares(400), shuffle=True, generator=generator()))
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.several)
+def test_many_small_batches(load):
+    return epochs(load(data.Squares(400), shuffle=True, generator=generator()))
 
 
-@everywhere
-def test_the_end_of_an_epoch_can_be_asked_for_again(workers):
-    def case(load):
-        iterator = iter(load(Indices(3)))
-        return [consume(iterator), consume(iterator), next(iterator, "end")]
-
-    assert_same_as_torch(case, workers)
+@as_in_torch(ways.everywhere)
+def test_the_end_of_an_epoch_can_be_asked_for_again(load):
+    iterator = iter(load(data.Indices(3)))
+    return [consume(iterator), consume(iterator), next(iterator, "end")]

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import kit.ways
 import numpy as np
 import pytest
 import torch
@@ -27,12 +28,9 @@ CHAINS: dict[str, Any] = {
     "unknown": v2.Compose([v2.Resize((24, 20)), v2.ColorJitter(0.3), np.array]),
 }
 WAYS: dict[str, dict[str, Any]] = {
-    "inline": {},
-    "processes": {"num_workers": 2},
+    **kit.ways.WAYS,
     "pipes": {"num_workers": 2},
-    "threads": {"num_workers": 2, "worker_method": "thread"},
     "kept": {"num_workers": 2, "persistent_workers": True, "chunk_size": 3, "overlap_epochs": False},
-    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.datasets import Sized
+from kit.resuming import resumed
+from kit.transforms import Shifted
+from kit.ways import USUAL as WAYS
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
-    Dataset,
     IterableDataset,
     SequentialSampler,
     Subset,
@@ -23,44 +25,20 @@ from torch.utils.data import (
 
 import fastload
 from fastload import ConfigError, DataLoader, DatasetError, DistributedBatchSampler
-from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
-from fastload.transforms.draws import Stream
 from fastload.transforms.resize import Resize
 
 LENGTH = 37
-WAYS: dict[str, dict[str, Any]] = {
-    "inline": {},
-    "processes": {"num_workers": 2},
-    "threads": {"num_workers": 2, "worker_method": "thread"},
-    "kept": {"num_workers": 2, "persistent_workers": True},
-}
-FEW_WAYS = {name: WAYS[name] for name in ("inline", "processes")}
+FEW_WAYS = ["inline", "processes"]
 
 
-class Images(Dataset[Any]):
+class Images(Sized):
     """Each image is full of its index."""
 
-    def __init__(self, length: int = LENGTH, bad: int | None = None) -> None:
-        self.length = length
-        self.bad = bad
-
-    def __len__(self) -> int:
-        return self.length
+    def __init__(self, length: int = LENGTH) -> None:
+        super().__init__(length)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if index == self.bad:
-            raise ValueError(f"sample {index} is bad")
         return torch.full((3, 4, 4), float(index)), index
-
-
-class Shifted(Transform):
-    """Adds a random number to each image: a transform whose parameters can be read off its result."""
-
-    def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        return {"by": tensor_of(stream.uniform(), torch.float64)}
-
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        return images.double() + params["by"][:, None, None, None]
 
 
 class Stream10(IterableDataset[Any]):
@@ -124,47 +102,9 @@ def test_a_state_says_what_was_given_not_what_is_on_the_device(way):
     whole = [epoch(loader), epoch(loader)]
     loader.close()
     for step in (0, 4, 8):
-        stopped, resumed = make(), make()
-        iterator = iter(stopped)
-        for _ in range(step):
-            next(iterator)
-        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
-        assert [epoch(resumed), epoch(resumed)] == [whole[0][step:], whole[1]]
-        stopped.close()
-        resumed.close()
-
-
-@pytest.mark.parametrize("way", FEW_WAYS)
-def test_replicas_of_a_stream_are_where_the_user_is(way):
-    def make() -> DataLoader[Any]:
-        return DataLoader(Stream10(), 3, device="cpu", prefetch_to_device=2, **WAYS[way])
-
-    whole = [batch[:, 0, 0, 0].tolist() for batch in make()]
-    for step in (1, 3, 5):
-        stopped, resumed = make(), make()
-        iterator = iter(stopped)
-        for _ in range(step):
-            next(iterator)
-        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
-        assert [batch[:, 0, 0, 0].tolist() for batch in resumed] == whole[step:]
-        stopped.close()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_an_error_is_raised_in_its_place_and_the_rest_follows(way):
-    loader = DataLoader(Images(bad=12), 5, device="cpu", prefetch_to_device=4, **WAYS[way])
-    iterator = iter(loader)
-    seen: list[Any] = []
-    while True:
-        try:
-            seen.append(plain(next(iterator))[1][0])
-        except StopIteration:
-            break
-        except ValueError as error:
-            assert "sample 12 is bad" in str(error)
-            seen.append("error")
-    assert seen == [0, 5, "error", 15, 20, 25, 30, 35]
-    loader.close()
+        loader = resumed(make, 0, step)
+        assert [epoch(loader), epoch(loader)] == [whole[0][step:], whole[1]]
+        loader.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -310,24 +250,6 @@ def test_pinning_is_left_out_where_the_device_stage_copies(monkeypatch):
     assert len(epoch(DataLoader(Images(), 5, pin_memory=True, device="cpu"))) == 8
 
 
-def test_an_interrupt_while_a_later_batch_is_loaded_loses_nothing():
-    class Interrupted(Images):
-        def __getitem__(self, index: int) -> Any:
-            if index == 12 and not hasattr(self, "done"):
-                self.done = True
-                raise KeyboardInterrupt
-            return super().__getitem__(index)
-
-    loader = DataLoader(Interrupted(), 5, device="cpu", prefetch_to_device=2, seed=1)
-    iterator = iter(loader)
-    seen = [next(iterator)]
-    with pytest.raises(KeyboardInterrupt):
-        next(iterator)
-    assert loader.state_dict()["position"] == 5
-    seen += list(iterator)
-    assert [plain(batch)[1][0] for batch in seen] == [0, 5, 10, 15, 20, 25, 30, 35]
-
-
 @pytest.mark.parametrize("way", FEW_WAYS)
 @pytest.mark.parametrize("plain_dataset", ["tensors", "subset"])
 def test_datasets_that_draw_nothing_have_seeded_parameters_too(plain_dataset, way):
@@ -338,11 +260,8 @@ def test_datasets_that_draw_nothing_have_seeded_parameters_too(plain_dataset, wa
         return DataLoader(dataset, 4, shuffle=True, seed=1, batch_transform=Shifted(), **WAYS[way])
 
     whole = [batches for loader in [make()] for batches in (epoch(loader), epoch(loader))]
-    stopped = make()
-    next(iter(stopped))
-    resumed = make()
-    resumed.load_state_dict(stopped.state_dict())
-    assert [epoch(resumed), epoch(resumed)] == [whole[0][1:], whole[1]]
+    loader = resumed(make, 0, 1)
+    assert [epoch(loader), epoch(loader)] == [whole[0][1:], whole[1]]
 
 
 def test_batches_that_the_dataset_makes_have_draws_for_each_image():
@@ -391,13 +310,7 @@ def test_a_stream_that_goes_on_has_the_parameters_it_would_have_had(num_workers)
     whole = values(make())
     assert len({value for batch in whole for value in batch}) == sum(map(len, whole))
     for step in (1, len(whole) // 2, len(whole) - 1):
-        stopped, resumed = make(), make()
-        iterator = iter(stopped)
-        for _ in range(step):
-            next(iterator)
-        resumed.load_state_dict(pickle.loads(pickle.dumps(stopped.state_dict())))
-        assert values(resumed) == whole[step:]
-        stopped.close()
+        assert values(resumed(make, 0, step)) == whole[step:]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -434,23 +347,32 @@ def test_stop_iteration_from_the_transform_is_an_error_and_no_end():
     assert list(iterator) == [10, 15, 20, 25, 30, 35]
 
 
-def test_an_interrupt_in_the_transform_loses_nothing():
+@pytest.mark.parametrize("where", ["sample", "transform"])
+def test_an_interrupt_loses_nothing(where):
     raised: list[bool] = []
 
-    def transform(batch: Any) -> Any:
-        if batch[1][0] == 10 and not raised:
+    def interrupt(at: str, index: int) -> None:
+        if (at, index) == (where, {"sample": 12, "transform": 10}[at]) and not raised:
             raised.append(True)
             raise KeyboardInterrupt
+
+    def transform(batch: Any) -> Any:
+        interrupt("transform", batch[1][0].item())
         return batch
 
-    loader = DataLoader(Images(), 5, batch_transform=transform, seed=1)
+    class Interrupted(Images):
+        def __getitem__(self, index: int) -> Any:
+            interrupt("sample", index)
+            return super().__getitem__(index)
+
+    device = {"device": "cpu"} if where == "sample" else {}
+    loader = DataLoader(Interrupted(), 5, batch_transform=transform, seed=1, **device)
     iterator = iter(loader)
-    seen = [next(iterator)]
+    first = next(iterator)
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     assert loader.state_dict()["position"] == 5
-    seen += list(iterator)
-    assert [plain(batch)[1][0] for batch in seen] == [0, 5, 10, 15, 20, 25, 30, 35]
+    assert [plain(batch)[1][0] for batch in (first, *iterator)] == [0, 5, 10, 15, 20, 25, 30, 35]
 
 
 @pytest.mark.parametrize("way", FEW_WAYS)
@@ -501,16 +423,9 @@ def test_explain_names_the_device_and_the_transform():
     assert "transform   of whole batches: Shifted()" in text
 
 
-def test_fixed_places_are_the_same_in_all_epochs():
-    loader = DataLoader(Images(), 5, drop_last=True, device="cpu", fixed_buffers=True, seed=1)
-    places = {batch[0].data_ptr() for _ in range(3) for batch in loader}
-    assert len(places) == 4
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"device": "cuda:99"}, "device='cuda:99' is not there"),
         ({"device": "cpu", "prefetch_to_device": 0}, "prefetch_to_device must be an integer of at least 1"),
         ({"keep_on_host": ("x",)}, r"keep_on_host=\('x',\) needs a device"),
         ({"channels_last": True}, "channels_last=True needs a device"),

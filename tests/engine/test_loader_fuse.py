@@ -7,13 +7,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import kit.ways
 import numpy as np
 import pytest
 import torch
 from fused_samples import params_of, reference_of
+from kit.datasets import Made
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
+from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets
 from torchvision import transforms as v1
 from torchvision.transforms import v2
@@ -21,7 +23,6 @@ from torchvision.transforms import v2
 import fastload
 from fastload import ConfigError, DataLoader, native
 from fastload.fusion import FusedDataset, recognise
-from fastload.images.native_jpeg import NativeDecoder
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 CHAINS: dict[str, Any] = {
@@ -39,14 +40,7 @@ CHAINS: dict[str, Any] = {
     ),
     "bytes": v1.Compose([v1.Resize(30), v1.CenterCrop(24), v1.PILToTensor()]),
 }
-WAYS: dict[str, dict[str, Any]] = {
-    "inline": {},
-    "processes": {"num_workers": 2},
-    "threads": {"num_workers": 2, "worker_method": "thread"},
-    "kept": {"num_workers": 2, "persistent_workers": True},
-    "other chunks": {"num_workers": 2, "chunk_size": 3},
-    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
-}
+WAYS = kit.ways.WAYS | {"other chunks": {"num_workers": 2, "chunk_size": 3}}
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +97,9 @@ def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folde
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "inline"])
-def test_batches_are_the_same_whoever_loads_them(folder, way):
-    dataset = datasets.ImageFolder(folder, CHAINS["v1"])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_batches_are_the_same_whoever_loads_them(folder, in_memory, way):
+    dataset = Small(CHAINS["v1"]) if in_memory else datasets.ImageFolder(folder, CHAINS["v1"])
     loaders = [DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[name]) for name in ("inline", way)]
     assert same(*map(epochs, loaders))
     for loader in loaders:
@@ -175,14 +170,6 @@ def test_parts_of_a_dataset_and_targets_of_strings_are_loaded_as_well(folder):
     assert all(torch.equal(a[0], b[0]) and list(a[1]) == list(b[1]) for a, b in zip(fused, with_workers, strict=True))
 
 
-def test_resident_data_may_be_read_fused(folder):
-    dataset = datasets.ImageFolder(folder, CHAINS["bytes"])
-    found = [
-        epochs(DataLoader(dataset, 5, shuffle=True, seed=1, resident=which, fuse=True)) for which in (None, "host")
-    ]
-    assert same(*found)
-
-
 class Small(datasets.CIFAR10):
     """CIFAR-10 as it is in memory, of random pixels."""
 
@@ -194,49 +181,8 @@ class Small(datasets.CIFAR10):
         self.targets = noise.integers(0, 10, 40).tolist()
 
 
-@pytest.mark.parametrize("way", ["inline", "processes", "threads"])
-@pytest.mark.parametrize("mode", ["constant", "reflect"])
-def test_datasets_in_memory_are_made_in_blocks(mode, way):
-    chain = v1.Compose(
-        [
-            v1.RandomCrop(32, padding=4, padding_mode=mode),
-            v1.RandomHorizontalFlip(),
-            v1.ToTensor(),
-            v1.Normalize(MEAN, STD),
-        ]
-    )
-    dataset = Small(chain)
-    plan = recognise(dataset)
-    assert plan.fused, plan.reason
-    fused = FusedDataset(dataset, plan, 3)
-    loader = DataLoader(dataset, 7, shuffle=True, seed=3, fuse=True, **WAYS[way])
-    order = list(DataLoader(range(40), 7, shuffle=True, seed=3))
-    for (images, targets), indices in zip(loader, order, strict=True):
-        chosen = indices.tolist()
-        given = params_of(fused, chosen, chosen, 0)
-        expected = [reference_of(fused, index, values) for index, values in zip(chosen, given, strict=True)]
-        assert torch.equal(images, torch.stack([image for image, _ in expected]))
-        assert targets.tolist() == [target for _, target in expected]
-    loader.close()
-
-
-def test_a_file_that_is_none_is_an_error_that_names_it(folder, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "broken.jpg").write_bytes(b"no image")
-    for way in ("inline", "processes"):
-        loader = DataLoader(datasets.ImageFolder(tmp_path, CHAINS["v1"]), 1, fuse=True, **WAYS[way])
-        with pytest.raises(OSError, match="cannot identify image file") as caught:
-            next(iter(loader))
-        assert "broken.jpg" in f"{caught.value}{getattr(caught.value, '__notes__', '')}"
-        loader.close()
-
-
-class Own(Dataset[Any]):
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> int:
-        return index
+def own(index: int) -> int:
+    return index
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"no image"), Path.unlink])
@@ -253,15 +199,10 @@ def test_a_sample_is_named_by_its_index_in_the_loaders_dataset(folder, tmp_path,
 
 
 def test_what_cannot_be_fused_stays_as_it_is_and_is_said():
-    loader = DataLoader(Own(), 3, fuse=True)
+    loader = DataLoader(Made(3, own), 3, fuse=True)
     with pytest.warns(UserWarning, match="fuse=True changes nothing"):
         assert next(iter(loader)).tolist() == [0, 1, 2]
     assert "fusion" in loader.explain()
-
-
-class Endless(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter([1])
 
 
 @pytest.mark.parametrize(
@@ -275,10 +216,4 @@ class Endless(IterableDataset[Any]):
 )
 def test_arguments_that_do_not_go_with_it_are_refused(options, words):
     with pytest.raises(ConfigError, match=words):
-        DataLoader(Own(), 3, **options)
-
-
-def test_the_plan_is_explained(folder):
-    words = DataLoader(datasets.ImageFolder(folder, CHAINS["v1"]), 5, fuse=True).explain()
-    assert "RandomResizedCrop" in words
-    assert ("native library" in words) == (NativeDecoder.why_not() is None)
+        DataLoader(Made(3, own), 3, **options)

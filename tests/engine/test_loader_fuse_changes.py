@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 import random
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import kit.ways
 import numpy as np
 import PIL.Image
 import PIL.JpegImagePlugin
 import pytest
 import torch
 import torchvision
-from torch.utils.data import ConcatDataset, IterableDataset, Subset, get_worker_info
+from kit.datasets import Stream
+from torch.utils.data import ConcatDataset, Subset, get_worker_info
 from torchvision import datasets
 from torchvision import transforms as v1
 from torchvision.transforms import v2
@@ -20,12 +24,9 @@ from torchvision.transforms import v2
 from fastload import DataLoader
 
 WAYS: dict[str, dict[str, Any]] = {
-    "inline": {},
-    "processes": {"num_workers": 2},
-    "threads": {"num_workers": 2, "worker_method": "thread"},
-    "kept threads": {"num_workers": 2, "worker_method": "thread", "persistent_workers": True, "overlap_epochs": False},
-    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
+    name: kit.ways.WAYS[name] for name in ("inline", "processes", "threads", "forkserver")
 }
+WAYS["kept threads"] = kit.ways.WAYS["kept threads"] | {"overlap_epochs": False}
 
 
 class Small(datasets.CIFAR10):
@@ -94,34 +95,26 @@ def nested(size: int) -> v1.Compose:
     return v1.Compose([v1.Compose([v1.Resize(24), v1.CenterCrop(size)]), v1.ToTensor(), v1.Normalize([0.0], [1.0])])
 
 
-def set_first(dataset: Any) -> None:
-    dataset.transform.transforms[0] = v1.CenterCrop(9)
-
-
-def set_inner(dataset: Any) -> None:
-    dataset.transform.transforms[0].transforms[1] = v1.CenterCrop(9)
-
-
-def set_size(dataset: Any) -> None:
-    dataset.transform.transforms[0].transforms[1].size = (9, 9)
-
-
-def set_size_in_place(dataset: Any) -> None:
+def insert(dataset: Any) -> None:
     dataset.transform.transforms[0].transforms[0].size = [24]
     dataset.transform.transforms.insert(1, v1.CenterCrop(9))
 
 
-def set_forward(dataset: Any) -> None:
-    crop = dataset.transform.transforms[0].transforms[1]
-    crop.forward = lambda image: v1.CenterCrop(9)(image)
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "first": lambda dataset: operator.setitem(dataset.transform.transforms, 0, v1.CenterCrop(9)),
+    "inner": lambda dataset: operator.setitem(dataset.transform.transforms[0].transforms, 1, v1.CenterCrop(9)),
+    "size": lambda dataset: setattr(inner_crop(dataset), "size", (9, 9)),
+    "size in place": insert,
+    "forward": lambda dataset: setattr(inner_crop(dataset), "forward", lambda image: v1.CenterCrop(9)(image)),
+    "hook": lambda dataset: inner_crop(dataset).register_forward_hook(lambda *given: given[2].crop((0, 0, 9, 9))),
+}
 
 
-def hook(dataset: Any) -> None:
-    crop = dataset.transform.transforms[0].transforms[1]
-    crop.register_forward_hook(lambda module, args, image: image.crop((0, 0, 9, 9)))
+def inner_crop(dataset: Any) -> Any:
+    return dataset.transform.transforms[0].transforms[1]
 
 
-@pytest.mark.parametrize("change", [set_first, set_inner, set_size, set_size_in_place, set_forward, hook])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_without_workers_what_is_changed_inside_of_a_transform_counts_at_once(change):
     dataset = Small(nested(20))
     iterator = iter(DataLoader(dataset, 5, fuse=True))
@@ -243,15 +236,14 @@ def test_an_empty_dataset_gives_no_batches():
     assert list(DataLoader(Subset(Small(chain(8)), []), 4, fuse=True, num_workers=1)) == []
 
 
-class Few(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter([1, 2])
+def few() -> Any:
+    return iter([1, 2])
 
 
 @pytest.mark.parametrize(
     ("loader", "reason"),
     [
-        (lambda: DataLoader(Few(), fuse=True), "an IterableDataset has no indices"),
+        (lambda: DataLoader(Stream(few), fuse=True), "an IterableDataset has no indices"),
         (lambda: DataLoader(Small(chain(8)), None, fuse=True), "batch_size=None leaves batching to the dataset"),
     ],
 )

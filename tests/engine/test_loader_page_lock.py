@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kit.ways
 import numpy as np
 import pytest
 import torch
+from kit.forks import is_true_in_a_child
 from page_lock_simulation import CopyingStreams, SimulatedPages, WatchedLibc
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
@@ -32,13 +34,9 @@ from fastload.device.prefetch import DeviceAhead
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux's memory is page-locked")
 
 LENGTH = 60
-WAYS: dict[str, dict[str, Any]] = {
-    "processes": {"num_workers": 2},
-    "pipes": {"num_workers": 2},
-    "threads": {"num_workers": 2, "worker_method": "thread"},
-    "kept": {"num_workers": 2, "persistent_workers": True},
-    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
-}
+BATCHES = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+WAYS = {name: kit.ways.WAYS[name] for name in ("processes", "threads", "kept", "forkserver")}
+WAYS["pipes"] = WAYS["processes"]
 FEW_WAYS = ["processes", "pipes", "threads"]
 
 
@@ -142,10 +140,9 @@ def test_however_an_iteration_is_left_its_slots_are_unlocked_after_the_copies(wa
         leave(found, device)
     found.close()
     device.streams.compute.run()
-    batches = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
-    assert all(seen in batches for seen in device.seen)
+    assert all(seen in BATCHES for seen in device.seen)
     if leave is leave_at_the_end:
-        assert device.seen[: len(batches)] == batches
+        assert device.seen[: len(BATCHES)] == BATCHES
         assert device.streams.num_staged == 0
         assert device.streams.num_direct == 2 * len(device.seen)
     if leave is not leave_at_once:
@@ -171,17 +168,7 @@ def test_late_copies_read_their_own_batch_whenever_streams_run(way, seed, device
     del kept, images, labels
     found.close()
     device.streams.compute.run()
-    assert device.seen == [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
-
-
-def test_each_slot_is_locked_once_whatever_the_number_of_epochs(device, monkeypatch):
-    found = loader_of("kept", monkeypatch, prefetch_to_device=4)
-    for _ in range(4):
-        for images, _ in found:
-            device.read_late(images)
-            device.streams.copies.run()
-    assert device.pages.num_locked == len(device.pages.locked) <= found.statistics().slots
-    found.close()
+    assert device.seen == BATCHES
 
 
 @pytest.mark.parametrize("way", [*FEW_WAYS, "forkserver"])
@@ -192,8 +179,7 @@ def test_memory_is_locked_once_for_a_loaders_life_however_its_iterations_end(way
         gc.collect()
         assert device.pages.locked
     device.streams.compute.run()
-    batches = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
-    assert device.seen == batches + batches[:6] + batches
+    assert device.seen == BATCHES + BATCHES[:6] + BATCHES
     most = found.statistics().slots
     assert device.pages.num_locked == len(device.pages.locked) <= most <= 2 * found.num_workers + 2 + 3
     found.close()
@@ -210,8 +196,7 @@ def test_two_iterations_at_once_have_slots_of_their_own_and_those_of_one_are_kep
     leave_at_the_end(found, device)
     assert len(device.pages.locked) <= locked + 2
     device.streams.compute.run()
-    batches = [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
-    assert device.seen == [batch for batch in batches for _ in range(2)] + batches
+    assert device.seen == [batch for batch in BATCHES for _ in range(2)] + BATCHES
 
 
 def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
@@ -219,16 +204,10 @@ def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
     leave_at_the_end(found, device)
     kept = found._kept._idle_slots
     assert kept is not None
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            calls = device.pages.calls
-            taken = found._kept.take_slots(PrivateMemory, found.device)
-            code = 0 if taken is None and device.pages.calls == calls else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    calls = device.pages.calls
+    assert is_true_in_a_child(
+        lambda: found._kept.take_slots(PrivateMemory, found.device) is None and device.pages.calls == calls
+    )
     found.close()
     device.streams.compute.run()
 
@@ -288,51 +267,32 @@ def test_threads_lay_whole_batches_into_slots_and_what_stays_on_the_host_is_the_
     assert device.streams.num_staged == LENGTH // 4  # what has no elements
     found.close()
     device.streams.compute.run()
-    assert device.seen == [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+    assert device.seen == BATCHES
 
 
 @pytest.mark.parametrize("way", FEW_WAYS)
-def test_after_an_error_of_a_sample_or_the_transform_the_copies_are_still_waited_for(way, device, monkeypatch):
+def test_after_errors_and_an_interrupt_the_copies_are_still_waited_for(way, device, monkeypatch):
     def transform(batch: Any) -> Any:
-        if len(given) == 4:
-            given.append(None)
-            raise ValueError("the transform is bad")
         given.append(None)
+        if len(given) in raised:
+            raise raised[len(given)]
         return batch
 
     given: list[None] = []
+    raised = {5: ValueError("the transform is bad"), 9: KeyboardInterrupt("now")}
     found = loader_of(way, monkeypatch, Images(bad=22), batch_transform=transform)
     errors = []
     iterator = iter(found)
-    while True:
+    while "now" not in errors:
         try:
             device.read_late(next(iterator)[0])
-        except StopIteration:
-            break
-        except ValueError as error:
+        except (ValueError, KeyboardInterrupt) as error:
             errors.append(str(error).splitlines()[-1])
     found.close()
-    device.streams.compute.run()
-    assert errors == ["the transform is bad", "ValueError: sample 22 is bad"]
-    assert [seen[0] for seen in device.seen] == [start for start in range(0, LENGTH, 4) if start not in (16, 20)]
-
-
-@pytest.mark.parametrize("way", FEW_WAYS)
-def test_an_interrupt_in_the_transform_and_then_a_close_waits_for_the_copies(way, device, monkeypatch):
-    def transform(batch: Any) -> Any:
-        given.append(None)
-        if len(given) == 4:
-            raise KeyboardInterrupt
-        return batch
-
-    given: list[None] = []
-    found = loader_of(way, monkeypatch, batch_transform=transform)
-    iterator = iter(found)
-    with pytest.raises(KeyboardInterrupt):
-        for images, _ in iterator:
-            device.read_late(images)
-    found.close()
     assert not device.pages.reading
+    device.streams.compute.run()
+    assert errors == ["the transform is bad", "ValueError: sample 22 is bad", "now"]
+    assert [seen[0] for seen in device.seen] == [start for start in range(0, 36, 4) if start not in (16, 20)]
 
 
 def test_when_a_worker_dies_its_slots_are_unlocked_after_the_copies(device, monkeypatch):
@@ -356,7 +316,7 @@ def test_where_the_system_refuses_batches_are_staged_and_it_is_said(way, refuse_
         in found.explain()
     )
     device.streams.compute.run()
-    assert device.seen == [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+    assert device.seen == BATCHES
     assert device.streams.num_staged > 0
     assert (device.streams.num_direct > 0) == (refuse_from > 0)
     found.close()
@@ -366,7 +326,7 @@ def test_without_workers_nothing_is_locked_and_it_is_said(device):
     found = DataLoader(Images(), 4, device="cpu")
     leave_at_the_end(found, device)
     device.streams.compute.run()
-    assert device.seen == [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
+    assert device.seen == BATCHES
     assert device.pages.calls == 0
     assert found.statistics().page_locked is None
     assert "through a staging copy: they do not lie in slots" in found.explain()
@@ -406,38 +366,21 @@ def test_a_child_of_the_users_unlocks_nothing_and_waits_for_no_device(way, devic
     for _ in range(3):
         device.read_late(next(iterator)[0])
     assert device.pages.reading
-    done = device.streams.copies.done
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            calls = device.pages.calls
-            found.close()
-            del iterator
-            gc.collect()
-            code = 0 if (device.pages.calls, device.streams.copies.done) == (calls, done) else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    before = device.pages.calls, device.streams.copies.done
+
+    def leave() -> bool:
+        nonlocal iterator
+        found.close()
+        iterator = None
+        gc.collect()
+        return (device.pages.calls, device.streams.copies.done) == before
+
+    assert is_true_in_a_child(leave)
     for images, _ in iterator:
         device.read_late(images)
     found.close()
     device.streams.compute.run()
-    assert device.seen == [list(range(start, start + 4)) for start in range(0, LENGTH, 4)]
-
-
-@pytest.mark.parametrize("way", FEW_WAYS)
-def test_parts_that_stay_on_the_host_are_copied_out(way, device, monkeypatch):
-    found = loader_of(way, monkeypatch, keep_on_host=(1,))
-    kept = []
-    for images, labels in found:
-        assert not device.pages.holds(labels.data_ptr(), labels.nbytes)
-        device.read_late(images)
-        kept.append(labels)
-    found.close()
-    assert torch.cat(kept).tolist() == list(range(LENGTH))
-    device.streams.compute.run()
-    assert device.seen == [labels.tolist() for labels in kept]
+    assert device.seen == BATCHES
 
 
 AT_EXIT = """

@@ -15,6 +15,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.outcomes import outcomes
+from kit.resuming import resumed
+from kit.transforms import Shifted
+from kit.ways import USUAL as WAYS
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
@@ -22,20 +26,13 @@ import fastload
 from fastload import ConfigError, DataLoader, DistributedBatchSampler, DistributedSampler
 from fastload import transforms as T
 from fastload.device.columns import rows_of
-from fastload.transforms.base import BatchShape, Params, Transform, tensor_of
-from fastload.transforms.draws import Stream
+from fastload.transforms.base import Params, Transform
 
 LENGTH = 37
 PLACES: dict[str, dict[str, Any]] = {
     "host": {"resident": "host"},
     "device": {"resident": "device", "device": "cpu"},
     "auto": {"resident": "auto"},
-}
-WAYS: dict[str, dict[str, Any]] = {
-    "inline": {},
-    "processes": {"num_workers": 2},
-    "threads": {"num_workers": 2, "worker_method": "thread"},
-    "kept": {"num_workers": 2, "persistent_workers": True},
 }
 
 
@@ -68,16 +65,6 @@ class Failing(Transform):
 
 
 Failing.__module__ = "fastload.transforms.failing"  # else it would be given one batch at a time
-
-
-class Shifted(Transform):
-    """Adds a random number to each image, which tells its parameters."""
-
-    def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        return {"by": tensor_of(stream.uniform(), torch.float64)}
-
-    def transform(self, images: Tensor, params: Params) -> Tensor:
-        return images.double() + params["by"][:, None, None, None]
 
 
 def augmentation(**more: Any) -> Any:
@@ -173,23 +160,15 @@ def test_a_dataset_is_read_once(way, tmp_path):
 
 
 def test_a_state_goes_on_where_the_user_was():
+    def make(which: str | None = "host", workers: int = 0) -> DataLoader[Any]:
+        options = {"resident": which, "num_workers": workers, "batch_transform": augmentation()}
+        return DataLoader(Images(), 5, shuffle=True, seed=3, **options)
+
+    whole = epochs(make())
     for resident in ("host", None):
-        make = [
-            DataLoader(
-                Images(), 5, shuffle=True, seed=3, batch_transform=augmentation(), resident=which, num_workers=workers
-            )
-            for which, workers in (("host", 0), (resident, 2))
-        ]
-        whole = epochs(make[0])
         for step in (0, 1, 4, 8):
-            iterator = iter(make[0])
-            make[0].set_epoch(0)
-            iterator = iter(make[0])
-            for _ in range(step):
-                next(iterator)
-            make[1].load_state_dict(pickle.loads(pickle.dumps(make[0].state_dict())))
-            assert epochs(make[1]) == [whole[0][step:], whole[1]]
-        for loader in make:
+            loader = resumed(make, 0, step, lambda resident=resident: make(resident, 2))
+            assert epochs(loader) == [whole[0][step:], whole[1]]
             loader.close()
 
 
@@ -199,13 +178,7 @@ def test_a_state_of_torchs_order_goes_on_too():
         return DataLoader(Images(), 5, shuffle=True, generator=generator, batch_transform=Shifted(), resident="host")
 
     whole = epochs(make(), 2)
-    loader = make()
-    iterator = iter(loader)
-    for _ in range(3):
-        next(iterator)
-    resumed = make()
-    resumed.load_state_dict(loader.state_dict())
-    assert epochs(resumed) == [whole[0][3:], whole[1]]
+    assert epochs(resumed(make, 0, 3)) == [whole[0][3:], whole[1]]
 
 
 def test_global_batches_are_the_same_for_any_number_of_ranks():
@@ -231,41 +204,21 @@ def test_global_batches_are_the_same_for_any_number_of_ranks():
     assert of_ranks(1) == of_ranks(2) == of_ranks(3)
 
 
-@pytest.mark.parametrize(
-    "indices", [[[0, 1], [4, 4]], [torch.tensor([3, 2])], [np.array([1, 2])], [(5,)], [range(3)]], ids=str
-)
-def test_batch_samplers_may_give_any_integers(indices):
-    found = [epochs(DataLoader(Images(), batch_sampler=indices, resident=which)) for which in (None, "host")]
-    assert found[0] == found[1]
-
-
 def test_an_index_that_is_not_there_is_an_error_in_its_place_and_the_iteration_goes_on():
     loader = DataLoader(
         Images(), batch_sampler=[[0], [99], [1], ["a"], [2]], batch_transform=Shifted(), resident="host"
     )
-    iterator = iter(loader)
-    seen: list[Any] = []
-    for _ in range(5):
-        try:
-            seen.append(next(iterator)[1].tolist())
-        except (IndexError, ConfigError) as error:
-            seen.append(type(error))
-    assert seen == [[0], IndexError, [1], ConfigError, [2]]
-    with pytest.raises(StopIteration):
-        next(iterator)
+    seen = outcomes(iter(loader), lambda batch: batch[1].tolist())
+    assert [one if isinstance(one, list) else type(one) for one in seen] == [[0], IndexError, [1], ConfigError, [2]]
 
 
 def test_an_error_of_the_transform_takes_the_place_of_its_batch_only():
     loader = DataLoader(Images(), 5, batch_transform=Failing({(108 * 12) % 256}), resident="host")
     iterator = iter(loader)
-    seen: list[Any] = []
-    for _ in range(8):
-        try:
-            seen.append(next(iterator)[1][0].item())
-        except ValueError as error:
-            assert "is bad" in str(error)
-            seen.append("bad")
-    assert seen == [0, 5, "bad", 15, 20, 25, 30, 35]
+    assert [next(iterator)[1][0].item() for _ in range(2)] == [0, 5]
+    with pytest.raises(ValueError, match="is bad"):
+        next(iterator)
+    assert [next(iterator)[1][0].item() for _ in range(5)] == [15, 20, 25, 30, 35]
     assert loader.statistics().batches == 7
     state = loader.state_dict()
     loader.load_state_dict(state)
@@ -314,20 +267,8 @@ class Noisy(Images):
         return self.images[index], float(drawn) if self.shows else 0.0, index
 
 
-def of_random() -> float:
-    return random.random()
-
-
-def of_numpy() -> float:
-    return float(np.random.rand())
-
-
-def of_torch() -> float:
-    return torch.rand(()).item()
-
-
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("draw", [of_random, of_numpy, of_torch])
+@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: torch.rand(())])
 @pytest.mark.parametrize("shows", [True, False])
 def test_a_dataset_that_draws_random_numbers_is_refused(draw, shows, way):
     loader = DataLoader(Noisy(draw, shows), 5, resident="host", **WAYS[way])
@@ -338,7 +279,7 @@ def test_a_dataset_that_draws_random_numbers_is_refused(draw, shows, way):
 
 
 def test_a_refused_loader_and_the_global_generators_are_as_they_were():
-    loader = DataLoader(Noisy(of_torch), 5, shuffle=True, seed=1, resident="host")
+    loader = DataLoader(Noisy(lambda: torch.rand(())), 5, shuffle=True, seed=1, resident="host")
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), loader.state_dict()
     with pytest.raises(ConfigError):
         iter(loader)
@@ -602,18 +543,9 @@ def test_an_interrupt_loses_nothing(monkeypatch, where, at):
             return rows_of(indices, length)
 
         monkeypatch.setattr("fastload.engine.resident_source.rows_of", interrupting)
-    iterator = iter(loader)
-    seen: list[int] = []
-    interrupts = 0
-    while True:
-        try:
-            seen += next(iterator)[1].tolist()
-        except KeyboardInterrupt:
-            interrupts += 1
-        except StopIteration:
-            break
-    assert seen == list(range(LENGTH))
-    assert interrupts == 1
+    seen = outcomes(iter(loader), lambda batch: batch[1].tolist(), KeyboardInterrupt)
+    assert [index for one in seen if isinstance(one, list) for index in one] == list(range(LENGTH))
+    assert sum(isinstance(one, KeyboardInterrupt) for one in seen) == 1
 
 
 def test_results_that_are_larger_than_the_data_are_made_fewer_at_once(monkeypatch):

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from kit.datasets import Stream
 from ranks import run_ranks
 from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed
 from torch.distributed.checkpoint.stateful import Stateful
-from torch.utils.data import IterableDataset, RandomSampler
+from torch.utils.data import RandomSampler
 
 import fastload
 
@@ -29,11 +30,9 @@ STEP = 3
 """After which the loaders are saved."""
 
 
-class Plain(IterableDataset[torch.Tensor]):
+def plain() -> Iterator[torch.Tensor]:
     """A stream that says nothing."""
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(torch.arange(LENGTH))
+    return iter(torch.arange(LENGTH))
 
 
 class Shuffled(torch.utils.data.Sampler[int]):
@@ -66,7 +65,7 @@ def stream(num_workers: int = 0) -> Any:
 
 
 def plain_stream(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Plain(), 4, num_workers=num_workers)
+    return fastload.DataLoader(Stream(plain), 4, num_workers=num_workers)
 
 
 def rows(batches: Any) -> list[list[Any]]:

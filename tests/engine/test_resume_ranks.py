@@ -219,9 +219,7 @@ TAILS = ["drop", "short", "pad"]
 @example(Case(True, 30, 8, {"seed": 1, "tail": "pad"}), 4, 1, 1, 3, 0)
 @example(Case(False, 30, 8, {"seed": 1, "tail": "pad"}), 4, 2, 1, 3, 0)
 @example(Case(True, 3, 8, {"seed": 1, "tail": "short"}), 4, 1, 0, 1, 0)
-def test_any_rest_of_an_epoch_is_the_same_on_any_ranks_and_workers(
-    case: Case, before: int, after: int, epoch: int, place: int, num_workers: int
-) -> None:
+def test_any_rest_of_an_epoch_is_the_same_on_any_ranks_and_workers(case, before, after, epoch, place, num_workers):
     padded_anew = not case.batches and case.shared["tail"] != "short"
     if padded_anew:
         after = before  # what does not share out evenly among other ranks is another tail

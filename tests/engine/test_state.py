@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import json
@@ -16,8 +17,7 @@ import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches, samples, stopped_at
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from kit.resuming import resumed
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, Sampler, get_worker_info
 
 import fastload
@@ -89,10 +89,8 @@ def test_without_workers_every_step_of_two_epochs_can_be_resumed(name):
     whole = [batches(loader) for loader in [loader_of(name)] for _ in range(3)]
     for epoch in range(2):
         for step in range(len(whole[epoch]) + 1):
-            resumed = loader_of(name)
-            resumed.load_state_dict(stopped_at(loader_of(name), epoch, step))
-            assert batches(resumed) == whole[epoch][step:]
-            assert batches(resumed) == whole[epoch + 1]
+            loader = resumed(lambda: loader_of(name), epoch, step)
+            assert [batches(loader), batches(loader)] == [whole[epoch][step:], whole[epoch + 1]]
 
 
 @pytest.mark.parametrize(
@@ -101,25 +99,22 @@ def test_without_workers_every_step_of_two_epochs_can_be_resumed(name):
 def test_with_other_workers_the_rest_is_what_it_would_have_been(name, before, after):
     whole = [batches(loader) for loader in [loader_of(name)] for _ in range(3)]
     for epoch, step in ((0, 2), (1, 3)):
-        persistent = after > 0 and epoch == 1
-        resumed = loader_of(name, after, persistent_workers=persistent)
-        resumed.load_state_dict(stopped_at(loader_of(name, before), epoch, step))
-        assert batches(resumed) == whole[epoch][step:]
-        assert batches(resumed) == whole[epoch + 1]
-        resumed.close()
+        with_others = functools.partial(loader_of, name, after, persistent_workers=after > 0 and epoch == 1)
+        loader = resumed(lambda: loader_of(name, before), epoch, step, with_others)
+        assert [batches(loader), batches(loader)] == [whole[epoch][step:], whole[epoch + 1]]
+        loader.close()
 
 
 @pytest.mark.parametrize(("name", "persistent"), [(name, place % 2 == 0) for place, name in enumerate(FAST_FORWARD)])
 def test_samplers_that_are_not_ours_resume_with_workers_too(name, persistent):
-    first = loader_of(name, 2, persistent_workers=persistent)
+    make = functools.partial(loader_of, name, 2, persistent_workers=persistent)
+    first = make()
     whole = [batches(first) for _ in range(3)]
     first.close()
     for epoch, step in ((0, 3), (1, 1)) if persistent else ((1, 1),):
-        resumed = loader_of(name, 2, persistent_workers=persistent)
-        resumed.load_state_dict(stopped_at(loader_of(name, 2, persistent_workers=persistent), epoch, step))
-        assert batches(resumed) == whole[epoch][step:]
-        assert batches(resumed) == whole[epoch + 1]
-        resumed.close()
+        loader = resumed(make, epoch, step)
+        assert [batches(loader), batches(loader)] == [whole[epoch][step:], whole[epoch + 1]]
+        loader.close()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -183,41 +178,6 @@ def test_the_state_is_the_same_on_all_ranks():
     for make in (steps, rows):
         assert state_on(0, make) == state_on(1, make)
         assert state_on(0, make)["position"] == 16
-
-
-@settings(max_examples=25)
-@given(
-    world_sizes=st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4])),
-    step=st.integers(0, 7),
-    tail=st.sampled_from(["drop", "short", "pad"]),
-    order=st.sampled_from(["keyed", "torch", "block"]),
-)
-def test_any_number_of_ranks_goes_on_where_any_other_number_stopped(world_sizes, step, tail, order):
-    def ranks(world_size: int) -> list[DataLoader[Any]]:
-        return [
-            DataLoader(
-                Drawing(),
-                batch_sampler=DistributedBatchSampler(
-                    Drawing(), 8, seed=1, tail=tail, order=order, block_size=3, rank=rank, world_size=world_size
-                ),
-            )
-            for rank in range(world_size)
-        ]
-
-    def steps_of(loaders: list[DataLoader[Any]]) -> list[list[Any]]:
-        given_out = [batches(loader) for loader in loaders]
-        most = max(map(len, given_out))
-        return [[row for one in given_out if t < len(one) for row in one[t]] for t in range(most)]
-
-    whole = steps_of(ranks(1))
-    step = min(step, len(whole) - 1)
-    states = [stopped_at(loader, 0, step) for loader in ranks(world_sizes[0])]
-    assert all(state == states[0] for state in states)
-    after = ranks(world_sizes[1])
-    for loader in after:
-        loader.load_state_dict(states[0])
-    assert steps_of(after) == whole[step:]
-    assert steps_of(after) == steps_of(_at_epoch(ranks(1), 1))
 
 
 def _at_epoch(loaders: list[DataLoader[Any]], epoch: int) -> list[DataLoader[Any]]:
@@ -288,16 +248,6 @@ def test_a_batch_that_ended_in_an_error_counts_as_delivered():
         resumed.load_state_dict({**loader.state_dict(), "position": 16})
         assert samples(next(iter(resumed))) == expected
         loader.close()
-
-
-def test_a_state_at_the_very_end_resumes_to_an_epoch_without_batches_and_then_the_next():
-    whole = [batches(loader) for loader in [loader_of("shuffled")] for _ in range(2)]
-    state = stopped_at(loader_of("shuffled"), 0, 7)
-    assert (state["epoch"], state["position"]) == (0, 53)
-    resumed = loader_of("shuffled")
-    resumed.load_state_dict(state)
-    assert batches(resumed) == []
-    assert batches(resumed) == whole[1]
 
 
 def test_setting_the_resumed_epoch_keeps_the_place_and_another_epoch_begins_at_its_start():
@@ -470,11 +420,9 @@ def test_an_iterable_dataset_with_a_state_goes_on_where_it_was(dataset, num_work
     whole = [numbers(first), numbers(first)]
     first.close()
     for step in (0, 1, 5, len(whole[0]) - 1, len(whole[0])) if not num_workers else (5, len(whole[0])):
-        resumed = make()
-        resumed.load_state_dict(stopped_at(make(), 0, step))
-        assert numbers(resumed) == whole[0][step:]
-        assert numbers(resumed) == whole[1]
-        resumed.close()
+        loader = resumed(make, 0, step)
+        assert [numbers(loader), numbers(loader)] == [whole[0][step:], whole[1]]
+        loader.close()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -486,10 +434,9 @@ def test_an_iterable_dataset_without_a_state_is_read_again_with_a_warning(num_wo
         return DataLoader(Stream(), 4, num_workers=num_workers)
 
     whole = [batch.tolist() for batch in make()]
-    resumed = make()
-    resumed.load_state_dict(stopped_at(make(), 0, 5))
+    loader = resumed(make, 0, 5)
     with pytest.warns(UserWarning, match="no state_dict and load_state_dict, so its first 5 batches are loaded again"):
-        rest = [batch.tolist() for batch in resumed]
+        rest = [batch.tolist() for batch in loader]
     assert rest == whole[5:]
     shown = capsys.readouterr().err
     assert "reading again" in shown if terminal else shown == ""

@@ -6,31 +6,17 @@ import faulthandler
 import gc
 import multiprocessing.resource_tracker
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from fault_tools import PACKETS, THREAD, Draw, Footprint, Gate, Kind, Numbers, assert_nothing_left, loader_of  # noqa: E402
-from fault_users import Launcher  # noqa: E402
+from fault_kinds import PACKETS, THREAD, Draw, Kind
+from fault_tools import Gate, Numbers, loader_of
+from fault_users import Launcher
+from kit.leftovers import FAILED, State, assert_nothing_left
 
 # Workers are killed here by signals that pytest's handler, which they inherit, would describe at length.
 os.register_at_fork(after_in_child=faulthandler.disable)
-
-_failed = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    report = yield
-    if call.when == "call":
-        item.stash[_failed] = report.failed
-    return report
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +31,10 @@ def _settled(_launcher: Launcher) -> None:
 def _leaves_nothing(request: pytest.FixtureRequest, _settled: None) -> Iterator[None]:
     """No thread, process, descriptor, shared memory or mapping outlives a test."""
     gc.collect()
-    before = Footprint.now()
+    before = State.in_full()
     yield
     # A test that has failed holds its iterators in its traceback.
-    if not request.node.stash.get(_failed, False):
+    if not request.node.stash.get(FAILED, False):
         assert_nothing_left(before)
 
 

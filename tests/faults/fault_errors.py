@@ -58,18 +58,6 @@ def raise_(make: Callable[[], BaseException]) -> None:
     raise make()
 
 
-def two_arguments() -> Exception:
-    return TwoArguments("sample.jpg", 12)
-
-
-def keywords_only() -> Exception:
-    return KeywordsOnly(sample=3)
-
-
-def unicode_error() -> Exception:
-    return UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
-
-
 def local_class() -> Exception:
     class DefinedInAFunction(Exception):
         pass
@@ -97,20 +85,8 @@ def deep_chain() -> Exception:
 HUGE = 1_000_000
 
 
-def huge() -> Exception:
-    return Quiet("begin " + "x" * HUGE + " end")
-
-
-def surrogates() -> Exception:
-    return Quiet("a name of no encoding: \udcff")
-
-
-def group() -> Exception:
-    return ExceptionGroup("several", [ValueError("one"), KeyError("two")])
-
-
 # What is raised: the class that the user meets with processes, and a word of the message that he sees.
-ERRORS: dict[str, tuple[Callable[[], Exception], type[Exception], str]] = {
+ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ordinary": (lambda: Quiet("plain words"), Quiet, "plain words"),
     "without words": (Quiet, Quiet, "Quiet"),
     "KeyError": (lambda: KeyError("missing key"), KeyError, "missing key"),
@@ -118,17 +94,17 @@ ERRORS: dict[str, tuple[Callable[[], Exception], type[Exception], str]] = {
     "OSError": (lambda: OSError(2, "no such thing", "a file"), OSError, "no such thing"),
     "AssertionError": (lambda: AssertionError(), AssertionError, "AssertionError"),
     "MemoryError": (lambda: MemoryError("too much"), MemoryError, "too much"),
-    "two arguments": (two_arguments, RuntimeError, "sample.jpg:12"),
+    "two arguments": (lambda: TwoArguments("sample.jpg", 12), RuntimeError, "sample.jpg:12"),
     "no arguments": (NoArguments, RuntimeError, "NoArguments"),
-    "keywords only": (keywords_only, RuntimeError, "sample 3"),
-    "UnicodeDecodeError": (unicode_error, RuntimeError, "invalid start byte"),
+    "keywords only": (lambda: KeywordsOnly(sample=3), RuntimeError, "sample 3"),
+    "UnicodeDecodeError": (lambda: b"\xff".decode("utf-8"), RuntimeError, "invalid start byte"),
     "holds a lock": (lambda: HoldsLock("locked"), HoldsLock, "locked"),
     "refuses pickling": (lambda: RefusesPickling("secret"), RefusesPickling, "secret"),
     "no text": (NoText, NoText, "NoText"),
     "local class": (local_class, RuntimeError, "from a local class"),
     "chained": (chained, Quiet, "the first"),
     "deep chain": (deep_chain, Quiet, "link 299"),
-    "huge message": (huge, Quiet, "x end"),
-    "surrogates": (surrogates, Quiet, "no encoding"),
-    "group": (group, RuntimeError, "several"),
+    "huge message": (lambda: Quiet("begin " + "x" * HUGE + " end"), Quiet, "x end"),
+    "surrogates": (lambda: Quiet("a name of no encoding: \udcff"), Quiet, "no encoding"),
+    "group": (lambda: ExceptionGroup("several", [ValueError("one"), KeyError("two")]), RuntimeError, "several"),
 }

@@ -3,123 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import os
-import random
-import re
 import select
 import signal
 import struct
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+import kit.outcomes
 import torch
+from kit.datasets import Sized
 from processes import SOON_S
-from shared_files import files_of_this_process
 
 import fastload
-
-# A tenth of the draws that a test names, so that a run takes minutes; more, or other ones, without a change to a file.
-_DRAWS = float(os.environ.get("FASTLOAD_FAULT_DRAWS", "0.1"))
-_FIRST_DRAW = int(os.environ.get("FASTLOAD_FAULT_FIRST_DRAW", "0"))
-
-
-# --- Where and how ---------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A way of loading."""
-
-    name: str
-    method: str | None
-    """``fork``, ``spawn`` or ``forkserver`` for processes; ``thread``; None: without workers."""
-    transport: str = ""
-    """What FASTLOAD_TRANSPORT is set to."""
-
-    @property
-    def processes(self) -> bool:
-        return self.method not in (None, "thread")
-
-    def options(self, num_workers: int = 2) -> dict[str, Any]:
-        """Return the arguments of a loader of this kind."""
-        if self.method is None:
-            return {"num_workers": 0}
-        if self.method == "thread":
-            return {"num_workers": num_workers, "worker_method": "thread"}
-        return {"num_workers": num_workers, "multiprocessing_context": self.method}
-
-
-PACKETS = Kind(name="packets", method="fork")
-PIPES = Kind(name="pipes", method="fork", transport="pipes")
-THREAD = Kind(name="thread", method="thread")
-INLINE = Kind(name="inline", method=None)
-SPAWN = Kind(name="spawn", method="spawn")
-SPAWN_PIPES = Kind(name="spawn-pipes", method="spawn", transport="pipes")
-
-
-def of_kinds(*kinds: Kind) -> pytest.MarkDecorator:
-    """Run a test, which takes ``kind``, once for each; the fixture of that name chooses the transport."""
-    cases = [pytest.param(kind, marks=_marks(kind, kinds)) for kind in kinds]
-    return pytest.mark.parametrize("kind", cases, ids=[kind.name for kind in kinds], indirect=True)
-
-
-def _marks(kind: Kind, kinds: Sequence[Kind]) -> Sequence[pytest.MarkDecorator]:
-    # Spawned workers import torch: seconds each. Pipes, which Linux does not use, are slow tests beside packets.
-    is_slow = kind.method == "spawn" or (kind is PIPES and PACKETS in kinds)
-    return [pytest.mark.slow] if is_slow else []
-
-
-forked = of_kinds(PACKETS, PIPES)
-with_workers = of_kinds(PACKETS, PIPES, THREAD)
-everywhere = of_kinds(PACKETS, PIPES, THREAD, INLINE)
-
-
-def persistent_or_not(*kinds: Kind) -> pytest.MarkDecorator:
-    """Run a test, which takes ``kind`` and ``persistent``: both ways for the first kind, in turn for the others."""
-    both = [(kinds[0], False), *((kind, place % 2 == 0) for place, kind in enumerate(kinds))]
-    names = [f"{kind.name}-{persistent}" for kind, persistent in both]
-    cases = [pytest.param(kind, persistent, marks=_marks(kind, kinds)) for kind, persistent in both]
-    return pytest.mark.parametrize(("kind", "persistent"), cases, ids=names, indirect=["kind"])
-
-
-def draws(count: int) -> pytest.MarkDecorator:
-    """Run a test, which takes ``draw``, several times: a source of random places and times, named by its number."""
-    last = _FIRST_DRAW + max(1, round(count * _DRAWS))
-    return pytest.mark.parametrize("draw", range(_FIRST_DRAW, last), ids="draw{}".format, indirect=True)
-
-
-class Draw(random.Random):
-    """Random parameters that are printed as they are drawn, so that a failing test shows them."""
-
-    def show(self, **drawn: Any) -> None:
-        print("drawn:", ", ".join(f"{name}={value!r}" for name, value in drawn.items()))
-
-    def loading(self, kind: Kind, *, max_workers: int = 3) -> dict[str, Any]:
-        """Draw the arguments of a loader of this kind that must not change what it gives."""
-        options = kind.options(self.randint(1, max_workers))
-        if options["num_workers"]:
-            options |= {
-                "prefetch_factor": self.randint(1, 4),
-                "persistent_workers": self.random() < 0.5,
-            }
-        options["batch_size"] = self.randint(1, 7)
-        options |= self.choice(
-            [{}, {"chunk_size": 1}, {"chunk_size": 2}, {"chunk_size": "batch"}, {"seeding": "torch"}]
-        )
-        self.show(loading=options)
-        return options
-
 
 # --- Datasets --------------------------------------------------------------------------------------------------------
 
 
-class Numbers(torch.utils.data.Dataset):
+class Numbers(Sized):
     """0, 1, ... in one of several forms; at chosen indices something else happens first.
 
     Args:
@@ -129,12 +32,9 @@ class Numbers(torch.utils.data.Dataset):
     """
 
     def __init__(self, length: int, form: str = "tensor", faults: dict[int, Callable[[], Any]] | None = None) -> None:
-        self.length = length
+        super().__init__(length)
         self.form = form
         self.faults = faults or {}
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         fault = self.faults.get(index)
@@ -185,23 +85,9 @@ def batches_of(length: int, batch_size: int) -> list[list[int]]:
 # --- What an iteration gives -----------------------------------------------------------------------------------------
 
 
-def outcomes(iterator: Iterator[Any], at_most: int = 10_000) -> list[Any]:
-    """Go to the end of an iteration, over errors: the numbers of each batch, or the error in its place.
-
-    An error that comes again and again would never end; ``at_most`` is where that fails the test.
-    """
-    found: list[Any] = []
-    while True:
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            return found
-        except (KeyboardInterrupt, SystemExit, Exception) as error:
-            # Without its frames, which hold the iterator.
-            found.append(error.with_traceback(None))
-        else:
-            found.append(numbers(batch))
-        assert len(found) < at_most, f"no end after {at_most} outcomes, the last was {found[-1]!r}"
+def outcomes(iterator: Iterator[Any]) -> list[Any]:
+    """Go to the end of an iteration, over errors: the numbers of each batch, or the error in its place."""
+    return kit.outcomes.outcomes(iterator, numbers, (KeyboardInterrupt, SystemExit, Exception))
 
 
 def time_to_error(iterator: Iterator[Any]) -> tuple[list[list[int]], Exception, float]:
@@ -350,82 +236,6 @@ def wait_quiet(pid: int, worked: Callable[[], bool]) -> None:
         state, now = fields[0], f"{fields[11]} {fields[12]}"
         quiet = quiet + 1 if worked() and state == "S" and now == used else 0
         used = now
-
-
-# --- What is left ----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Footprint:
-    """What a process has that others could run out of."""
-
-    threads: Counter[str]
-    processes: Counter[str]
-    descriptors: Counter[str]
-    shared_files: Counter[str]
-    mappings: Counter[str]
-
-    @classmethod
-    def now(cls) -> Footprint:
-        return cls(
-            threads=Counter(thread.name for thread in threading.enumerate()),
-            processes=Counter(_children()),
-            descriptors=Counter(_descriptors()),
-            shared_files=Counter(files_of_this_process()),
-            mappings=Counter(_mappings()),
-        )
-
-    def more_than(self, before: Footprint) -> dict[str, Counter[str]]:
-        """Return what is here and was not before."""
-        more = {
-            field.name: getattr(self, field.name) - getattr(before, field.name) for field in dataclasses.fields(self)
-        }
-        return {name: found for name, found in more.items() if found}
-
-
-def assert_nothing_left(before: Footprint, within: float = SOON_S) -> None:
-    """Block until this process has nothing that it had not before."""
-    deadline = time.monotonic() + within
-    while True:
-        gc.collect()
-        left = Footprint.now().more_than(before)
-        if not left:
-            return
-        assert time.monotonic() < deadline, f"left behind: {left}"
-        time.sleep(0.02)
-
-
-def _children() -> Iterator[str]:
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread}/children") as file:
-                children = file.read().split()
-        except (FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile, or the system does not tell
-            if os.path.exists(f"/proc/self/task/{thread}"):
-                raise
-            continue
-        for child in children:
-            try:
-                with open(f"/proc/{child}/cmdline") as file:
-                    yield f"{child} {file.read()[-80:]!r}"
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-
-
-def _descriptors() -> Iterator[str]:
-    for entry in os.listdir("/proc/self/fd"):
-        try:
-            yield re.sub(r"\[\d+\]", "", os.readlink(f"/proc/self/fd/{entry}"))
-        except FileNotFoundError:  # the one that lists the others
-            continue
-
-
-def _mappings() -> Iterator[str]:
-    """What is mapped of shared memory, by name. There are thousands of mappings, so they are read as bytes."""
-    with open("/proc/self/maps", "rb") as file:
-        for line in file:
-            if b"memfd:" in line or b"dev/shm/" in line:
-                yield line[line.index(b"/") :].decode(errors="replace").rstrip()
 
 
 def loader_of(dataset: Any, **options: Any) -> fastload.DataLoader[Any]:

@@ -53,6 +53,16 @@ class User:
             self.workers += message["workers"]
         return message
 
+    def comes_to(self, word: str) -> None:
+        """Block until it tells this word."""
+        while self.hears() != word:
+            pass
+
+    def ends_well(self) -> None:
+        """Block until it has ended without an error, and check that nothing is left of it."""
+        assert self.ends() == 0, self.stderr()
+        self.nothing_is_left()
+
     def interrupt(self) -> None:
         """What Ctrl-C does: SIGINT to every process of the group."""
         os.killpg(self.pid, signal.SIGINT)

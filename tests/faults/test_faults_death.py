@@ -7,28 +7,20 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
+import fault_kinds as kinds
 import pytest
 import torch
 from fault_tools import (
     FORMS,
-    SPAWN,
-    SPAWN_PIPES,
     Assassin,
     AtGate,
-    Draw,
-    Gate,
-    Kind,
     Numbers,
     batches_of,
     collation,
-    draws,
-    forked,
     loader_of,
     numbers,
-    of_kinds,
     outcomes,
     send,
     time_to_error,
@@ -59,21 +51,26 @@ def assert_names(error: Exception, pid: int, worker_id: int, sent: signal.Signal
     return error
 
 
+def death(iterator: Any) -> tuple[list[list[int]], WorkerDied]:
+    """Return the batches before a worker's death, and the error that tells it, soon."""
+    given, error, took = time_to_error(iterator)
+    assert isinstance(error, WorkerDied)
+    assert took < SOON_S
+    return given, error
+
+
 def worker_pids(iterator: Any) -> list[int]:
     return [worker.pid for worker in iterator._workers]
 
 
-@forked
-@draws(10)
-def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_signal_and_samples(
-    kind: Kind, draw: Draw, gate: Gate
-) -> None:
+@kinds.forked
+@kinds.draws(10)
+def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_signal_and_samples(kind, draw, gate):
     length = draw.randint(1, 50)
     place = draw.choice([0, draw.randrange(length), length - 1])
     sent = draw.choice(SIGNALS)
     form = draw.choice(FORMS)
     options = draw.loading(kind)
-    draw.show(length=length, place=place, sent=sent, form=form)
     dataset = Numbers(length, form, {place: AtGate(gate)})
     loader = loader_of(dataset, **options)
     expected = batches_of(length, options["batch_size"])
@@ -100,9 +97,9 @@ def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_
     loader.close()
 
 
-@of_kinds(SPAWN, SPAWN_PIPES)
-def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind: Kind, gate: Gate) -> None:
-    num_workers = 2 if kind is SPAWN else 1
+@kinds.of_kinds(kinds.SPAWN, kinds.SPAWN_PIPES)
+def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind, gate):
+    num_workers = 2 if kind is kinds.SPAWN else 1
     loader = loader_of(Numbers(30, "dict", {17: AtGate(gate)}), batch_size=4, **kind.options(num_workers))
     assassin = Assassin(gate, signal.SIGKILL)
     iterator = iter(loader)
@@ -116,9 +113,9 @@ def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind: Kin
     wait_gone(pids)
 
 
-@forked
-@draws(3)
-def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind: Kind, draw: Draw, gate: Gate) -> None:
+@kinds.forked
+@kinds.draws(3)
+def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind, draw, gate):
     num_workers = draw.randint(2, 4)
     # Each of the first batches stops a worker.
     dataset = Numbers(4 * num_workers, faults={4 * worker: AtGate(gate, 4 * worker) for worker in range(num_workers)})
@@ -127,7 +124,6 @@ def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind: Kind, dr
     pids = worker_pids(iterator)
     at_gate = dict(gate.wait_reached() for _ in range(num_workers))
     victim = draw.choice(sorted(at_gate))
-    draw.show(num_workers=num_workers, victim=at_gate[victim])
     send(victim, signal.SIGKILL)
     given, error, took = time_to_error(iterator)
     assert given == []
@@ -136,34 +132,31 @@ def test_the_error_does_not_wait_for_other_workers_that_are_stuck(kind: Kind, dr
     wait_gone(pids)
 
 
-@forked
-@draws(3)
-def test_all_workers_killed_at_once_is_an_error(kind: Kind, draw: Draw, gate: Gate) -> None:
+@kinds.forked
+@kinds.draws(3)
+def test_all_workers_killed_at_once_is_an_error(kind, draw, gate):
     options = draw.loading(kind)
     place = draw.randrange(options["batch_size"])
     sent = draw.choice(SIGNALS)
-    draw.show(place=place, sent=sent)
     loader = loader_of(Numbers(30, faults={place: AtGate(gate)}), **options)
     iterator = iter(loader)
     pids = worker_pids(iterator)
     gate.wait_reached()
     for pid in pids:
         send(pid, sent)
-    given, error, took = time_to_error(iterator)
+    given, error = death(iterator)
     assert given == []
-    assert isinstance(error, WorkerDied)
     assert sent.name in str(error)
     assert error.exitcode == -sent
-    assert took < SOON_S
     wait_gone(pids)
     gate.open()
     assert outcomes(iter(loader)) == batches_of(30, options["batch_size"])
     loader.close()
 
 
-@forked
-@draws(3)
-def test_workers_killed_while_idle_are_an_error_or_not_missed_and_the_loader_recovers(kind: Kind, draw: Draw) -> None:
+@kinds.forked
+@kinds.draws(3)
+def test_workers_killed_while_idle_are_an_error_or_not_missed_and_the_loader_recovers(kind, draw):
     options = draw.loading(kind) | {"persistent_workers": True}
     loader = loader_of(Numbers(40), **options)
     expected = batches_of(40, options["batch_size"])
@@ -171,7 +164,6 @@ def test_workers_killed_while_idle_are_an_error_or_not_missed_and_the_loader_rec
     assert outcomes(iterator) == expected
     pids = worker_pids(iterator)
     killed = draw.sample(pids, draw.randint(1, len(pids)))
-    draw.show(workers=len(pids), killed=len(killed))
     for pid in killed:
         send(pid, signal.SIGKILL)
     wait_gone(killed)
@@ -186,8 +178,8 @@ def test_workers_killed_while_idle_are_an_error_or_not_missed_and_the_loader_rec
     loader.close()
 
 
-@forked
-def test_a_worker_killed_after_it_has_made_everything_costs_nothing(kind: Kind) -> None:
+@kinds.forked
+def test_a_worker_killed_after_it_has_made_everything_costs_nothing(kind):
     """All results are there, and nobody has asked for them yet."""
     made = mmap.mmap(-1, 8)
 
@@ -205,9 +197,9 @@ def test_a_worker_killed_after_it_has_made_everything_costs_nothing(kind: Kind) 
     assert outcomes(iterator) == batches_of(8, 4)
 
 
-@forked
-@draws(12)
-def test_a_kill_at_any_time_gives_a_right_beginning_and_then_an_error(kind: Kind, draw: Draw) -> None:
+@kinds.forked
+@kinds.draws(12)
+def test_a_kill_at_any_time_gives_a_right_beginning_and_then_an_error(kind, draw):
     form = draw.choice(FORMS)
     options = draw.loading(kind)
     length = draw.randint(50, 400)
@@ -216,7 +208,6 @@ def test_a_kill_at_any_time_gives_a_right_beginning_and_then_an_error(kind: Kind
     collate = collation(form) if rows == 1 else {"collate_fn": _Padded(rows)}
     after = draw.randrange(len(expected))
     delay_s = draw.choice([0, draw.random() * 0.01])
-    draw.show(length=length, form=form, rows=rows, after=after, delay_s=delay_s)
     loader = loader_of(Numbers(length, "tensor" if rows > 1 else form), **options | collate)
     iterator = iter(loader)
     victim = draw.choice(worker_pids(iterator))
@@ -255,19 +246,16 @@ def _unpadded(batch: torch.Tensor) -> list[int]:
     return numbers(batch[0])
 
 
-@forked
+@kinds.forked
 @pytest.mark.parametrize("how", [os.abort, lambda: os.kill(os.getpid(), signal.SIGKILL)], ids=["abort", "kill"])
-def test_a_worker_that_dies_in_worker_init_fn_is_an_error_each_time(kind: Kind, how: Callable[[], None]) -> None:
+def test_a_worker_that_dies_in_worker_init_fn_is_an_error_each_time(kind, how):
     loader = loader_of(Numbers(20), worker_init_fn=lambda _: how(), persistent_workers=True, **kind.options())
     for _ in range(3):
-        given, error, took = time_to_error(iter(loader))
-        assert given == []
-        assert isinstance(error, WorkerDied)
-        assert took < SOON_S
+        assert death(iter(loader))[0] == []
 
 
-@forked
-def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kind: Kind) -> None:
+@kinds.forked
+def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kind):
     """The child has inherited what the worker had open; the worker's end must be seen all the same."""
     told, telling = os.pipe()
 
@@ -280,19 +268,17 @@ def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kin
         os.kill(os.getpid(), signal.SIGKILL)
 
     iterator = iter(loader_of(Numbers(20, faults={5: fork_and_die}), batch_size=4, **kind.options()))
-    given, error, took = time_to_error(iterator)
+    given, error = death(iterator)
     child = int.from_bytes(os.read(told, 8), "little")
     os.close(told)
     os.close(telling)
     os.kill(child, signal.SIGKILL)
     assert given == batches_of(20, 4)[: len(given)]
-    assert isinstance(error, WorkerDied)
     assert 5 in error.samples
-    assert took < SOON_S
 
 
-@forked
-def test_other_loaders_go_on_when_a_worker_of_one_dies(kind: Kind, gate: Gate) -> None:
+@kinds.forked
+def test_other_loaders_go_on_when_a_worker_of_one_dies(kind, gate):
     others = [loader_of(Numbers(400), batch_size=4, **kind.options()) for _ in range(2)]
     iterators = [iter(loader) for loader in others]
     assassin = Assassin(gate, signal.SIGKILL)
@@ -306,15 +292,10 @@ def test_other_loaders_go_on_when_a_worker_of_one_dies(kind: Kind, gate: Gate) -
         assert outcomes(iterator) == batches_of(400, 4)
 
 
-@forked
-def test_the_error_survives_pickling(kind: Kind) -> None:
+@kinds.forked
+def test_the_error_survives_pickling(kind):
     dataset = Numbers(8, faults={3: lambda: os.kill(os.getpid(), signal.SIGKILL)})
-    _, error, _ = time_to_error(iter(loader_of(dataset, batch_size=4, **kind.options())))
+    _, error = death(iter(loader_of(dataset, batch_size=4, **kind.options())))
     copy = pickle.loads(pickle.dumps(error))
-    assert isinstance(error, WorkerDied)
-    assert (str(copy), copy.worker_id, copy.exitcode, copy.samples) == (
-        str(error),
-        error.worker_id,
-        error.exitcode,
-        error.samples,
-    )
+    told = [(str(one), one.worker_id, one.exitcode, one.samples) for one in (error, copy)]
+    assert told[0] == told[1]

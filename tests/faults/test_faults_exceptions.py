@@ -12,36 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import fault_errors
+import fault_kinds as kinds
 import pytest
 from fault_errors import ERRORS, HUGE, Quiet, raise_
-from fault_tools import (
-    FORMS,
-    INLINE,
-    PACKETS,
-    PIPES,
-    SPAWN,
-    SPAWN_PIPES,
-    THREAD,
-    AtGate,
-    Draw,
-    Gate,
-    Kind,
-    Numbers,
-    batches_of,
-    collation,
-    draws,
-    everywhere,
-    forked,
-    loader_of,
-    numbers,
-    of_kinds,
-    outcomes,
-    persistent_or_not,
-    time_to_error,
-    with_workers,
-)
-from torch.utils.data import IterableDataset, get_worker_info
+from fault_tools import FORMS, AtGate, Numbers, batches_of, collation, loader_of, numbers, outcomes, time_to_error
+from torch.utils.data import IterableDataset
 
 from fastload.errors import WorkerDied
 from fastload.workers import threads, worker_process
@@ -57,16 +32,13 @@ def assert_outcomes(found: list[Any], expected: list[list[int]], failing: set[in
             assert isinstance(outcome, error_class), f"{outcome!r} in the place of {batch}"
 
 
-@everywhere
-@draws(8)
-def test_an_exception_of_the_dataset_is_raised_in_its_place_and_all_other_batches_are_right(
-    kind: Kind, draw: Draw
-) -> None:
+@kinds.everywhere
+@kinds.draws(8)
+def test_an_exception_of_the_dataset_is_raised_in_its_place_and_all_other_batches_are_right(kind, draw):
     length = draw.randint(5, 60)
     form = draw.choice(FORMS)
     failing = set(draw.sample(range(length), draw.randint(1, min(5, length))))
     options = draw.loading(kind)
-    draw.show(length=length, form=form, failing=failing)
     dataset = Numbers(length, form, {index: lambda: raise_(lambda: Quiet("failed")) for index in failing})
     loader = loader_of(dataset, **options)
     expected = batches_of(length, options["batch_size"])
@@ -75,35 +47,12 @@ def test_an_exception_of_the_dataset_is_raised_in_its_place_and_all_other_batche
     loader.close()
 
 
-@everywhere
-@draws(4)
-def test_an_exception_of_collate_fn_is_raised_in_its_place_and_all_other_batches_are_right(
-    kind: Kind, draw: Draw
-) -> None:
-    length = draw.randint(5, 60)
-    options = draw.loading(kind)
-    expected = batches_of(length, options["batch_size"])
-    failing = {draw.choice(batch)[0] for batch in [expected] for _ in range(draw.randint(1, 3))}
-    draw.show(length=length, failing=failing)
-
-    def collate(samples: list[Any]) -> list[Any]:
-        if int(samples[0][0]) in failing:
-            raise Quiet("failed")
-        return samples
-
-    loader = loader_of(Numbers(length, "ragged"), **options | {"collate_fn": collate})
-    for _ in range(2):
-        assert_outcomes(outcomes(iter(loader)), expected, failing, Quiet)
-    loader.close()
-
-
-@with_workers
-@draws(3)
-def test_out_of_order_an_exception_takes_its_own_batch_only(kind: Kind, draw: Draw) -> None:
+@kinds.with_workers
+@kinds.draws(3)
+def test_out_of_order_an_exception_takes_its_own_batch_only(kind, draw):
     length = draw.randint(20, 60)
     failing = set(draw.sample(range(length), 3))
     options = draw.loading(kind)
-    draw.show(length=length, failing=failing)
     dataset = Numbers(length, "dict", {index: lambda: raise_(lambda: Quiet("failed")) for index in failing})
     found = outcomes(iter(loader_of(dataset, **options, in_order=False)))
     expected = batches_of(length, options["batch_size"])
@@ -113,12 +62,11 @@ def test_out_of_order_an_exception_takes_its_own_batch_only(kind: Kind, draw: Dr
     assert len(found) == len(expected)
 
 
-@with_workers
-def test_whatever_is_raised_the_user_sees_its_class_or_a_runtime_error_and_its_text(kind: Kind) -> None:
+@kinds.with_workers
+def test_whatever_is_raised_the_user_sees_its_class_or_a_runtime_error_and_its_text(kind):
     """A sample of every other batch fails, each in its own way."""
-    draw = Draw("whatever is raised")
+    draw = kinds.Draw("whatever is raised")
     failing = {name: 8 * place + draw.randrange(4) for place, name in enumerate(ERRORS)}
-    draw.show(failing=failing)
     faults = {index: functools.partial(raise_, ERRORS[name][0]) for name, index in failing.items()}
     length = 8 * len(ERRORS)
     found = outcomes(iter(loader_of(Numbers(length, faults=faults), batch_size=4, **kind.options())))
@@ -138,70 +86,30 @@ def test_whatever_is_raised_the_user_sees_its_class_or_a_runtime_error_and_its_t
             assert len(text) > HUGE
 
 
-@everywhere
-@draws(2)
-def test_stop_iteration_of_a_map_style_dataset_is_an_error_and_not_the_end(kind: Kind, draw: Draw) -> None:
+@kinds.everywhere
+@pytest.mark.parametrize("where", ["Numbers", "collate"])
+@kinds.draws(2)
+def test_stop_iteration_of_the_dataset_or_of_collate_fn_is_an_error_and_not_the_end(kind, where, draw):
     failing = draw.randrange(30)
     options = draw.loading(kind)
-    draw.show(failing=failing)
-    loader = loader_of(Numbers(30, faults={failing: lambda: next(iter([]))}), **options)
+
+    def collate(samples: list[Any]) -> list[Any]:
+        return next(iter([])) if failing in [int(sample[0]) for sample in samples] else samples
+
+    if where == "collate":
+        loader = loader_of(Numbers(30, "ragged"), **options | {"collate_fn": collate})
+    else:
+        loader = loader_of(Numbers(30, faults={failing: lambda: next(iter([]))}), **options)
     found = outcomes(iter(loader))
     assert_outcomes(found, batches_of(30, options["batch_size"]), {failing}, RuntimeError)
     error = found[failing // options["batch_size"]]
     assert "StopIteration" in str(error)
-    assert "Numbers" in str(error)
+    assert where in str(error)
 
 
-@everywhere
-def test_stop_iteration_of_collate_fn_is_an_error_and_not_the_end(kind: Kind) -> None:
-    def collate(samples: list[Any]) -> list[Any]:
-        if int(samples[0][0]) == 8:
-            next(iter([]))
-        return samples
-
-    loader = loader_of(Numbers(20, "ragged"), batch_size=4, **kind.options() | {"collate_fn": collate})
-    found = outcomes(iter(loader))
-    assert_outcomes(found, batches_of(20, 4), {8}, RuntimeError)
-    assert "StopIteration" in str(found[2])
-
-
-class Stream(IterableDataset):
-    """Numbers of each worker; something happens at a place of one of its passes."""
-
-    def __init__(self, length: int, at: int | None, fault: Callable[[], Any], in_pass: int = 1) -> None:
-        self.length, self.at, self.fault, self.in_pass, self.passes = length, at, fault, in_pass, 0
-
-    def __iter__(self) -> Any:
-        self.passes += 1
-        if self.at is None and self.passes == self.in_pass:
-            self.fault()
-        return self.generate(self.passes)
-
-    def generate(self, this_pass: int) -> Any:
-        info = get_worker_info()
-        first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        for place, number in enumerate(range(first, self.length, step)):
-            if place == self.at and this_pass == self.in_pass:
-                self.fault()
-            yield number
-
-
-@everywhere
-@draws(3)
-def test_an_exception_in_a_stream_is_raised_and_what_came_before_it_is_kept(kind: Kind, draw: Draw) -> None:
-    options = kind.options(1) | {"batch_size": draw.randint(1, 4)}
-    at = draw.randrange(12)
-    draw.show(at=at, options=options)
-    found = outcomes(iter(loader_of(Stream(12, at, lambda: raise_(lambda: Quiet("failed"))), **options)))
-    whole = at // options["batch_size"]
-    assert found[:whole] == batches_of(12, options["batch_size"])[:whole]
-    # A generator that has raised is at its end.
-    assert [type(outcome) for outcome in found[whole:]] == [Quiet]
-
-
-@with_workers
+@kinds.with_workers
 @pytest.mark.parametrize("in_pass", [1, 2, 3])
-def test_an_exception_of_a_streams_iter_is_raised_in_whichever_pass_it_comes(kind: Kind, in_pass: int) -> None:
+def test_an_exception_of_a_streams_iter_is_raised_in_whichever_pass_it_comes(kind, in_pass):
     fails = mmap.mmap(-1, 1)  # seen by forked workers too
 
     class Fails(IterableDataset):
@@ -223,15 +131,14 @@ def test_an_exception_of_a_streams_iter_is_raised_in_whichever_pass_it_comes(kin
     loader.close()
 
 
-@with_workers
+@kinds.with_workers
 @pytest.mark.parametrize("persistent", [False, True])
-@draws(2)
+@kinds.draws(2)
 def test_an_exception_of_worker_init_fn_is_raised_by_next_and_the_loader_can_be_used_again(
-    kind: Kind, persistent: bool, draw: Draw, gate: Gate
-) -> None:
+    kind, persistent, draw, gate
+):
     num_workers = draw.randint(1, 3)
     failing = draw.choice([{draw.randrange(num_workers)}, set(range(num_workers))])
-    draw.show(num_workers=num_workers, failing=failing)
     fails = [True]
 
     def start(worker_id: int) -> None:
@@ -256,48 +163,29 @@ def test_an_exception_of_worker_init_fn_is_raised_by_next_and_the_loader_can_be_
     loader.close()
 
 
-@with_workers
-@pytest.mark.parametrize("name", ["huge message", "local class", "two arguments", "deep chain"])
-def test_whatever_worker_init_fn_raises_the_user_sees_its_text(kind: Kind, name: str) -> None:
-    make, _, word = ERRORS[name]
+@kinds.with_workers
+@pytest.mark.parametrize("name", ["huge message", "local class", "two arguments", "deep chain", "StopIteration"])
+def test_whatever_worker_init_fn_raises_the_user_sees_its_text(kind, name):
+    make, _, word = ERRORS.get(name, (StopIteration, None, name))
     loader = loader_of(Numbers(8), worker_init_fn=lambda _: raise_(make), **kind.options())
     _, error, _ = time_to_error(iter(loader))
     assert word in str(error), f"{type(error)}: {str(error)[:500]}"
 
 
-@with_workers
-def test_stop_iteration_of_worker_init_fn_is_an_error_and_not_an_empty_epoch(kind: Kind) -> None:
-    loader = loader_of(Numbers(8), worker_init_fn=lambda _: raise_(StopIteration), **kind.options())
-    _, error, _ = time_to_error(iter(loader))
-    assert "StopIteration" in str(error)
+LEAVE: dict[str, tuple[Callable[[], None], int]] = {
+    "by exit": (lambda: sys.exit(7), 7),
+    "at once": (lambda: os._exit(7), 7),
+    "at once with success": (lambda: os._exit(0), 0),
+    "by an interrupt": (lambda: raise_(KeyboardInterrupt), 0),
+}
 
 
-def leave_by_exit() -> None:
-    sys.exit(7)
-
-
-def leave_at_once() -> None:
-    os._exit(7)
-
-
-def leave_at_once_with_success() -> None:
-    os._exit(0)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-@persistent_or_not(PACKETS, PIPES)
-@pytest.mark.parametrize(
-    ("leave", "code"), [(leave_by_exit, 7), (leave_at_once, 7), (leave_at_once_with_success, 0), (interrupt, 0)]
-)
-def test_a_worker_that_ends_itself_is_an_error_that_names_its_exit_code(
-    kind: Kind, leave: Callable[[], None], code: int, persistent: bool
-) -> None:
-    draw = Draw(f"{leave.__name__} {persistent}")
+@kinds.persistent_or_not(kinds.PACKETS, kinds.PIPES)
+@pytest.mark.parametrize("how", LEAVE)
+def test_a_worker_that_ends_itself_is_an_error_that_names_its_exit_code(kind, how, persistent):
+    leave, code = LEAVE[how]
+    draw = kinds.Draw(f"{how} {persistent}")
     leaving = draw.randrange(40)
-    draw.show(leaving=leaving)
     dataset = Numbers(40, faults={leaving: leave})
     loader = loader_of(dataset, batch_size=4, persistent_workers=persistent, **kind.options())
     iterator = iter(loader)
@@ -315,16 +203,14 @@ def test_a_worker_that_ends_itself_is_an_error_that_names_its_exit_code(
     loader.close()
 
 
-@forked
-@pytest.mark.parametrize("leave", [leave_by_exit, interrupt])
-def test_a_worker_that_ends_itself_is_an_error_though_a_thread_of_its_own_goes_on(
-    kind: Kind, leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@kinds.forked
+@pytest.mark.parametrize("how", ["by exit", "by an interrupt"])
+def test_a_worker_that_ends_itself_is_an_error_though_a_thread_of_its_own_goes_on(kind, how, monkeypatch):
     monkeypatch.setattr(worker_process, "GRACE", 0.1)
 
     def leave_a_thread() -> None:
         threading.Thread(target=threading.Event().wait).start()
-        leave()
+        LEAVE[how][0]()
 
     given, error, took = time_to_error(
         iter(loader_of(Numbers(40, faults={9: leave_a_thread}), batch_size=4, **kind.options()))
@@ -335,11 +221,9 @@ def test_a_worker_that_ends_itself_is_an_error_though_a_thread_of_its_own_goes_o
     assert took < 4
 
 
-@of_kinds(THREAD, INLINE)
+@kinds.of_kinds(kinds.THREAD, kinds.INLINE)
 @pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
-def test_in_threads_and_inline_an_exit_or_interrupt_is_raised_in_its_place(
-    kind: Kind, raised: type[BaseException]
-) -> None:
+def test_in_threads_and_inline_an_exit_or_interrupt_is_raised_in_its_place(kind, raised):
     dataset = Numbers(20, faults={9: lambda: raise_(raised)})
     loader = loader_of(dataset, batch_size=4, **kind.options())
     found = outcomes(iter(loader))
@@ -351,9 +235,9 @@ def test_in_threads_and_inline_an_exit_or_interrupt_is_raised_in_its_place(
     assert outcomes(iter(loader)) == batches_of(20, 4)
 
 
-@with_workers
+@kinds.with_workers
 @pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
-def test_an_exit_in_worker_init_fn_does_not_hang(kind: Kind, raised: type[BaseException]) -> None:
+def test_an_exit_in_worker_init_fn_does_not_hang(kind, raised):
     loader = loader_of(Numbers(20), worker_init_fn=lambda _: raise_(raised), **kind.options())
     iterator = iter(loader)
     with pytest.raises((RuntimeError, raised)):
@@ -361,14 +245,14 @@ def test_an_exit_in_worker_init_fn_does_not_hang(kind: Kind, raised: type[BaseEx
             next(iterator)
 
 
-def test_a_thread_that_cannot_begin_its_work_is_an_error_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_begin_its_work_is_an_error_and_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(threads.compat, "set_thread_worker_info", lambda _: raise_(SystemExit))
     with pytest.raises(SystemExit):
-        next(iter(loader_of(Numbers(20), **THREAD.options())))
+        next(iter(loader_of(Numbers(20), **kinds.THREAD.options())))
 
 
-@forked
-def test_a_worker_that_fails_to_start_while_others_do_the_work_is_an_error(kind: Kind, gate: Gate) -> None:
+@kinds.forked
+def test_a_worker_that_fails_to_start_while_others_do_the_work_is_an_error(kind, gate):
     def start(worker_id: int) -> None:
         if worker_id == 3:
             gate.wait_reached()
@@ -380,14 +264,14 @@ def test_a_worker_that_fails_to_start_while_others_do_the_work_is_an_error(kind:
         next(iterator)
 
 
-@of_kinds(SPAWN, SPAWN_PIPES)
-def test_spawned_workers_pass_exceptions_of_dataset_and_of_strange_classes(kind: Kind) -> None:
+@kinds.of_kinds(kinds.SPAWN, kinds.SPAWN_PIPES)
+def test_spawned_workers_pass_exceptions_of_dataset_and_of_strange_classes(kind):
     # One loader for all, and one worker, since spawning takes seconds.
     faults = {
-        3: _Raiser(fault_errors.two_arguments),
-        8: _Raiser(fault_errors.local_class),
-        13: _Raiser(fault_errors.huge),
-        16: _Raiser(StopIteration),
+        3: _Raiser("two arguments"),
+        8: _Raiser("local class"),
+        13: _Raiser("huge message"),
+        16: _Raiser("StopIteration"),
     }
     loader = loader_of(Numbers(24, "dict", faults), batch_size=4, persistent_workers=True, **kind.options(1))
     for _ in range(2):
@@ -401,15 +285,15 @@ def test_spawned_workers_pass_exceptions_of_dataset_and_of_strange_classes(kind:
 
 
 class _Raiser:
-    def __init__(self, make: Callable[[], BaseException]) -> None:
-        self.make = make
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def __call__(self) -> None:
-        raise self.make()
+        raise_(ERRORS.get(self.name, [StopIteration])[0])
 
 
-@with_workers
-def test_an_error_waits_for_the_batches_before_it(kind: Kind, gate: Gate) -> None:
+@kinds.with_workers
+def test_an_error_waits_for_the_batches_before_it(kind, gate):
     """The error is known long before the first batch is, and still comes after it."""
     dataset = Numbers(12, faults={0: AtGate(gate), 5: lambda: raise_(lambda: Quiet("failed"))})
     options = kind.options(2) | {"batch_size": 4, "chunk_size": 1, "prefetch_factor": 2}
@@ -424,8 +308,8 @@ def test_an_error_waits_for_the_batches_before_it(kind: Kind, gate: Gate) -> Non
         next(iterator)
 
 
-@forked
-def test_fatal_signals_of_the_workers_own_code_are_named(kind: Kind) -> None:
+@kinds.forked
+def test_fatal_signals_of_the_workers_own_code_are_named(kind):
     for sent in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGTERM, signal.SIGKILL):
         dataset = Numbers(12, "ragged", {6: lambda sent=sent: os.kill(os.getpid(), sent)})
         begun = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -10,34 +11,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fault_kinds as kinds
 import pytest
-from fault_tools import (
-    FORMS,
-    PACKETS,
-    PIPES,
-    SPAWN,
-    THREAD,
-    AtGate,
-    Draw,
-    Footprint,
-    Gate,
-    Kind,
-    Numbers,
-    assert_nothing_left,
-    batches_of,
-    draws,
-    everywhere,
-    forked,
-    loader_of,
-    numbers,
-    of_kinds,
-    outcomes,
-    with_workers,
-)
+from fault_tools import FORMS, AtGate, Gate, Numbers, batches_of, loader_of, numbers, outcomes
+from kit.leftovers import State, assert_nothing_left
 
 # A pool that is closed gives its workers five seconds for what they are at, and then two more to die.
 AT_ONCE_S = 4.0
 BOUND_S = 60.0
+
+
+def begun(loader: Any, after: int) -> Any:
+    """Return an iterator that has given so many batches."""
+    iterator = iter(loader)
+    for _ in range(after):
+        next(iterator, None)
+    return iterator
 
 
 def leave_by_break(loader: Any, after: int) -> None:
@@ -48,49 +37,33 @@ def leave_by_break(loader: Any, after: int) -> None:
 
 
 def leave_by_del(loader: Any, after: int) -> None:
-    iterator = iter(loader)
-    for _ in range(after):
-        next(iterator, None)
-    del iterator
+    begun(loader, after)
 
 
 def leave_in_a_cycle(loader: Any, after: int) -> None:
-    iterator = iter(loader)
-    for _ in range(after):
-        next(iterator, None)
-    cycle: list[Any] = [iterator]
+    cycle: list[Any] = [begun(loader, after)]
     cycle.append(cycle)
-    del cycle, iterator
+    del cycle
     gc.collect()
 
 
 def leave_by_an_exception(loader: Any, after: int) -> None:
-    def train() -> None:
+    with contextlib.suppress(ZeroDivisionError):
         for place, batch in enumerate(loader):
             numbers(batch)
             if place >= after:
                 raise ZeroDivisionError("the loss is nan")
-
-    try:
-        train()
-    except ZeroDivisionError:
-        pass
 
 
 def leave_by_closing_a_generator(loader: Any, after: int) -> None:
     def batches() -> Iterator[Any]:
         yield from loader
 
-    generator = batches()
-    for _ in range(after):
-        next(generator, None)
-    generator.close()
+    begun(batches(), after).close()
 
 
 def leave_by_close(loader: Any, after: int) -> None:
-    iterator = iter(loader)
-    for _ in range(after):
-        next(iterator, None)
+    iterator = begun(loader, after)
     loader.close()
     assert list(iterator) == [] or loader.num_workers == 0
 
@@ -122,19 +95,16 @@ LEAVE = [
 ]
 
 
-@everywhere
+@kinds.everywhere
 @pytest.mark.parametrize("leave", LEAVE, ids=lambda leave: leave.__name__)
-@draws(2)
-def test_an_iteration_can_be_left_anywhere_and_leaves_nothing(
-    kind: Kind, leave: Callable[[Any, int], None], draw: Draw
-) -> None:
+@kinds.draws(2)
+def test_an_iteration_can_be_left_anywhere_and_leaves_nothing(kind, leave, draw):
     options = draw.loading(kind)
     length = draw.randint(1, 200)
     expected = batches_of(length, options["batch_size"])
     after = draw.randint(0, len(expected))
     form = draw.choice(FORMS)
-    draw.show(length=length, after=after, form=form)
-    before = Footprint.now()
+    before = State.in_full()
     loader = loader_of(Numbers(length, form), **options)
     begun = time.monotonic()
     leave(loader, after)
@@ -147,9 +117,9 @@ def test_an_iteration_can_be_left_anywhere_and_leaves_nothing(
     assert time.monotonic() - begun < BOUND_S
 
 
-@with_workers
-@draws(2)
-def test_leaving_does_not_wait_for_work_that_nobody_wants_any_more(kind: Kind, draw: Draw) -> None:
+@kinds.with_workers
+@kinds.draws(2)
+def test_leaving_does_not_wait_for_work_that_nobody_wants_any_more(kind, draw):
     """Thousands of samples are waiting to be loaded, in two loaders that were started after each other."""
     options = draw.loading(kind) | {"prefetch_factor": 50, "persistent_workers": False}
     loaders = [loader_of(_Slow(100_000), **options) for _ in range(3)]
@@ -172,9 +142,9 @@ class _Slow(Numbers):
         return super().__getitem__(index)
 
 
-@forked
-@draws(3)
-def test_iterations_of_one_loader_may_be_left_in_any_order(kind: Kind, draw: Draw) -> None:
+@kinds.forked
+@kinds.draws(3)
+def test_iterations_of_one_loader_may_be_left_in_any_order(kind, draw):
     options = draw.loading(kind) | {"persistent_workers": False}
     loader = loader_of(Numbers(60), **options)
     expected = batches_of(60, options["batch_size"])
@@ -198,10 +168,10 @@ def test_iterations_of_one_loader_may_be_left_in_any_order(kind: Kind, draw: Dra
     under_way.clear()
 
 
-@of_kinds(PACKETS, PIPES, THREAD, SPAWN)
-@draws(1)
-def test_persistent_workers_start_a_new_epoch_after_one_was_left_anywhere(kind: Kind, draw: Draw) -> None:
-    options = draw.loading(kind, max_workers=1 if kind is SPAWN else 3) | {"persistent_workers": True}
+@kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.THREAD, kinds.SPAWN)
+@kinds.draws(1)
+def test_persistent_workers_start_a_new_epoch_after_one_was_left_anywhere(kind, draw):
+    options = draw.loading(kind, max_workers=1 if kind is kinds.SPAWN else 3) | {"persistent_workers": True}
     form = draw.choice(FORMS)
     loader = loader_of(Numbers(80, form), **options)
     expected = batches_of(80, options["batch_size"])
@@ -243,18 +213,18 @@ class _StuckAfter:
         self.stuck()
 
 
-@of_kinds(PACKETS, PIPES, SPAWN)
-def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(kind: Kind, gate: Gate) -> None:
+@kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.SPAWN)
+def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(kind, gate):
     ways = [sleep, spin, sleep_deaf]
     loaders = []
     for stuck in ways if kind.method == "fork" else ways[:1]:
         dataset = Numbers(40, faults={1: _StuckAfter(gate, stuck)})
-        options = kind.options(1 if kind is SPAWN else 2)
+        options = kind.options(1 if kind is kinds.SPAWN else 2)
         loader = loader_of(dataset, batch_size=4, chunk_size="batch", **options)
         loaders.append(iter(loader))
         gate.wait_reached()
     # All at once, since each takes its time: five seconds by default, which one kind shows.
-    grace = {} if kind is PACKETS else {"grace": 1.0}
+    grace = {} if kind is kinds.PACKETS else {"grace": 1.0}
     begun = time.monotonic()
     threads = [threading.Thread(target=iterator._shutdown_workers, kwargs=grace) for iterator in loaders]
     for thread in threads:
@@ -264,11 +234,9 @@ def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(ki
     assert time.monotonic() - begun < BOUND_S
 
 
-@of_kinds(PACKETS, PIPES)
+@kinds.of_kinds(kinds.PACKETS, kinds.PIPES)
 @pytest.mark.parametrize("pidfds", [True, False], ids=["pidfds", "no-pidfds"])
-def test_closing_does_not_wait_for_what_a_worker_has_forked(
-    kind: Kind, pidfds: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_does_not_wait_for_what_a_worker_has_forked(kind, pidfds, monkeypatch):
     """Such a child holds the pipe by which multiprocessing sees that a worker has ended."""
     if not pidfds:
         monkeypatch.setattr("fastload.workers.processes._pidfd", lambda process: None)
@@ -293,8 +261,8 @@ def test_closing_does_not_wait_for_what_a_worker_has_forked(
     assert took < AT_ONCE_S
 
 
-def test_a_thread_that_is_stuck_is_named_by_a_warning_and_ends_when_its_code_returns(gate: Gate) -> None:
-    loader = loader_of(Numbers(40, faults={5: AtGate(gate)}), batch_size=4, **THREAD.options())
+def test_a_thread_that_is_stuck_is_named_by_a_warning_and_ends_when_its_code_returns(gate):
+    loader = loader_of(Numbers(40, faults={5: AtGate(gate)}), batch_size=4, **kinds.THREAD.options())
     iterator = iter(loader)
     gate.wait_reached()
     begun = time.monotonic()

@@ -6,28 +6,12 @@ import mmap
 import time
 from typing import Any
 
-import pytest
+import fault_kinds as kinds
 import torch
-from fault_tools import (
-    PACKETS,
-    PIPES,
-    SPAWN,
-    THREAD,
-    Draw,
-    Kind,
-    Numbers,
-    batches_of,
-    draws,
-    everywhere,
-    forked,
-    loader_of,
-    numbers,
-    of_kinds,
-    outcomes,
-    with_workers,
-)
+from fault_tools import Numbers, batches_of, loader_of, numbers, outcomes
+from kit.datasets import Sized
 from processes import SOON_S
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import get_worker_info
 
 
 class Counted(Numbers):
@@ -53,9 +37,9 @@ class Counted(Numbers):
         return before
 
 
-@with_workers
-@draws(2)
-def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afterwards(kind: Kind, draw: Draw) -> None:
+@kinds.with_workers
+@kinds.draws(2)
+def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afterwards(kind, draw):
     """Workers stop when the window is full, and thousands of results wait in a queue of some hundreds."""
     options = kind.options(draw.randint(1, 3)) | {"prefetch_factor": 8, "batch_size": 200, "chunk_size": 1}
     dataset = Counted(3000)
@@ -74,8 +58,8 @@ def test_a_consumer_that_asks_for_nothing_for_long_gets_everything_in_order_afte
             found.append(numbers(batch))
 
 
-@with_workers
-def test_a_batch_of_more_chunks_than_any_buffer_holds_is_right(kind: Kind) -> None:
+@kinds.with_workers
+def test_a_batch_of_more_chunks_than_any_buffer_holds_is_right(kind):
     loader = loader_of(Numbers(2000, "dict"), batch_size=1000, chunk_size=1, **kind.options(3))
     for _ in range(2):
         assert outcomes(iter(loader)) == batches_of(2000, 1000)
@@ -100,9 +84,9 @@ class Unloads(Numbers):
         return super().__getitem__(int(index))
 
 
-@with_workers
-@draws(2)
-def test_tasks_larger_than_any_buffer_arrive(kind: Kind, draw: Draw) -> None:
+@kinds.with_workers
+@kinds.draws(2)
+def test_tasks_larger_than_any_buffer_arrive(kind, draw):
     options = draw.loading(kind)
     order = [Wide(index) for index in range(24)]
     loader = loader_of(Unloads(24), sampler=order, **options)
@@ -116,99 +100,15 @@ def test_tasks_larger_than_any_buffer_arrive(kind: Kind, draw: Draw) -> None:
     loader.close()
 
 
-class Large(Dataset):
-    """Samples of 3 megabytes."""
-
-    def __init__(self, length: int, form: str) -> None:
-        self.length, self.form = length, form
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Any:
-        if self.form == "bytes":
-            return bytes([index]) * 3_000_000
-        length = 3_000_000 + (index if self.form == "ragged" else 0)
-        return torch.full((length,), index, dtype=torch.uint8)
-
-
-@with_workers
-@pytest.mark.parametrize("form", ["tensor", "ragged", "bytes"])
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_results_larger_than_any_buffer_arrive(kind: Kind, form: str, batch_size: int) -> None:
-    collate = {"collate_fn": list} if form == "ragged" else {}
-    loader = loader_of(Large(10, form), batch_size=batch_size, prefetch_factor=1, **kind.options(), **collate)
-    for batch, expected in zip(loader, batches_of(10, batch_size), strict=True):
-        assert len(batch) == len(expected)
-        for sample, index in zip(batch, expected, strict=True):
-            if form == "bytes":
-                assert sample == bytes([index]) * 3_000_000
-            else:
-                assert len(sample) == 3_000_000 + (index if form == "ragged" else 0)
-                assert int(sample.min()) == int(sample.max()) == index
-
-
-class Many(Dataset):
-    """Samples of 300 tensors."""
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> Any:
-        return {f"field {field}": torch.full((field % 5 + 1,), index * 1000 + field) for field in range(300)}
-
-
-@with_workers
-@pytest.mark.parametrize("collate", ["default", "custom"])
-def test_batches_of_three_hundred_tensors_are_right(kind: Kind, collate: str) -> None:
-    custom = {} if collate == "default" else {"collate_fn": list}
-    kept = list(loader_of(Many(), batch_size=10, prefetch_factor=4, **kind.options(), **custom))
-    for batch, expected in zip(kept, batches_of(40, 10), strict=True):
-        if collate == "custom":
-            batch = torch.utils.data.default_collate(batch)
-        for field in range(300):
-            values = torch.tensor([index * 1000 + field for index in expected])
-            assert torch.equal(batch[f"field {field}"], values[:, None].expand(-1, field % 5 + 1))
-
-
-@forked
-@draws(2)
-def test_more_workers_than_work(kind: Kind, draw: Draw) -> None:
-    length = draw.randint(0, 3)
-    loader = loader_of(Numbers(length), batch_size=2, persistent_workers=True, **kind.options(8))
-    for _ in range(3):
-        assert outcomes(iter(loader)) == batches_of(length, 2)
-    loader.close()
-
-
 # --- Loaders inside of loaders ---------------------------------------------------------------------------------------
 
 
-class LoadsInline(Dataset):
-    """Each sample is what a loader of its own gives."""
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        inner = loader_of(Numbers(index + 1), batch_size=3)
-        assert [numbers(batch) for batch in inner] == batches_of(index + 1, 3)
-        return torch.full((2, 2), index)
-
-
-@everywhere
-def test_a_dataset_may_load_by_an_inline_loader_of_its_own(kind: Kind) -> None:
-    assert outcomes(iter(loader_of(LoadsInline(), batch_size=4, **kind.options()))) == batches_of(20, 4)
-
-
-class LoadsByProcesses(Dataset):
+class LoadsByProcesses(Sized):
     """Each sample is what a loader with workers gives."""
 
     def __init__(self, **options: Any) -> None:
+        super().__init__(4)
         self.options = options
-
-    def __len__(self) -> int:
-        return 4
 
     def __getitem__(self, index: int) -> torch.Tensor:
         (inner,) = loader_of(Numbers(2), batch_size=2, **self.options)
@@ -216,36 +116,22 @@ class LoadsByProcesses(Dataset):
         return torch.full((2, 2), index)
 
 
-@of_kinds(PACKETS, PIPES, SPAWN)
-def test_worker_processes_may_not_have_worker_processes(kind: Kind) -> None:
-    num_workers = 1 if kind is SPAWN else 2
-    found = outcomes(iter(loader_of(LoadsByProcesses(num_workers=1), batch_size=2, **kind.options(num_workers))))
-    assert len(found) == 2
-    for error in found:
-        assert isinstance(error, AssertionError)
-        assert "daemonic processes are not allowed to have children" in str(error)
+@kinds.everywhere
+def test_workers_may_have_worker_threads_and_threads_worker_processes(kind):
+    inner = [{"num_workers": 2, "worker_method": "thread"}]
+    if not kind.processes:
+        inner.append({"num_workers": 1, "multiprocessing_context": "fork"})
+    for options in inner:
+        found = outcomes(iter(loader_of(LoadsByProcesses(**options), batch_size=2, **kind.options())))
+        assert found == batches_of(4, 2)
 
 
-@everywhere
-def test_workers_of_any_kind_may_have_worker_threads(kind: Kind) -> None:
-    dataset = LoadsByProcesses(num_workers=2, worker_method="thread")
-    assert outcomes(iter(loader_of(dataset, batch_size=2, **kind.options()))) == batches_of(4, 2)
-
-
-@of_kinds(THREAD)
-def test_worker_threads_may_have_worker_processes(kind: Kind) -> None:
-    dataset = LoadsByProcesses(num_workers=1, multiprocessing_context="fork")
-    assert outcomes(iter(loader_of(dataset, batch_size=2, **kind.options()))) == batches_of(4, 2)
-
-
-class Remembers(Dataset):
+class Remembers(Sized):
     """Holds an iterator of the user's process, which its forked workers inherit."""
 
     def __init__(self, iterator: Any) -> None:
+        super().__init__(8)
         self.iterator = iterator
-
-    def __len__(self) -> int:
-        return 8
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if get_worker_info() is not None:
@@ -253,8 +139,8 @@ class Remembers(Dataset):
         return torch.full((2, 2), index)
 
 
-@forked
-def test_workers_that_inherit_another_loaders_iterator_do_not_disturb_it(kind: Kind) -> None:
+@kinds.forked
+def test_workers_that_inherit_another_loaders_iterator_do_not_disturb_it(kind):
     under_way = iter(loader_of(Numbers(400), batch_size=4, **kind.options()))
     first = [numbers(next(under_way)) for _ in range(3)]
     assert outcomes(iter(loader_of(Remembers(under_way), batch_size=2, **kind.options()))) == batches_of(8, 2)

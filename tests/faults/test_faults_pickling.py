@@ -9,23 +9,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import fault_kinds as kinds
 import pytest
 import torch
-from fault_tools import (
-    FORMS,
-    SPAWN,
-    SPAWN_PIPES,
-    Draw,
-    Kind,
-    Numbers,
-    batches_of,
-    draws,
-    forked,
-    loader_of,
-    of_kinds,
-    outcomes,
-    time_to_error,
-)
+from fault_tools import FORMS, Numbers, batches_of, loader_of, outcomes, time_to_error
 from torch.utils.data import IterableDataset
 
 HERE = os.getpid()
@@ -54,22 +41,6 @@ class RefusesStrangely:
         raise Hidden("no pickle, and no pickle of that")
 
 
-def a_lambda() -> Any:
-    return lambda: 1
-
-
-def a_generator() -> Any:
-    return (number for number in range(3))
-
-
-def an_open_file() -> Any:
-    return open(os.devnull)  # it is the fault
-
-
-def a_lock() -> Any:
-    return threading.Lock()
-
-
 def a_local_object() -> Any:
     class Local:
         pass
@@ -77,31 +48,26 @@ def a_local_object() -> Any:
     return Local()
 
 
-def deep_in_a_batch() -> Any:
-    return {"fine": torch.zeros(3), "list": [1, (2, threading.Lock())]}
+UNSENDABLE: dict[str, Callable[[], Any]] = {
+    "a lambda": lambda: lambda: 1,
+    "a generator": lambda: (number for number in range(3)),
+    "an open file": lambda: open(os.devnull),  # noqa: SIM115  # it is the fault
+    "a lock": threading.Lock,
+    "a local object": a_local_object,
+    "deep in a batch": lambda: {"fine": torch.zeros(3), "list": [1, (2, threading.Lock())]},
+    "refuses strangely": RefusesStrangely,
+    "only there": OnlyThere,
+}
 
 
-UNSENDABLE: list[Callable[[], Any]] = [
-    a_lambda,
-    a_generator,
-    an_open_file,
-    a_lock,
-    a_local_object,
-    deep_in_a_batch,
-    RefusesStrangely,
-    OnlyThere,
-]
-
-
-@forked
-@pytest.mark.parametrize("made", UNSENDABLE, ids=lambda made: made.__name__)
-@draws(2)
-def test_a_sample_that_cannot_be_sent_is_an_error_in_its_place(kind: Kind, made: Callable[[], Any], draw: Draw) -> None:
+@kinds.forked
+@pytest.mark.parametrize("made", UNSENDABLE.values(), ids=UNSENDABLE)
+@kinds.draws(2)
+def test_a_sample_that_cannot_be_sent_is_an_error_in_its_place(kind, made, draw):
     length = 30
     failing = draw.choice([0, draw.randrange(length), length - 1])
     form = draw.choice(FORMS)
     options = draw.loading(kind)
-    draw.show(failing=failing, form=form)
     loader = loader_of(Numbers(length, form, {failing: made}), **options)
     expected = batches_of(length, options["batch_size"])
     for _ in range(2):
@@ -116,11 +82,9 @@ def test_a_sample_that_cannot_be_sent_is_an_error_in_its_place(kind: Kind, made:
     loader.close()
 
 
-@forked
-@pytest.mark.parametrize("made", UNSENDABLE, ids=lambda made: made.__name__)
-def test_a_result_of_collate_fn_that_cannot_be_sent_is_an_error_in_its_place(
-    kind: Kind, made: Callable[[], Any]
-) -> None:
+@kinds.forked
+@pytest.mark.parametrize("made", UNSENDABLE.values(), ids=UNSENDABLE)
+def test_a_result_of_collate_fn_that_cannot_be_sent_is_an_error_in_its_place(kind, made):
     def collate(samples: list[Any]) -> Any:
         return [samples, made()] if int(samples[0][0]) == 8 else samples
 
@@ -132,11 +96,10 @@ def test_a_result_of_collate_fn_that_cannot_be_sent_is_an_error_in_its_place(
     assert found[3:] == expected[3:]
 
 
-@forked
-@draws(3)
-def test_an_exception_of_a_module_that_only_the_worker_has_is_an_error_in_its_place(kind: Kind, draw: Draw) -> None:
+@kinds.forked
+@kinds.draws(3)
+def test_an_exception_of_a_module_that_only_the_worker_has_is_an_error_in_its_place(kind, draw):
     failing = draw.randrange(20)
-    draw.show(failing=failing)
 
     def fail() -> None:
         module = types.ModuleType("found_by_the_worker_only")
@@ -165,11 +128,9 @@ class KeyOnlyThere(OnlyThere):
         return type(other) is type(self)
 
 
-@forked
+@kinds.forked
 @pytest.mark.parametrize("length", [1, 40_000], ids=["in a packet", "beside packets"])
-def test_a_key_that_only_the_worker_can_read_is_an_error_in_its_place_and_is_not_waited_for(
-    kind: Kind, length: int
-) -> None:
+def test_a_key_that_only_the_worker_can_read_is_an_error_in_its_place_and_is_not_waited_for(kind, length):
     dataset = Numbers(20, faults={9: lambda: {KeyOnlyThere(): "x" * length}})
     found = outcomes(iter(loader_of(dataset, batch_size=1, **kind.options())))
     assert isinstance(found[9], OSError)
@@ -190,8 +151,8 @@ class StateOnlyThere(IterableDataset):
         raise AssertionError("there is none")
 
 
-@forked
-def test_a_state_that_only_the_worker_can_read_is_an_error_and_is_not_waited_for(kind: Kind) -> None:
+@kinds.forked
+def test_a_state_that_only_the_worker_can_read_is_an_error_and_is_not_waited_for(kind):
     found = outcomes(iter(loader_of(StateOnlyThere(), batch_size=1, **kind.options())))
     assert [type(outcome) for outcome in found] == [OSError] * 6
 
@@ -220,12 +181,11 @@ def _read_index(index: int, pid: int) -> UnreadableIndex:
     return UnreadableIndex(index)
 
 
-@forked
-@draws(4)
-def test_an_index_that_cannot_be_pickled_is_an_error_in_its_place(kind: Kind, draw: Draw) -> None:
+@kinds.forked
+@kinds.draws(4)
+def test_an_index_that_cannot_be_pickled_is_an_error_in_its_place(kind, draw):
     failing = set(draw.sample(range(30), 2))
     options = draw.loading(kind)
-    draw.show(failing=failing)
     order = [UnsendableIndex(index) if index in failing else Index(index) for index in range(30)]
     loader = loader_of(Numbers(30), sampler=order, **options)
     expected = batches_of(30, options["batch_size"])
@@ -241,11 +201,10 @@ def test_an_index_that_cannot_be_pickled_is_an_error_in_its_place(kind: Kind, dr
     loader.close()
 
 
-@forked
-@draws(2)
-def test_an_index_that_a_worker_cannot_read_is_an_error_that_says_so(kind: Kind, draw: Draw) -> None:
+@kinds.forked
+@kinds.draws(2)
+def test_an_index_that_a_worker_cannot_read_is_an_error_that_says_so(kind, draw):
     failing = draw.randrange(30)
-    draw.show(failing=failing)
     order = [UnreadableIndex(index) if index == failing else Index(index) for index in range(30)]
     given, error, took = time_to_error(iter(loader_of(Numbers(30), sampler=order, batch_size=4, **kind.options())))
     assert given == batches_of(30, 4)[: len(given)]
@@ -275,9 +234,9 @@ def _collate_local() -> Any:
     return collate
 
 
-@of_kinds(SPAWN, SPAWN_PIPES)
+@kinds.of_kinds(kinds.SPAWN, kinds.SPAWN_PIPES)
 @pytest.mark.parametrize("what", ["dataset", "collate_fn", "worker_init_fn"])
-def test_what_cannot_be_pickled_for_spawned_workers_is_an_error_that_names_the_way_out(kind: Kind, what: str) -> None:
+def test_what_cannot_be_pickled_for_spawned_workers_is_an_error_that_names_the_way_out(kind, what):
     parts: dict[str, Any] = {"dataset": Numbers(8)}
     parts[what] = UnsendableDataset(8) if what == "dataset" else _collate_local()
     loader = loader_of(parts.pop("dataset"), **parts, **kind.options())
@@ -290,18 +249,16 @@ def test_what_cannot_be_pickled_for_spawned_workers_is_an_error_that_names_the_w
         del caught
 
 
-@of_kinds(SPAWN, SPAWN_PIPES)
-def test_a_dataset_that_spawned_workers_cannot_read_is_its_error_and_no_hang(kind: Kind) -> None:
+@kinds.of_kinds(kinds.SPAWN, kinds.SPAWN_PIPES)
+def test_a_dataset_that_spawned_workers_cannot_read_is_its_error_and_no_hang(kind):
     loader = loader_of(UnreadableDataset(8), **kind.options(1))
     _, error, _ = time_to_error(iter(loader))
     assert isinstance(error, OSError)
     assert "this dataset cannot be read here" in str(error)
 
 
-@of_kinds(SPAWN, SPAWN_PIPES)
-def test_a_class_of_a_notebooks_cell_is_an_error_that_names_the_way_out(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@kinds.of_kinds(kinds.SPAWN, kinds.SPAWN_PIPES)
+def test_a_class_of_a_notebooks_cell_is_an_error_that_names_the_way_out(kind, monkeypatch):
     class OfACell(Numbers):
         pass
 
@@ -314,8 +271,8 @@ def test_a_class_of_a_notebooks_cell_is_an_error_that_names_the_way_out(
         assert words in " ".join([str(error), *error.__notes__])
 
 
-@forked
-def test_forked_workers_need_no_pickle_of_anything(kind: Kind) -> None:
+@kinds.forked
+def test_forked_workers_need_no_pickle_of_anything(kind):
     dataset = UnsendableDataset(20)
     loader = loader_of(
         dataset,

@@ -5,22 +5,9 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import fault_kinds as kinds
 import pytest
-from fault_tools import (
-    FORMS,
-    AtGate,
-    Draw,
-    Gate,
-    Kind,
-    Numbers,
-    batches_of,
-    draws,
-    forked,
-    loader_of,
-    numbers,
-    send,
-    with_workers,
-)
+from fault_tools import FORMS, AtGate, Numbers, batches_of, loader_of, numbers, send
 from processes import wait_gone
 
 from fastload.errors import FastloadError, LoadTimeout, WorkerDied
@@ -38,17 +25,14 @@ def next_over_timeouts(iterator: Any) -> tuple[Any, int]:
             tries += 1
 
 
-@with_workers
-@draws(4)
-def test_after_a_timeout_next_can_be_tried_again_and_no_batch_is_lost_or_repeated(
-    kind: Kind, draw: Draw, gate: Gate
-) -> None:
+@kinds.with_workers
+@kinds.draws(4)
+def test_after_a_timeout_next_can_be_tried_again_and_no_batch_is_lost_or_repeated(kind, draw, gate):
     length = draw.randint(5, 40)
     place = draw.randrange(length)
     form = draw.choice(FORMS)
     tries = draw.randint(1, 3)
     options = draw.loading(kind)
-    draw.show(length=length, place=place, form=form, tries=tries)
     dataset = Numbers(length, form, {place: AtGate(gate)})
     loader = loader_of(dataset, timeout=TIMEOUT_S, **options)
     expected = batches_of(length, options["batch_size"])
@@ -70,8 +54,8 @@ def test_after_a_timeout_next_can_be_tried_again_and_no_batch_is_lost_or_repeate
     loader.close()
 
 
-@forked
-def test_a_worker_that_dies_after_a_timeout_is_an_error_of_its_own(kind: Kind, gate: Gate) -> None:
+@kinds.forked
+def test_a_worker_that_dies_after_a_timeout_is_an_error_of_its_own(kind, gate):
     iterator = iter(loader_of(Numbers(8, faults={2: AtGate(gate)}), batch_size=4, timeout=TIMEOUT_S, **kind.options()))
     victim, _ = gate.wait_reached()
     with pytest.raises(LoadTimeout):
@@ -82,8 +66,8 @@ def test_a_worker_that_dies_after_a_timeout_is_an_error_of_its_own(kind: Kind, g
         next_over_timeouts(iterator)
 
 
-@with_workers
-def test_an_iteration_may_be_left_after_a_timeout(kind: Kind, gate: Gate) -> None:
+@kinds.with_workers
+def test_an_iteration_may_be_left_after_a_timeout(kind, gate):
     loader = loader_of(
         Numbers(40, faults={2: AtGate(gate)}),
         batch_size=4,

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
+from kit.datasets import Sized
+from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 import fastload
 from fastload.keys import albumentations_transforms, seeding
@@ -53,12 +54,12 @@ def image(index: int) -> np.ndarray:
     return np.random.RandomState(index).randint(0, 255, (16, 16, 3), dtype=np.uint8)
 
 
-class Augmented(Dataset[torch.Tensor]):
+class Augmented(Sized):
     """Images by a pipeline of Albumentations, and noise of OpenCV's."""
 
     def __init__(self, transform: Any, length: int = 12) -> None:
         self.transform = transform
-        self.length = length
+        super().__init__(length)
 
     def __getitem__(self, index: int) -> torch.Tensor:
         import cv2
@@ -66,9 +67,6 @@ class Augmented(Dataset[torch.Tensor]):
         noise = np.empty((12, 12, 3), np.uint8)
         cv2.randu(noise, 0, 2)
         return torch.from_numpy(self.transform(image=image(index))["image"] // 2 + noise)
-
-    def __len__(self) -> int:
-        return self.length
 
 
 def batches(dataset: Any, **arguments: Any) -> list[list[Any]]:

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.data import TensorDataset
+
+import fastload
 
 LIBRARIES = Path(__file__).parent
 
@@ -30,6 +32,19 @@ def dataset() -> TensorDataset:
     """24 samples of two features and a class."""
     generator = torch.Generator().manual_seed(0)
     return TensorDataset(torch.randn(24, 2, generator=generator), torch.arange(24) % 2)
+
+
+@pytest.fixture(autouse=True)
+def fresh_state() -> Iterator[None]:
+    """Accelerate keeps its settings in shared objects, and the Trainer's tests install our class."""
+    yield
+    fastload.uninstall()
+    if "accelerate" in sys.modules:
+        from accelerate.state import AcceleratorState, GradientState, PartialState
+
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+        PartialState._reset_state()
 
 
 @pytest.fixture

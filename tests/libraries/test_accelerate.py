@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -12,9 +10,9 @@ import accelerate
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
-from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DataLoaderConfiguration
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
+from kit.datasets import Stream
+from kit.libraries import accelerator
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, TensorDataset
 
 import fastload
 from fastload.run import adapters
@@ -42,22 +40,8 @@ OWN: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fresh_state() -> Iterator[None]:
-    """Accelerate keeps its settings in shared objects."""
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
-    PartialState._reset_state()
-
-
-def accelerator(**options: Any) -> accelerate.Accelerator:
-    return accelerate.Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
-
-
-class Stream(IterableDataset[torch.Tensor]):
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(torch.arange(10))
+def stream() -> Iterator[torch.Tensor]:
+    return iter(torch.arange(10))
 
 
 def test_a_training_loop_iterates_our_class(dataset: TensorDataset) -> None:
@@ -133,7 +117,7 @@ def test_substitutes_come_from_what_a_share_of_batches_is_a_share_of(shuffle: bo
 
 
 def test_skipping_batches_of_a_stream_keeps_our_class() -> None:
-    loader = fastload.DataLoader(Stream(), batch_size=2, num_workers=1)
+    loader = fastload.DataLoader(Stream(stream), batch_size=2, num_workers=1)
     rest: Any = accelerate.skip_first_batches(loader, 3)
     assert type(rest) is SkipDataLoader
     assert [batch.tolist() for batch in rest] == [[6, 7], [8, 9]]
@@ -141,7 +125,7 @@ def test_skipping_batches_of_a_stream_keeps_our_class() -> None:
 
 
 def test_a_dispatched_stream_is_iterated_by_our_class() -> None:
-    prepared = accelerator().prepare(fastload.DataLoader(Stream(), batch_size=2, num_workers=1))
+    prepared = accelerator().prepare(fastload.DataLoader(Stream(stream), batch_size=2, num_workers=1))
     assert type(prepared) is DataLoaderDispatcher
     assert [batch.tolist() for batch in prepared] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert prepared.base_dataloader.statistics().batches == 5
@@ -197,9 +181,7 @@ def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(
-    run_script: Callable[..., str], order: str
-) -> None:
+def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(run_script, order):
     lines = ["import accelerate", "loader = DataLoader(list(range(6)), batch_size=2, chunk_size=1)"]
     if order == "after":
         lines.reverse()
@@ -214,28 +196,3 @@ def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(
         ]
     )
     assert run_script(script, before=()).split() == ["3", "3", "fastload.loader", "1"]
-
-
-@pytest.mark.slow
-def test_two_processes_share_the_samples_and_keep_our_class(run_script: Callable[..., str], tmp_path: Path) -> None:
-    run_script(
-        """
-        import json, torch
-        from accelerate import Accelerator
-        from fastload import DataLoader
-        from torch.utils.data import TensorDataset
-
-        accelerator = Accelerator(cpu=True)
-        loader = DataLoader(TensorDataset(torch.arange(24)), batch_size=3, shuffle=True, num_workers=1, chunk_size=2)
-        prepared = accelerator.prepare(loader)
-        seen = [number for (batch,) in prepared for number in batch.tolist()]
-        inside = prepared.base_dataloader
-        facts = [type(inside).__module__, inside.chunk_size, inside.statistics().batches, seen]
-        open(f"rank{accelerator.process_index}.json", "w").write(json.dumps(facts))
-        torch.distributed.destroy_process_group()
-        """,
-        before=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-    )
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    assert [rank[:3] for rank in ranks] == [["fastload.loader", 2, 4]] * 2
-    assert sorted(ranks[0][3] + ranks[1][3]) == list(range(24))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning
 import pytest
 import torch
+from kit.libraries import lightning_trainer
 from lightning.fabric.utilities.data import _replace_dunder_methods
 from lightning.fabric.utilities.data import _update_dataloader as fabric_update
 from lightning.pytorch.utilities.data import _update_dataloader as lightning_update
@@ -41,17 +41,7 @@ class Classifier(lightning.LightningModule):
 
 
 def trainer(folder: Path, **options: Any) -> lightning.Trainer:
-    return lightning.Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_epochs=2,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-        **options,
-    )
+    return lightning_trainer(folder, max_epochs=2, **options)
 
 
 @pytest.mark.parametrize("persistent_workers", [False, True])
@@ -67,9 +57,7 @@ def test_fit_iterates_the_loader_it_is_given(dataset: TensorDataset, tmp_path: P
     train.close()
 
 
-def test_fit_iterates_a_loader_made_in_its_hook_where_constructors_are_wrapped(
-    dataset: TensorDataset, tmp_path: Path
-) -> None:
+def test_fit_iterates_a_loader_made_in_its_hook_where_constructors_are_wrapped(dataset, tmp_path):
     training = trainer(tmp_path)
     training.fit(Classifier(dataset))
     used: Any = training.train_dataloader
@@ -79,9 +67,7 @@ def test_fit_iterates_a_loader_made_in_its_hook_where_constructors_are_wrapped(
 
 @pytest.mark.parametrize("update", [lightning_update, fabric_update])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_loader_built_anew_around_a_distributed_sampler_keeps_our_arguments(
-    dataset: TensorDataset, update: Callable[..., Any], wrapped: bool
-) -> None:
+def test_a_loader_built_anew_around_a_distributed_sampler_keeps_our_arguments(dataset, update, wrapped):
     own: dict[str, Any] = {"seed": 7, "chunk_size": 2, "worker_method": "thread"}
     arguments: dict[str, Any] = {"batch_size": 4, "num_workers": 1, "prefetch_factor": 3, **own}
     if wrapped:
@@ -125,9 +111,7 @@ def test_fabric_iterates_our_class(dataset: TensorDataset) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_of_lightning_under_fastload_run_iterate_our_class(
-    run_script: Callable[..., str], tmp_path: Path
-) -> None:
+def test_two_processes_of_lightning_under_fastload_run_iterate_our_class(run_script, tmp_path):
     run_script(
         """
         import json, lightning, torch

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import accelerate
 import pytest
 import torch
-from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DataLoaderConfiguration
+from accelerate.state import AcceleratorState
+from kit.libraries import accelerator
 from ranks import run_ranks
 from resumed_loaders import LENGTH, Count, Noisy, global_batches, in_order, keyed, shared_out
 
@@ -20,19 +20,6 @@ import fastload
 
 EPOCH = 7
 """Batches of four."""
-
-
-@pytest.fixture(autouse=True)
-def fresh_state() -> Iterator[None]:
-    """Accelerate keeps its settings in shared objects."""
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
-    PartialState._reset_state()
-
-
-def accelerator(**options: Any) -> accelerate.Accelerator:
-    return accelerate.Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
 
 
 KNOWN = pytest.mark.parametrize("make", [keyed, in_order, shared_out, global_batches])
@@ -150,11 +137,6 @@ def test_the_state_of_a_loader_that_skips_is_that_of_the_whole_one(make: Any) ->
     expected = uninterrupted(make)
     assert rows(resumed) == expected[0][5:]
     assert rows(resumed) == expected[1]
-
-
-def test_a_loader_that_is_not_prepared_skips_batches_of_its_epoch() -> None:
-    loader = keyed()
-    assert rows(accelerate.skip_first_batches(loader, 3)) == uninterrupted(keyed)[0][3:]
 
 
 @pytest.mark.parametrize("step", [1, 3, EPOCH])

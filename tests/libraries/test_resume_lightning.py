@@ -12,6 +12,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from kit.libraries import lightning_trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from ranks import run_ranks
 from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed, shared_out
@@ -47,20 +48,14 @@ KNOWN = pytest.mark.parametrize("make", [keyed, shared_out, global_batches])
 
 
 def trainer(folder: Path, *callbacks: Any, **options: Any) -> lightning.Trainer:
-    return lightning.Trainer(
-        **{
-            "accelerator": "cpu",
-            "devices": 1,
-            "max_epochs": EPOCHS,
-            "logger": False,
-            "enable_checkpointing": bool(callbacks),
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "default_root_dir": folder,
-            "callbacks": list(callbacks),
-        }
-        | options
-    )
+    return lightning_trainer(folder, *callbacks, **{"max_epochs": EPOCHS} | options)
+
+
+def fitted(folder: Path, loader: Any, step: str = "", **options: Any) -> Recorder:
+    """Train by epochs, from a checkpoint if one is named; return what was seen."""
+    module = Recorder()
+    trainer(folder, **options).fit(module, loader, ckpt_path=folder / f"{step}.ckpt" if step else None)
+    return module
 
 
 def expected(make: Callable[..., Any]) -> list[tuple[int, list[Any]]]:
@@ -93,16 +88,12 @@ def test_a_training_by_epochs_takes_one_that_steps_broke_off_for_whole(make: Any
     training = trainer(tmp_path, max_steps=step, max_epochs=-1)
     training.fit(Recorder(), make())
     training.save_checkpoint(tmp_path / "stopped.ckpt")
-    second = Recorder()
-    trainer(tmp_path).fit(second, make(), ckpt_path=tmp_path / "stopped.ckpt")
-    assert second.seen == expected(make)[-(-step // STEPS) * STEPS :]
+    assert fitted(tmp_path, make(), "stopped").seen == expected(make)[-(-step // STEPS) * STEPS :]
 
 
 @KNOWN
 @pytest.mark.parametrize("persistent", [False, True])
-def test_every_checkpoint_of_a_training_goes_on_where_it_was_written(
-    make: Any, persistent: bool, tmp_path: Path
-) -> None:
+def test_every_checkpoint_of_a_training_goes_on_where_it_was_written(make, persistent, tmp_path):
     """Also those of an epoch's last step."""
     whole = expected(make)
     first, loader = Recorder(), make(1, persistent_workers=persistent)
@@ -110,9 +101,7 @@ def test_every_checkpoint_of_a_training_goes_on_where_it_was_written(
     loader.close()
     assert first.seen == whole
     for step in (1, 6, 7, 8, 14, 20):
-        second = Recorder()
-        trainer(tmp_path).fit(second, make(), ckpt_path=tmp_path / f"step={step}.ckpt")
-        assert second.seen == whole[step:], step
+        assert fitted(tmp_path, make(), f"step={step}").seen == whole[step:], step
 
 
 @KNOWN
@@ -121,9 +110,7 @@ def test_the_checkpoint_of_an_epochs_end_goes_on_with_the_next_epoch(make: Any, 
     callback = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
     trainer(tmp_path, callback).fit(Recorder(), make())
     for epoch in range(EPOCHS - 1):
-        second = Recorder()
-        trainer(tmp_path).fit(second, make(), ckpt_path=tmp_path / f"epoch={epoch}.ckpt")
-        assert second.seen == whole[(epoch + 1) * STEPS :], epoch
+        assert fitted(tmp_path, make(), f"epoch={epoch}").seen == whole[(epoch + 1) * STEPS :], epoch
 
 
 def test_a_training_with_validations_in_its_epochs_goes_on(tmp_path: Path) -> None:
@@ -164,10 +151,7 @@ def test_a_stream_goes_on_where_it_was(dataset: Any, tmp_path: Path) -> None:
     trainer(tmp_path, checkpoints(tmp_path, 1)).fit(first, fastload.DataLoader(dataset(), 4))
     assert len(first.seen) == EPOCHS * STEPS
     for step in (2, 9):
-        second = Recorder()
-        loader = fastload.DataLoader(dataset(), 4)
-        trainer(tmp_path).fit(second, loader, ckpt_path=tmp_path / f"step={step}.ckpt")
-        assert second.seen == first.seen[step:], step
+        assert fitted(tmp_path, fastload.DataLoader(dataset(), 4), f"step={step}").seen == first.seen[step:], step
 
 
 @pytest.mark.parametrize("seed", [None, 6])
@@ -179,8 +163,7 @@ def test_a_sampler_that_is_not_ours_is_fast_forwarded(seed: int | None, tmp_path
     first = Recorder()
     trainer(tmp_path, checkpoints(tmp_path, 1)).fit(first, make())
     for step in (2, 9):
-        second = Recorder()
-        trainer(tmp_path).fit(second, make(), ckpt_path=tmp_path / f"step={step}.ckpt")
+        second = fitted(tmp_path, make(), f"step={step}")
         ends = (step // STEPS + 1) * STEPS
         if seed is None:  # then the augmentation of later epochs comes from torch's global generator
             assert second.seen[: ends - step] == first.seen[step:ends]

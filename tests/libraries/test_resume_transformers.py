@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from accelerate.state import AcceleratorState, GradientState, PartialState
+from kit.libraries import training_arguments
 from resumed_loaders import Noisy, in_order, keyed, shared_out
 
 import fastload
 
 STEPS = 7
-
-
-@pytest.fixture(autouse=True)
-def fresh_state() -> Iterator[None]:
-    yield
-    fastload.uninstall()
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
-    PartialState._reset_state()
 
 
 class Rows(Noisy):
@@ -47,22 +37,9 @@ class Recorder(torch.nn.Module):
         return {"loss": self.layer(features[:, :1].float()).mean()}
 
 
-def arguments(folder: Path, **options: Any) -> transformers.TrainingArguments:
-    return transformers.TrainingArguments(
-        **{
-            "output_dir": str(folder),
-            "use_cpu": True,
-            "num_train_epochs": 3,
-            "per_device_train_batch_size": 4,
-            "report_to": "none",
-            "save_strategy": "steps",
-            "save_steps": 1,
-            "logging_strategy": "no",
-            "disable_tqdm": True,
-            "remove_unused_columns": False,
-        }
-        | options
-    )
+def arguments(folder: Path, **options: Any) -> Any:
+    settings = {"num_train_epochs": 3, "save_strategy": "steps", "save_steps": 1, "remove_unused_columns": False}
+    return training_arguments(folder, **settings | options)
 
 
 @pytest.mark.parametrize("make", [keyed, in_order, functools.partial(shared_out, 1)])

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from accelerate.state import AcceleratorState, GradientState, PartialState
-from torch.utils.data import Dataset
+from kit.datasets import Made
+from kit.libraries import training_arguments
 
 import fastload
 
 
-@pytest.fixture(autouse=True)
-def fresh_state() -> Iterator[None]:
-    yield
-    fastload.uninstall()
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
-    PartialState._reset_state()
-
-
-class Rows(Dataset[dict[str, torch.Tensor]]):
-    def __len__(self) -> int:
-        return 24
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
+def rows(index: int) -> dict[str, torch.Tensor]:
+    return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
 
 
 class Classifier(torch.nn.Module):
@@ -52,20 +38,9 @@ class Watch(transformers.TrainerCallback):
         self.train, self.evaluation = train_dataloader, eval_dataloader
 
 
-def arguments(folder: Path, **options: Any) -> transformers.TrainingArguments:
-    return transformers.TrainingArguments(
-        output_dir=str(folder),
-        use_cpu=True,
-        num_train_epochs=2,
-        per_device_train_batch_size=4,
-        per_device_eval_batch_size=8,
-        dataloader_num_workers=2,
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-        **options,
-    )
+def arguments(folder: Path, **options: Any) -> Any:
+    options |= {"num_train_epochs": 2, "per_device_eval_batch_size": 8, "dataloader_num_workers": 2}
+    return training_arguments(folder, save_strategy="no", **options)
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -75,8 +50,8 @@ def test_train_iterates_our_class_once_it_is_installed(tmp_path: Path, persisten
     trainer = transformers.Trainer(
         Classifier(),
         arguments(tmp_path, eval_strategy="epoch", dataloader_persistent_workers=persistent),
-        train_dataset=Rows(),
-        eval_dataset=Rows(),
+        train_dataset=Made(24, rows),
+        eval_dataset=Made(24, rows),
         callbacks=[watch],
     )
     assert trainer.train().global_step == 12
@@ -95,20 +70,7 @@ def test_train_iterates_our_class_that_its_hook_returns(tmp_path: Path) -> None:
             return self.accelerator.prepare(loader)
 
     watch = Watch()
-    trainer = OurTrainer(Classifier(), arguments(tmp_path), train_dataset=Rows(), callbacks=[watch])
+    trainer = OurTrainer(Classifier(), arguments(tmp_path), train_dataset=Made(24, rows), callbacks=[watch])
     trainer.train()
     assert watch.train.statistics().batches == 12
     assert watch.train.base_dataloader.seed == 9
-
-
-def test_a_resumed_training_skips_batches_with_our_class(tmp_path: Path) -> None:
-    fastload.install()
-    options = arguments(tmp_path)
-    options.save_strategy, options.save_steps = transformers.trainer_utils.SaveStrategy.STEPS, 4
-    options.max_steps = 4
-    transformers.Trainer(Classifier(), options, train_dataset=Rows()).train()
-    options.max_steps = 10
-    watch = Watch()
-    trainer = transformers.Trainer(Classifier(), options, train_dataset=Rows(), callbacks=[watch])
-    assert trainer.train(resume_from_checkpoint=True).global_step == 10
-    assert watch.train.statistics().batches >= 4

@@ -250,9 +250,7 @@ def test_tune_that_is_terminated_shows_what_it_has_measured(begin: Begin) -> Non
 @pytest.mark.parametrize("number", INTERRUPTS, ids=lambda one: one.name)
 @pytest.mark.parametrize("who", ["command", "script"])
 @pytest.mark.parametrize("verb", ["tune", "verify", "explain", "profile", "run", "script"])
-def test_an_interrupted_command_says_so_and_leaves_nothing(
-    begin: Begin, verb: str, who: str, number: signal.Signals
-) -> None:
+def test_an_interrupted_command_says_so_and_leaves_nothing(begin, verb, who, number):
     command = begin(verb)
     trains = verb in ("profile", "run", "script")
     command.pid_of("training" if trains else "worker" if verb != "explain" else "measuring")
@@ -279,9 +277,7 @@ def test_an_interrupted_command_says_so_and_leaves_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", INTERRUPTS, ids=lambda one: one.name)
 @pytest.mark.parametrize("verb", ["tune", "verify", "explain"])
-def test_a_command_that_is_interrupted_before_the_first_batch_says_so(
-    begin: Begin, verb: str, number: signal.Signals
-) -> None:
+def test_a_command_that_is_interrupted_before_the_first_batch_says_so(begin, verb, number):
     command = begin(verb, "hang")
     command.pid_of("script")
     command.process.send_signal(number)

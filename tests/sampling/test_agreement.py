@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import threading
@@ -106,53 +107,46 @@ def test_another_seed_on_a_rank_is_told_on_both(make: Any, store: Any, num_worke
         assert threads == answers[1 - rank][2]
 
 
-@BOTH
-def test_another_dataset_on_a_rank_is_told_on_both(make: Any, tmp_path: Path) -> None:
-    answers = run_ranks(lambda rank: refusal(make(Noisy(LENGTH + 8 * rank), num_workers=1)), tmp_path)
-    for rank, (message, took, _) in enumerate(answers):
-        assert f"length is {LENGTH + 8 * rank} on rank {rank} and {LENGTH + 8 - 8 * rank} on rank {1 - rank}" in message
-        assert took < 10.0
-
-
-@BOTH
-def test_another_order_on_a_rank_is_told_on_both(make: Any, tmp_path: Path) -> None:
-    def body(rank: int) -> str:
-        return refusal(make(Noisy(), order=["keyed", "block"][rank]))[0]
-
-    answers = run_ranks(body, tmp_path)
-    assert "order is 'keyed' on rank 0 and 'block 1024' on rank 1" in answers[1] or (
-        "order is 'block 1024' on rank 1 and 'keyed' on rank 0" in answers[1]
-    )
-
-
-@BOTH
-def test_a_state_that_one_rank_has_loaded_and_the_other_has_not_is_told_on_both(make: Any, tmp_path: Path) -> None:
-    state = make(
+@functools.cache
+def state_after_a_step(make: Any) -> dict[str, Any]:
+    loader = make(
         Noisy(), **({"rank": 0, "world_size": 2} if make is global_batches else {"num_replicas": 2, "rank": 0})
     )
-    begun = iter(state)
-    next(begun)
-    saved = state.state_dict()
-    assert saved["position"] == 8
-
-    def body(rank: int) -> str:
-        loader = make(Noisy())
-        if rank:
-            loader.load_state_dict(saved)
-        return refusal(loader)[0]
-
-    for rank, message in enumerate(run_ranks(body, tmp_path)):
-        assert f"position is {8 * rank} on rank {rank} and {8 - 8 * rank} on rank {1 - rank}" in message
+    iterator = iter(loader)
+    next(iterator)
+    return loader.state_dict()
 
 
-def test_another_epoch_on_a_rank_is_told_on_both(tmp_path: Path) -> None:
-    def body(rank: int) -> str:
-        loader = global_batches(Noisy())
-        loader.set_epoch(5 * rank)
-        return refusal(loader)[0]
+def resumed(make: Any, rank: int) -> Any:
+    loader = make(Noisy())
+    if rank:
+        loader.load_state_dict(state_after_a_step(make))
+    return loader
 
-    for rank, message in enumerate(run_ranks(body, tmp_path)):
-        assert f"epoch is {5 * rank} on rank {rank} and {5 - 5 * rank} on rank {1 - rank}" in message
+
+def at_another_epoch(make: Any, rank: int) -> Any:
+    loader = make(Noisy())
+    loader.set_epoch(5 * rank)
+    return loader
+
+
+DIFFERENT: dict[str, tuple[Any, tuple[Any, Any]]] = {
+    "length": (lambda make, rank: make(Noisy(LENGTH + 8 * rank), num_workers=1), (LENGTH, LENGTH + 8)),
+    "order": (lambda make, rank: make(Noisy(), order=["keyed", "block"][rank]), ("'keyed'", "'block 1024'")),
+    "position": (resumed, (0, 8)),
+    "epoch": (at_another_epoch, (0, 5)),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_whatever_is_another_on_a_rank_is_told_on_both(make: Any, what: str, tmp_path: Path) -> None:
+    of_rank, values = DIFFERENT[what]
+    state_after_a_step(make)  # while there is no group
+    answers = run_ranks(lambda rank: refusal(of_rank(make, rank)), tmp_path)
+    for rank, (message, took, _) in enumerate(answers):
+        assert f"{what} is {values[rank]} on rank {rank} and {values[1 - rank]} on rank {1 - rank}" in message
+        assert took < 10.0
 
 
 def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None:
@@ -167,9 +161,7 @@ def test_all_that_differ_are_named_where_there_are_three(tmp_path: Path) -> None
 
 
 @EACH_STORE
-def test_a_rank_that_never_begins_is_named_after_the_time_limit(
-    make: Any, store: Any, num_workers: int, tmp_path: Path
-) -> None:
+def test_a_rank_that_never_begins_is_named_after_the_time_limit(make, store, num_workers, tmp_path):
     def body(rank: int) -> Any:
         return refusal(make(Noisy(), num_workers=num_workers)) if rank == 0 else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -224,14 +223,6 @@ def test_an_error_in_the_next_epochs_first_batch_is_raised_there():
         with pytest.raises(StopIteration):
             next(iterator)
     loader.close()
-
-
-def test_statistics_and_explanation_of_a_seeded_loader_name_the_index():
-    loader = DataLoader(Drawing(), batch_sampler=DistributedBatchSampler(Drawing(), 8))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert "each sample, by its index" in loader.explain()
-    assert isinstance(loader.sampler, fastload.DistributedSampler)
 
 
 def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch):

@@ -144,11 +144,6 @@ def test_blocks_are_read_from_beginning_to_end_and_come_in_random_order(length, 
         assert found[start:stop] == list(range(found[start], min(found[start] + size, length)))
 
 
-def test_the_order_of_blocks_is_another_in_each_epoch():
-    order = Blocks(100, 0, 10)
-    assert len({tuple(whole(order, epoch)) for epoch in range(10)}) == 10
-
-
 @given(length=st.integers(1, 100), seed=st.integers(-(2**31), 2**31), epoch=st.integers(0, 5))
 def test_torchs_order_is_that_of_its_samplers(length, seed, epoch):
     found = whole(AsTorch(length, seed), epoch)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches, samples, stopped_at
+from kit.resuming import resumed
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, Sampler, SubsetRandomSampler
 
 import fastload
@@ -106,11 +107,7 @@ def test_a_generator_that_a_sampler_holds_goes_on(kind, way, at_once):
     whole = epochs(make(), 3)
     assert whole[0] != whole[1] != whole[2]
     for epoch, step in ((0, 0), (0, 3), (1, 0), (1, 2), (0, 7)) if way == "inline" else ((0, 3), (1, 0), (0, 7)):
-        resumed = make()
-        state = stopped_at(make(), epoch, step)
-        random.seed(99)
-        resumed.load_state_dict(state)
-        assert epochs(resumed, 2) == [whole[epoch][step:], whole[epoch + 1]]
+        assert epochs(resumed(make, epoch, step), 2) == [whole[epoch][step:], whole[epoch + 1]]
 
 
 @pytest.mark.parametrize(
@@ -156,9 +153,8 @@ def test_another_number_of_workers_draws_the_same_order(kind, at_once, before, l
 
     whole = epochs(make(before), 2)
     for epoch, step in ((0, 3), (1, 2)):
-        resumed = make(later)
-        resumed.load_state_dict(stopped_at(make(before), epoch, step))
-        assert epochs(resumed, 1) == [whole[epoch][step:]]
+        loader = resumed(lambda: make(before), epoch, step, lambda: make(later))
+        assert epochs(loader, 1) == [whole[epoch][step:]]
 
 
 def sampler_generator(sampler: Batches) -> torch.Generator:
@@ -182,9 +178,7 @@ def test_two_generators_of_two_samplers_are_two():
         return DataLoader(Drawing(LENGTH), batch_sampler=Mixed(), seed=1)
 
     whole = epochs(make(), 3)
-    resumed = make()
-    resumed.load_state_dict(stopped_at(make(), 1, 2))
-    assert epochs(resumed, 2) == [whole[1][2:], whole[2]]
+    assert epochs(resumed(make, 1, 2), 2) == [whole[1][2:], whole[2]]
 
 
 class Around(Sampler[int]):
@@ -224,9 +218,7 @@ def test_generators_inside_of_what_samplers_hold_are_found(how, batched):
 
     whole = epochs(make(), 3)
     for epoch, step in ((0, 3), (1, 0), (1, 2)):
-        resumed = make()
-        resumed.load_state_dict(stopped_at(make(), epoch, step))
-        assert epochs(resumed, 2) == [whole[epoch][step:], whole[epoch + 1]]
+        assert epochs(resumed(make, epoch, step), 2) == [whole[epoch][step:], whole[epoch + 1]]
 
 
 @pytest.mark.parametrize("way", WAYS)

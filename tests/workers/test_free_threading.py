@@ -22,6 +22,7 @@ import numpy as np
 import PIL.Image
 import torch
 from image_files import pixels
+from kit.datasets import Sized
 from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
@@ -34,15 +35,13 @@ BROKEN = 13
 """The index of the sample that fails."""
 
 
-class Draws(Dataset[Any]):
+class Draws(Sized):
     """Samples that draw from all generators, by names that were bound before."""
 
     def __init__(self, broken: int = -1) -> None:
+        super().__init__(40)
         self.draw, self.bits, self.normal = random.random, random.getrandbits, np.random.standard_normal
         self.broken = broken
-
-    def __len__(self) -> int:
-        return 40
 
     def __getitem__(self, index: int) -> Any:
         if index == self.broken:

@@ -141,17 +141,6 @@ def test_a_replica_stays_with_its_actor(cluster, seeding):
     assert batches(worker_method="ray", persistent_workers=True) == batches(persistent_workers=True)
 
 
-def test_torchs_streams_are_torchs(cluster):
-    def batches(**arguments: Any) -> str:
-        generator = torch.Generator().manual_seed(4)
-        loader = DataLoader(Images(), 8, True, num_workers=2, generator=generator, seeding="torch", **arguments)
-        found = list(loader)
-        loader.close()
-        return digest(found)
-
-    assert batches(worker_method="ray") == batches()
-
-
 def test_fused_samples_and_batches_on_a_device_are_those_of_local_processes(cluster, tmp_path):
     from ray_clusters import jpeg
     from torchvision import datasets, transforms

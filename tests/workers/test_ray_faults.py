@@ -18,7 +18,7 @@ import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_clusters import STORE_BYTES, Images, cluster_of_two, digest, epochs, ray
 
-from fastload import ClusterError, DataLoader, WorkerDied
+from fastload import ClusterError, DataLoader
 from fastload.workers.ray import actors, relay
 
 pytestmark = [
@@ -90,26 +90,6 @@ def test_an_actor_that_is_killed_loses_nothing(cluster, share_memory):
     loader.close()
 
 
-@pytest.mark.filterwarnings("ignore:no batch was completed")  # on a busy machine actors take long to start
-def test_idle_actors_that_all_die_at_once_are_no_fault_of_the_task_that_finds_out(cluster):
-    dataset = Images(48, wait_s=0.01)
-    given = {"shuffle": True, "seed": 5, "overlap_epochs": False, "persistent_workers": True}
-    options = {"share_memory": False, "num_cpus": 0.5}
-    loader = DataLoader(dataset, 4, num_workers=3, worker_method="ray", ray_options=options, **given)
-    iterator = iter(loader)
-    batches = list(iterator)
-    pool = iterator.source.pool  # type: ignore[attr-defined]
-    for worker in pool.workers:
-        wait_until(lambda worker=worker: worker.is_up)
-        os.kill(pid_of(worker), signal.SIGKILL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        batches += list(loader)
-    assert digest(batches) == epochs(dataset, batch_size=4)[0]
-    assert loader.statistics().remote["lost"] >= 2
-    loader.close()
-
-
 def test_a_machine_that_goes_loses_nothing(cluster):
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"there": 1})
     dataset = Images(96, wait_s=0.02)
@@ -157,18 +137,6 @@ def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
     cluster.remove_node(node, allow_graceful=True)
 
 
-def test_it_is_told_which_workers_have_no_room_and_which_are_starting(cluster, tmp_path):
-    wait_until(all_processors_are_free)
-    options = {"placement_timeout": 10}
-    loader = DataLoader(
-        Images(), 4, num_workers=3, worker_method="ray", ray_options=options, worker_init_fn=Until(tmp_path / "never")
-    )
-    words = r"^0 of 3 Ray workers run after 10 s .*: 1 wait for room, 2 placed and still starting \(runtime_env, im"
-    with pytest.raises(ClusterError, match=words):
-        list(loader)
-    loader.close()
-
-
 @pytest.mark.parametrize("local", [{}, {"worker_method": "thread"}])
 def test_local_workers_go_on_when_the_only_machine_of_remote_ones_goes(cluster, local):
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"far": 1})
@@ -199,14 +167,6 @@ def test_local_workers_go_on_when_the_only_machine_of_remote_ones_goes(cluster, 
     expected.close()
 
 
-@pytest.mark.filterwarnings("ignore:0 of 1 Ray workers run")
-def test_local_workers_go_on_where_remote_ones_cannot_be_placed(cluster):
-    options = {"resources": {"nowhere": 1}, "placement_timeout": 0.1}
-    found, statistics = epochs(Images(wait_s=0.05), num_workers=1, remote_workers=1, ray_options=options)
-    assert found == epochs()[0]
-    assert statistics.remote["workers"] == 0
-
-
 def test_more_workers_than_there_is_room_for_are_a_warning(cluster):
     loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=5, worker_method="ray")
     words = r"\d of 5 Ray workers run after 120 s .* num_cpus=1; .* CPU 2, .* the loader goes on with those that run"
@@ -218,17 +178,6 @@ def test_more_workers_than_there_is_room_for_are_a_warning(cluster):
         with pytest.raises(UserWarning, match=words):
             for _ in iterator:
                 pass
-    loader.close()
-
-
-def test_workers_that_nothing_has_room_for_are_an_error_with_what_there_is(cluster):
-    options = {"resources": {"elsewhere": 1}, "placement_timeout": 3}
-    loader = DataLoader(Images(), 4, num_workers=2, worker_method="ray", ray_options=options)
-    with pytest.raises(
-        ClusterError,
-        match=r"0 of 2 .* after 3 s .*: 2 cannot be placed, .* resources=\{'elsewhere': 1\}; the clus",
-    ):
-        list(loader)
     loader.close()
 
 
@@ -344,34 +293,6 @@ def test_a_file_that_is_missing_on_one_machine_only_is_an_error_with_the_machine
     loader.close()
 
 
-def end_this_process(worker_id: int) -> None:
-    os._exit(3)
-
-
-def test_an_actor_that_cannot_start_is_an_error(cluster):
-    loader = DataLoader(Images(), 4, num_workers=1, worker_method="ray", worker_init_fn=end_this_process)
-    with pytest.raises(ClusterError, match="Ray worker 0 cannot start; 3 attempts ended in"):
-        list(loader)
-    loader.close()
-
-
-class Deadly(Images):
-    def __getitem__(self, index: int) -> Any:
-        if index == 5:
-            os._exit(1)
-        return super().__getitem__(index)
-
-
-@pytest.mark.filterwarnings("ignore:Ray worker")
-def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster):
-    # One task at a time: the reply to one before it may be lost with the worker, which then was at both.
-    loader = DataLoader(Deadly(), 1, num_workers=1, prefetch_factor=1, worker_method="ray")
-    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 5") as raised:
-        list(loader)
-    assert raised.value.samples == (5,)
-    loader.close()
-
-
 def test_a_loader_that_is_closed_while_actors_start_or_wait_for_room_leaves_none(cluster):
     wait_until(all_processors_are_free)
     loader = DataLoader(Images(), 4, num_workers=5, worker_method="ray")
@@ -381,34 +302,6 @@ def test_a_loader_that_is_closed_while_actors_start_or_wait_for_room_leaves_none
     del iterator
     loader.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fastload_ray")]
-    wait_until(all_processors_are_free)
-
-
-@pytest.mark.filterwarnings("ignore:Ray worker")
-def test_no_actor_is_made_for_one_that_is_lost_while_the_loader_is_closed(cluster, monkeypatch):
-    ending, closed, created = threading.Event(), threading.Event(), []
-    end, close, call = actors.Actors.end, actors.Actors.close, actors.Actors._call
-
-    def end_while_closed(self: Any, worker: Any) -> None:
-        end(self, worker)
-        ending.set()
-        assert closed.wait(60)
-
-    def close_and_tell(self: Any) -> None:
-        close(self)
-        created.clear()
-        closed.set()
-
-    monkeypatch.setattr(actors.Actors, "end", end_while_closed)
-    monkeypatch.setattr(actors.Actors, "close", close_and_tell)
-    monkeypatch.setattr(actors.Actors, "_call", lambda self, *given: (created.append(given), call(self, *given)))
-    loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=1, worker_method="ray", persistent_workers=True)
-    iterator = iter(loader)
-    next(iterator)
-    os.kill(pid_of(one_that_runs(iterator.source.pool)), signal.SIGKILL)  # type: ignore[attr-defined]
-    assert ending.wait(60)
-    loader.close()
-    assert created == []
     wait_until(all_processors_are_free)
 
 
@@ -439,36 +332,6 @@ def test_a_thread_that_does_not_end_keeps_what_it_uses_and_the_user_is_told(clus
     assert not thread.is_alive()
     assert pool._relay.failure is None
     wait_until(all_processors_are_free)
-
-
-class Interrupted(Images):
-    def __getitem__(self, index: int) -> Any:
-        if index == 5:
-            raise KeyboardInterrupt
-        return super().__getitem__(index)
-
-
-@pytest.mark.filterwarnings("ignore:Ray worker")
-def test_an_interrupt_in_a_sample_ends_its_worker_as_locally(cluster):
-    loader = DataLoader(Interrupted(8), 1, num_workers=1, prefetch_factor=1, worker_method="ray")
-    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 5") as raised:
-        list(loader)
-    assert raised.value.samples == (5,)
-    loader.close()
-
-
-class Stream(torch.utils.data.IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        for number in range(1000):
-            time.sleep(0.01)
-            yield number
-
-
-def test_the_loss_of_a_replica_is_an_error(cluster):
-    loader = DataLoader(Stream(), 2, num_workers=1, worker_method="ray")
-    with pytest.raises(WorkerDied, match="its batches are bound to it"):
-        disturbed(loader, 1, lambda pool: os.kill(pid_of(one_that_runs(pool)), signal.SIGKILL))
-    loader.close()
 
 
 _SCRIPT = """

@@ -84,8 +84,8 @@ def simulated(
 @example(num_local=2, num_remote=2, slower=100.0, chunk=ROWS)
 @settings(max_examples=25, deadline=None)
 def test_workers_of_any_speed_never_make_a_loader_much_slower_than_local_workers_alone(
-    num_local: int, num_remote: int, slower: float, chunk: int
-) -> None:
+    num_local, num_remote, slower, chunk
+):
     alone = num_local / SAMPLE_S
     # Its first task is what shows that a worker is slow, and all wait for it once.
     rate = simulated(num_local, num_remote, slower, chunk, seconds=20 + ROWS * SAMPLE_S * slower * 10)

@@ -16,7 +16,8 @@ import pytest
 import routing_captures
 import torch
 import torchvision
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from kit.datasets import Sized, Stream
+from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -499,11 +500,11 @@ def test_an_interrupt_in_the_middle_leaves_nothing_routed(monkeypatch):
     same_in_thread(random.random)
 
 
-class Everything(Dataset[Any]):
+class Everything(Sized):
     """Draws from all generators, by a pipeline and by names."""
 
     def __init__(self, length: int = 24) -> None:
-        self.length = length
+        super().__init__(length)
         self.v1 = torchvision.transforms.Compose(
             [
                 torchvision.transforms.RandomCrop(8, padding=2),
@@ -548,9 +549,6 @@ class Everything(Dataset[Any]):
             torch.tensor(numbers),
             np.random.rand(2),
         )
-
-    def __len__(self) -> int:
-        return self.length
 
 
 def batches(dataset: Any, **arguments: Any) -> list[Any]:
@@ -600,37 +598,7 @@ def test_this_processs_generators_are_untouched_by_threads_and_may_be_drawn_from
         assert go(fastload.DataLoader(dataset, batch_size=5, seed=11, generator=generator, **THREADS)) == alone
 
 
-def test_many_threads_that_draw_at_once_draw_what_one_draws():
-    draw = DRAWS["captured before"]
-    expected = seeded(draw)
-    barrier = threading.Barrier(8)
-    failures: list[Any] = []
-
-    def run() -> None:
-        try:
-            generators = ThreadGenerators()
-            with generators.active():
-                barrier.wait()
-                for _ in range(10):
-                    for key, right in zip(KEYS, expected, strict=True):
-                        generators.seed(key)
-                        if plain(draw()) != right:
-                            failures.append(key)
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            routing.uninstall()
-
-    threads = [threading.Thread(target=run) for _ in range(8)]
-    for thread in threads:
-        routing.install()
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-
-
-class Seeds(Dataset[Any]):
+class Seeds(Sized):
     def __getitem__(self, index: int) -> tuple[int, int, float]:
         info = get_worker_info()
         rng = getattr(info, "rng", None)
@@ -639,18 +607,14 @@ class Seeds(Dataset[Any]):
         assert rng is None or rng.random_generator.getstate() == random.getstate()
         return torch.initial_seed(), index, drawn.item()
 
-    def __len__(self) -> int:
-        return 6
-
 
 def test_torchs_thread_safe_generator_is_the_threads_own():
-    loader = [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(), seed=1)]
-    assert [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(), seed=1, **THREADS)] == loader
+    loader = [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(6), seed=1)]
+    assert [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(6), seed=1, **THREADS)] == loader
 
 
-class Streams(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter([drawn_by_all() for _ in range(3)])
+def streams() -> Any:
+    return iter([drawn_by_all() for _ in range(3)])
 
 
 INITIAL: dict[int, Any] = {}
@@ -671,7 +635,12 @@ def test_iterable_datasets_have_torchs_streams_in_threads_as_in_processes(init_f
         return plain(
             list(
                 fastload.DataLoader(
-                    Streams(), batch_size=None, num_workers=2, generator=generator, worker_init_fn=init_fn, **arguments
+                    Stream(streams),
+                    batch_size=None,
+                    num_workers=2,
+                    generator=generator,
+                    worker_init_fn=init_fn,
+                    **arguments,
                 )
             )
         )
@@ -682,7 +651,7 @@ def test_iterable_datasets_have_torchs_streams_in_threads_as_in_processes(init_f
 def test_worker_init_fn_draws_from_the_threads_generators():
     INITIAL.clear()
     before = states()[:2]
-    list(fastload.DataLoader(Seeds(), num_workers=2, worker_method="thread", worker_init_fn=note_initial))
+    list(fastload.DataLoader(Seeds(6), num_workers=2, worker_method="thread", worker_init_fn=note_initial))
     assert INITIAL[0] != INITIAL[1]
     assert states()[:2] == before
 

@@ -8,15 +8,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from torch.utils.data import Dataset
+from kit.datasets import Sized
 
 import fastload
 
 
-class LeavesSlowly(Dataset[int]):
+class LeavesSlowly(Sized):
     """Gives its thread something of C's to do after Python has left the thread: to sleep for a fifth of a second."""
 
     def __init__(self) -> None:
+        super().__init__(1)
         self.libc = ctypes.CDLL(None)
         self.key = ctypes.c_uint()
         self.libc.pthread_key_create(ctypes.byref(self.key), self.libc.usleep)
@@ -24,9 +25,6 @@ class LeavesSlowly(Dataset[int]):
     def __getitem__(self, index: int) -> int:
         self.libc.pthread_setspecific(self.key, ctypes.c_void_p(200_000))
         return threading.get_native_id()
-
-    def __len__(self) -> int:
-        return 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say which threads there are")

@@ -12,8 +12,8 @@ from pathlib import Path
 import PIL.Image
 import pytest
 from fakes import Squares
+from kit.datasets import Made, Sized
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import Dataset
 
 import fastload
 from fastload.workers import worker_process
@@ -34,19 +34,16 @@ def test_samples_too_large_for_a_chunks_place_are_collated_in_a_worker(monkeypat
     assert all("above 100" in reason for reason in statistics.without_layout_reason)
 
 
-class Plugins(Dataset[int]):
+class Plugins(Sized):
     """How many plugins Pillow has before the first image is opened."""
 
     def __getitem__(self, index: int) -> int:
         return len(PIL.Image.OPEN)
 
-    def __len__(self) -> int:
-        return 4
-
 
 @needs_fork
 def test_workers_inherit_what_pillow_needs_for_the_common_formats():
-    for batch in fastload.DataLoader(Plugins(), 4, num_workers=2, multiprocessing_context="fork"):
+    for batch in fastload.DataLoader(Plugins(4), 4, num_workers=2, multiprocessing_context="fork"):
         assert batch.min() >= 5
 
 
@@ -66,14 +63,9 @@ def test_a_spawned_worker_ends_without_a_word_about_what_libraries_it_has_import
     assert (done.returncode, done.stderr) == (0, "")
 
 
-class OpenCVThreads(Dataset[int]):
+def open_cvthreads(index: int) -> int:
     """In how many threads OpenCV works."""
-
-    def __getitem__(self, index: int) -> int:
-        return sys.modules["cv2"].getNumThreads()
-
-    def __len__(self) -> int:
-        return 4
+    return sys.modules["cv2"].getNumThreads()
 
 
 @needs_fork
@@ -82,7 +74,7 @@ def test_opencv_works_in_one_thread_in_each_worker_and_goes_on_as_before_in_this
     before = opencv.getNumThreads()
     opencv.setNumThreads(3)
     try:
-        for batch in fastload.DataLoader(OpenCVThreads(), 2, num_workers=1, multiprocessing_context="fork"):
+        for batch in fastload.DataLoader(Made(4, open_cvthreads), 2, num_workers=1, multiprocessing_context="fork"):
             assert batch.tolist() == [1, 1]
         assert opencv.getNumThreads() == 3
     finally:

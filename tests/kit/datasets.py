@@ -1,0 +1,42 @@
+"""Datasets of one line each. Spawned workers import this module, so it imports little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch.utils.data import Dataset, IterableDataset
+
+
+class Sized(Dataset[Any]):
+    """Has the length that it is given; sample i is i, unless a subclass makes another."""
+
+    def __init__(self, length: int = 10) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class Made(Sized):
+    """Sample i is what a function makes of i."""
+
+    def __init__(self, length: int, make: Callable[[int], Any]) -> None:
+        super().__init__(length)
+        self.make = make
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(index)
+
+
+class Stream(IterableDataset[Any]):
+    """Streams what a function returns, which is called for each pass."""
+
+    def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
+        self.make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.make())

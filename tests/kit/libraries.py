@@ -1,0 +1,32 @@
+"""Trainers of libraries, as small as they can be made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def accelerator(**options: Any) -> Any:
+    """Return an Accelerator that loads data with these options."""
+    import accelerate
+
+    configuration = accelerate.utils.DataLoaderConfiguration(**options)
+    return accelerate.Accelerator(cpu=True, dataloader_config=configuration)
+
+
+def lightning_trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
+    """Return Lightning's Trainer; it writes checkpoints only by these callbacks."""
+    import lightning
+
+    settings = {"accelerator": "cpu", "devices": 1, "logger": False, "default_root_dir": folder}
+    settings |= {"enable_checkpointing": bool(callbacks), "callbacks": list(callbacks)}
+    return lightning.Trainer(**settings | {"enable_progress_bar": False, "enable_model_summary": False} | options)
+
+
+def training_arguments(folder: Path, **options: Any) -> Any:
+    """Return the arguments of transformers' Trainer."""
+    import transformers
+
+    settings = {"output_dir": str(folder), "use_cpu": True, "per_device_train_batch_size": 4, "report_to": "none"}
+    settings |= {"logging_strategy": "no", "disable_tqdm": True}
+    return transformers.TrainingArguments(**settings | options)
