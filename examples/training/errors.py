@@ -110,8 +110,9 @@ def exit_for(error: Exception, out: Path | None) -> Exit | None:
 def is_lost_rank(error: BaseException) -> bool:
     """Return whether an error says that another rank has exited or does not respond."""
     words = ("gloo", "NCCL", "TCPStore", "Connection closed", "Connection reset", "Broken pipe", "Timed out waiting")
+    more = ("Wait timeout", "timeout caused pair closure")
     return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and any(word in str(error) for word in (*words, "Wait timeout"))
+        isinstance(error, RuntimeError) and any(word in str(error) for word in (*words, *more))
     )
 
 

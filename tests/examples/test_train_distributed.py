@@ -34,6 +34,7 @@ def test_errors_of_a_lost_rank_are_recognised() -> None:
     assert is_lost_rank(RuntimeError(lost))
     assert is_lost_rank(torch.distributed.DistNetworkError("the client socket has failed"))
     assert is_lost_rank(RuntimeError("Wait timeout"))  # of a rank that exited while the group was created
+    assert is_lost_rank(RuntimeError("Application timeout caused pair closure"))  # of gloo, in another thread
     assert not is_lost_rank(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not is_lost_rank(ValueError("gloo"))
 
