@@ -421,7 +421,10 @@ class Delivery(Source):
             items = [part[0] for part in batch.parts if part is not None]
             batch.redo, batch.missing, batch.parts = False, 1, [None]
             whole = items[0]._replace(
-                serial=self._serial, kind=Kind.BATCH, indices=[index for item in items for index in item.indices]
+                serial=self._serial,
+                kind=int(Kind.BATCH),
+                layout=0,
+                indices=[index for item in items for index in item.indices],
             )
             try:
                 self._submit(whole, batch.worker_id)
