@@ -1,8 +1,8 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
 In: a loader's :class:`~fastload.arguments.FusingArguments`. Out: the plan of its dataset, what loads its samples by
-that plan, and what the device does with whole batches of them. The library of C functions is used where it is there, Pillow
-and torch elsewhere, or the decoder that the user names: the samples are the same.
+that plan, and what the device does with whole batches of them. The library of C functions is used where it is there,
+Pillow and torch elsewhere, or the decoder that the user names: the samples are the same.
 """
 
 from __future__ import annotations
