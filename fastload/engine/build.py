@@ -24,8 +24,9 @@ from ..spec import Spec, decodes_late, part
 from ..work import GRACE, EpochWork, Shard, Source, Stage, brings_source, slots_in_flight
 from ..workers.pool import memory_kind, start_workers
 from ..workers.samples import Job
-from .delivery import Delivery, Window
+from .delivery import Delivery
 from .kept import Kept
+from .window import Window
 
 if TYPE_CHECKING:
     from ..device.batch_keys import BatchKeys
