@@ -11,6 +11,10 @@ one for each, otherwise they use gloo.
 Ray Train keeps the checkpoints, in a folder or a bucket that all machines reach. The same command resumes at the next
 image, on any number of ranks, workers and machines; with ``--max-failures`` Ray Train itself does so when a rank or its
 machine is lost.
+
+Without RAY_ADDRESS, ``ray.init("local")`` starts Ray on this machine and stops it at the end. Two things stay:
+``~/.ray/auth_token``, a secret by which later clusters of yours know their own processes (``RAY_AUTH_MODE=disabled``:
+none is written), and Ray's logs in ``/tmp/ray``. Both can be deleted when no Ray runs.
 """
 
 from __future__ import annotations

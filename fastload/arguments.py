@@ -17,6 +17,7 @@ from .base import compat
 from .base.users_line import warn_at_users_line
 from .errors import ConfigError
 from .sampling.samplers import as_integer, check_seed
+from .work import brings_source
 
 WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads", "ray": "ray"}
 """Values of ``worker_method``, and the modules of :mod:`fastload.workers` that start these workers."""
@@ -197,7 +198,7 @@ class ErrorArguments:
     seeding: str
 
     def check(self) -> None:
-        """Raise a ConfigError if that cannot be done."""
+        """Raise a ConfigError if failed samples cannot be treated so."""
         if self.on_error not in ("raise", "skip", "replace"):
             raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={self.on_error!r}")
         check_number("max_errors", self.max_errors)
@@ -208,6 +209,11 @@ class ErrorArguments:
             raise ConfigError(
                 f"{name} needs a dataset with indices, got {type(self.dataset).__name__}, an IterableDataset; catch "
                 "the error in its __iter__"
+            )
+        if brings_source(self.dataset):
+            raise ConfigError(
+                f"{name} needs samples that the loader loads, and {type(self.dataset).__name__}.fastload_source gives "
+                "whole batches; leave on_error out"
             )
         if not self.auto_collation:
             raise ConfigError(f"{name} needs batches that are made of samples, got batch_size=None; give a batch_size")

@@ -132,7 +132,7 @@ class Kind(IntEnum):
     BATCH = 1
     """Collates them, and sends the batch."""
     START = 2
-    """There are none: it begins a new epoch of its replica of an IterableDataset; ``indices`` is the shared seed."""
+    """Begins a new epoch of its replica of an IterableDataset; ``indices`` is the shared seed, and no sample's."""
 
 
 class WorkItem(NamedTuple):
@@ -301,6 +301,8 @@ class Source(Stage, Protocol):
     """Whether nothing more can come, since a worker is lost."""
     is_resident: bool = False
     """Whether the dataset is in memory already, so that nothing is loaded."""
+    holds_something: bool = True
+    """Whether there are workers, connections or the like, which :meth:`close` ends after an epoch."""
     skips_interrupted: bool = False
     """Whether a batch that an interrupt has cut off in ``next()`` is passed over by the next call."""
 
@@ -323,6 +325,14 @@ class Source(Stage, Protocol):
     def close(self, grace: float = GRACE) -> None:
         """End workers, and let go of memory. Blocks at most about ``grace`` seconds for what workers are doing."""
         return
+
+
+def brings_source(dataset: Any) -> bool:
+    """Return whether a dataset has a method ``fastload_source(job, counts)``, which returns a :class:`Source`.
+
+    What a wrapper passes on does not count: the wrapper may give other samples.
+    """
+    return getattr(type(dataset), "fastload_source", None) is not None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -261,7 +261,7 @@ def mover_of(
     """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
 
     Args:
-        arguments: see there.
+        arguments: of the device stage.
         kept: keeps it.
         columns: resident data that batches are gathered from.
         tail: what is done before the batch transform, for a fused dataset.

@@ -4,7 +4,7 @@
 
     index batches ─> source: workers, next() itself, or resident data ─> [device, or pinning] ─> Iteration
 
-In the engine it alone reads the whole :class:`~fastload.spec.Spec`; each stage gets the part that it reads.
+It reads the whole :class:`~fastload.spec.Spec`; each stage gets the part that it reads.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from ..buffers.slots import SlotPool
 from ..keys import seeding
 from ..sampling.epochs import Epoch, Sampling, repeats_from
 from ..spec import Spec, decodes_late, part
-from ..work import GRACE, EpochWork, Shard, Source, Stage, slots_in_flight
+from ..work import GRACE, EpochWork, Shard, Source, Stage, brings_source, slots_in_flight
 from ..workers.pool import memory_kind, start_workers
 from ..workers.samples import Job
-from .delivery import Delivery, Window
+from .delivery import Delivery
 from .kept import Kept
+from .window import Window
 
 if TYPE_CHECKING:
     from ..device.batch_keys import BatchKeys
@@ -53,8 +54,8 @@ class Pipeline:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether there are no workers, memory or threads to close, so that it can always go on."""
-        return self.last is self.source and not self.source.workers and not self.source.is_resident
+        """Whether there is nothing to close, so that it can always go on."""
+        return self.last is self.source and not self.source.holds_something and not self.source.is_resident
 
     def close(self, grace: float = GRACE) -> None:
         """End all stages, the last one first: it may be reading memory of those before it."""
@@ -96,6 +97,9 @@ class Builder:
             samplers = spec.sampler, spec.batch_sampler
             source = resident_source(columns, self._device, kept, self.keys_of(epoch), epoch, samplers)
             return Pipeline(source, source, pin)
+        if spec.num_workers and not spec.prefetch_factor:
+            # In torch's words, though its constructor checks most of it.
+            raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
         job, tail = self.job(epoch, ranks)
         source = self._source(job)
         try:
@@ -179,7 +183,7 @@ class Builder:
         return job, tail
 
     def _source(self, job: Job) -> Source:
-        if hasattr(type(self._spec.dataset), "fastload_source"):  # not of what a wrapper passes on
+        if brings_source(self._spec.dataset):
             source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
             return source
         if self._spec.num_workers:
@@ -191,12 +195,9 @@ class Builder:
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
-        if not spec.prefetch_factor:
-            # In torch's words, though its constructor checks most of it.
-            raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
+        num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
-        num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor)
         kind = memory_kind(spec.worker_method)
         slots = kept.take_slots(kind, spec.device)
         if slots is None:

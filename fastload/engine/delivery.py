@@ -26,39 +26,10 @@ from ..workers.fetch import Outcome, Result
 from ..workers.pool import Pool
 from .assembly import Assembly
 from .kept import Kept
+from .window import Window
 
 if TYPE_CHECKING:
     from .turns import Turns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """How much is under way at once, in which pieces, and how it is given back."""
-
-    batches: int
-    """Most batches that are under way, or wait for ``next()``."""
-    num_workers: int
-    """Local workers."""
-    workers_in_all: int
-    """Those and Ray's."""
-    chunk_size: int | None
-    """Samples of a task; None: chosen by what a sample costs; ``sys.maxsize``: batches are not cut."""
-    whole_reason: str | None
-    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
-    iterable: bool
-    """Whether each task is a batch of its worker's replica of an IterableDataset."""
-    auto_collation: bool
-    """Whether an index batch names several samples."""
-    assigned: bool
-    """Whether batch ``i`` goes to worker ``i % num_workers``."""
-    in_order: bool
-    """False: batches are given as they are completed."""
-    timeout: float
-    """Seconds without a completed batch after which ``next()`` raises; 0: no limit."""
-    device: Any
-    """Where batches are copied to from the slots."""
-    where: str
-    """End of the sentence "Caught ... " for errors of collation in this process."""
 
 
 @dataclass(slots=True)
@@ -121,8 +92,8 @@ class Delivery(Source):
 
     Args:
         pool: the workers, which it ends.
-        window: see there.
-        kept: has the layouts, counts, and takes the slots in the end.
+        window: how much is under way at once.
+        kept: has the layouts and the counts; it gets the slots when the source is closed.
     """
 
     _epoch: _EpochUnderWay
@@ -421,7 +392,10 @@ class Delivery(Source):
             items = [part[0] for part in batch.parts if part is not None]
             batch.redo, batch.missing, batch.parts = False, 1, [None]
             whole = items[0]._replace(
-                serial=self._serial, kind=Kind.BATCH, indices=[index for item in items for index in item.indices]
+                serial=self._serial,
+                kind=int(Kind.BATCH),
+                layout=0,
+                indices=[index for item in items for index in item.indices],
             )
             try:
                 self._submit(whole, batch.worker_id)

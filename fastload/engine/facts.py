@@ -15,6 +15,7 @@ from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..spec import Spec, part
+from ..work import brings_source
 from .fusing import decoder_in_words, images_in_words, plan_of, why_not_split
 from .kept import Kept
 from .statistics import Statistics
@@ -92,6 +93,9 @@ def _number(number: int, names: tuple[str, str]) -> str:
 def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     if statistics.resident is not None:
         yield "workers", "none: batches are gathered inside next()"
+        return
+    if brings_source(spec.dataset):
+        yield "workers", f"none of the loader's: {type(spec.dataset).__name__}.fastload_source gives whole batches"
         return
     if spec.num_workers == 0:
         yield "workers", "none: samples are loaded inside next()"

@@ -50,8 +50,12 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
     try:
         with preserved_global_generators(), generators_kept(sampling):
             counted = epochs.copied()
-            batch = Iteration(loader, spec, counted, Kept()).source.next()
-            data = batch.result()
+            iteration = Iteration(loader, spec, counted, Kept())
+            try:
+                batch = iteration.source.next()
+                data = batch.result()
+            finally:
+                iteration._shutdown_workers()
     except StopIteration:
         raise ConfigError(
             "the loader gives no batch: the dataset is empty, or has less than batch_size samples and drop_last=True"

@@ -1,8 +1,8 @@
 """What ``fuse=True`` makes of a loader's dataset.
 
-In: a arguments. Out: the plan of its dataset, what loads its samples by that plan, and what the device does with whole
-batches of them. The library of C functions is used where it is there, Pillow and torch elsewhere, or the decoder that
-the user names: the samples are the same.
+In: a loader's :class:`~fastload.arguments.FusingArguments`. Out: the plan of its dataset, what loads its samples by
+that plan, and what the device does with whole batches of them. The library of C functions is used where it is there,
+Pillow and torch elsewhere, or the decoder that the user names: the samples are the same.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
     """Return what loads the samples in the dataset's place, and what the device does with whole batches of them.
 
     Args:
-        arguments: see there.
+        arguments: what the loader says of fusing.
         kept: of the loader.
         seed: of the samples' keys.
 

@@ -27,6 +27,8 @@ class InlineSource(Source):
         repeats_interrupted: whether a batch that was interrupted is made again, since it was not asked for by the user.
     """
 
+    holds_something = False
+
     def __init__(self, job: Job, counts: Counts, *, repeats_interrupted: bool = False) -> None:
         self._job = job
         self._counts = counts

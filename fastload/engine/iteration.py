@@ -206,7 +206,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             batch = pipeline.last.next()
         except StopIteration:
             epoch.finished = True
-            if source.workers and not self._persistent_workers:
+            if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
             raise
         except LoadTimeout:
@@ -217,7 +217,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             raise
         except BaseException:
             # With workers an interrupt may have come between taking a result and noting it.
-            if source.workers:
+            if source.holds_something:
                 self._shutdown_workers()
             self._interrupted = source.skips_interrupted
             raise
@@ -247,7 +247,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
         pipeline = self._pipeline
-        if pipeline is None or pipeline.holds_nothing or (pipeline.source.workers and compat.exits()):
+        if pipeline is None or pipeline.holds_nothing or (pipeline.source.holds_something and compat.exits()):
             return
         self._pipeline = None
         pipeline.close(grace)
@@ -255,7 +255,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         # Bound here, since this module's names may be gone by then.
         pipeline = getattr(self, "_pipeline", None)
-        if pipeline is not None and pipeline.source.workers and not exits():
+        if pipeline is not None and pipeline.source.holds_something and not exits():
             with HeldInterrupts(finalizing=True):
                 self._shutdown_workers()
 

@@ -201,6 +201,7 @@ class ResidentSource(Source):
     """
 
     is_resident = True
+    holds_something = False
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from ..sampling.samplers import as_integer, check_epoch
 from ..spec import spec_of
 from ..transforms.base import Transform
 from ..transforms.batches import images_of, on_batches
-from ..work import Batch, Shard
+from ..work import Batch, Shard, brings_source
 from ..workers.fetch import Fetcher
 
 # Positions that are searched at once.
@@ -71,6 +71,11 @@ def replay(
         raise ConfigError(
             "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
             f"seed=..., got seed={spec.seed!r}, seeding={spec.seeding!r}, a {type(spec.dataset).__name__}"
+        )
+    if brings_source(spec.dataset):
+        raise ConfigError(
+            f"replay loads one sample, and {type(spec.dataset).__name__}.fastload_source gives whole batches; take the "
+            "sample from its batch"
         )
     epoch, position = check_epoch(epoch), as_integer(position)
     if position is not None and (isinstance(position, bool) or not isinstance(position, int) or position < 0):

@@ -21,8 +21,8 @@ from torch.utils.data import default_collate
 import fastload.engine.delivery
 from fastload.buffers.layout import LayoutBook
 from fastload.buffers.slots import chunk_offset, slot_offset
-from fastload.engine.delivery import Window
 from fastload.engine.kept import Kept
+from fastload.engine.window import Window
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
 from fastload.work import MAX_CHUNKS, Counts, EpochWork, Kind, Shard
 from fastload.workers.fetch import Outcome, Result

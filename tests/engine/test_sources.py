@@ -16,7 +16,7 @@ import torch
 from socket_source import OnServer, served
 from torch.utils.data import Dataset
 
-from fastload import DataLoader
+from fastload import ConfigError, DataLoader, replay
 from fastload.engine.build import Builder
 from fastload.engine.kept import Kept
 from fastload.sampling.epochs import Epoch
@@ -201,11 +201,42 @@ def test_it_says_whose_it_is_and_closes_twice(name: str) -> None:
         source.close()
 
 
-def test_a_loader_iterates_over_a_source_that_its_dataset_makes() -> None:
+@pytest.mark.parametrize(
+    "arguments", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}, {"device": "cpu"}], ids=str
+)
+def test_a_loader_iterates_over_a_source_that_its_dataset_makes_and_closes_it(arguments: dict[str, Any]) -> None:
     address, thread = served(Numbers().__getitem__)
-    loader = DataLoader(OnServer(address, LENGTH), SIZE, shuffle=True, seed=3)
-    found = torch.cat(list(loader))
-    thread.join()
+    loader = DataLoader(OnServer(address, LENGTH), SIZE, shuffle=True, seed=3, **arguments)
+    iterator = iter(loader)
+    found = torch.cat(list(iterator))
     assert torch.equal(found, torch.cat(list(DataLoader(Numbers(), SIZE, shuffle=True, seed=3))))
     assert loader.statistics().batches == LENGTH // SIZE
+    assert "OnServer.fastload_source gives whole batches" in loader.explain()
     loader.close()
+    thread.join()  # the iterator is still there
+    assert list(iterator) == []
+
+
+def test_an_iteration_over_a_source_that_is_closed_in_the_middle_ends() -> None:
+    address, thread = served(Numbers().__getitem__)
+    loader = DataLoader(OnServer(address, LENGTH), SIZE)
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    thread.join()
+    assert list(iterator) == []
+
+
+def test_a_batch_without_workers_and_device_comes_from_the_datasets_source_too() -> None:
+    address, thread = served(Numbers().__getitem__)
+    batch, _ = DataLoader(OnServer(address, LENGTH), SIZE)._batch_on_host()
+    assert batch.tolist() == expected([list(range(SIZE))])[0]
+    thread.join()
+
+
+def test_what_needs_single_samples_is_refused_for_a_dataset_with_a_source() -> None:
+    dataset = OnServer("nowhere", LENGTH)
+    with pytest.raises(ConfigError, match=r"on_error='skip' needs samples that the loader loads, and OnServer"):
+        DataLoader(dataset, SIZE, on_error="skip")
+    with pytest.raises(ConfigError, match="replay loads one sample, and OnServer"):
+        replay(DataLoader(dataset, SIZE, seed=1), 0, 3)

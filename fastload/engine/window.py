@@ -1,0 +1,36 @@
+"""How a source of batches from workers keeps them busy: plain numbers, which the builder chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How much is under way at once, in which pieces, and how it is given back."""
+
+    batches: int
+    """Most batches that are under way, or wait for ``next()``."""
+    num_workers: int
+    """Those that ``num_workers`` counts; with ``worker_method="ray"`` they are Ray's."""
+    workers_in_all: int
+    """Those, and ``remote_workers``."""
+    chunk_size: int | None
+    """Samples of a task; None: chosen by what a sample costs; ``sys.maxsize``: batches are not cut."""
+    whole_reason: str | None
+    """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
+    iterable: bool
+    """Whether each task is a batch of its worker's replica of an IterableDataset."""
+    auto_collation: bool
+    """Whether an index batch names several samples."""
+    assigned: bool
+    """Whether batch ``i`` goes to worker ``i % num_workers``."""
+    in_order: bool
+    """False: batches are given as they are completed."""
+    timeout: float
+    """Seconds without a completed batch after which ``next()`` raises; 0: no limit."""
+    device: Any
+    """Where batches are copied to from the slots."""
+    where: str
+    """How errors of collation in this process say where they were caught, as in "in DataLoader worker process 0"."""
