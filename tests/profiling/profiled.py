@@ -110,11 +110,3 @@ def record_in_fork(folder: Path, script: str, **options: Any) -> None:
             sys.stderr.flush()
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "see what it printed"
-
-
-def plain(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """Run words without it."""
-    environment = {name: value for name, value in os.environ.items() if name != "FASTLOAD_PROFILE"}
-    return subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, cwd=folder, timeout=240, env=environment
-    )

@@ -163,11 +163,22 @@ def test_what_a_page_does_wrong_is_noticed(tab, tmp_path):
 # -- every page -------------------------------------------------------------------------------------------------------
 
 
+SECTIONS = ["Why", "What to change", "What if", "Steps", "Timeline", "Slowest samples", "Workers and loader"]
+ABSENT = {"unheard": {"Slowest samples"}, "bare": {"Steps", "Timeline", "Slowest samples"}}
+"""What is left out where nothing is known of it."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_complains_of_nothing_and_asks_the_network_for_nothing(kind, tab, file_of):
+def test_a_page_has_all_sections_complains_of_nothing_and_asks_the_network_for_nothing(kind, tab, file_of):
     path = file_of(kind)
     tab.open(path)
+    if kind not in ("eight ranks", "no ranks"):
+        assert shown(tab, "h2") == [
+            *(name for name in SECTIONS if name not in ABSENT.get(kind, ())),
+            "This recording",
+        ]
+    assert len(shown(tab, "h1")) == 1
     assert tab.complaints() == []
     assert tab.requests() == [path.as_uri()]
 
@@ -222,6 +233,7 @@ def test_sliders_are_reached_and_moved_by_keys_alone(tab, file_of):
     tab.open(file_of("verdict read"))
     grid = KINDS["verdict read"].grid
     assert grid is not None
+    assert (shown(tab, ".sliders output"), shown(tab, ".sliders small")) == (["8", "2"], ["was 8", "was 2"])
     visited = []
     while "prefetch" not in visited:
         tab.press("Tab")

@@ -45,6 +45,10 @@ def test_the_card_is_plain_where_no_terminal_is():
     show(summary(analysis("read")), file=file)
     assert "read-bound (severe)" in file.getvalue()
     assert "\x1b" not in file.getvalue()
+    ascii_file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    show(*table(compare(analysis("read"), analysis("read"))), file=ascii_file)
+    ascii_file.seek(0)
+    assert "182 ms" in ascii_file.read()
 
 
 @pytest.mark.parametrize("state", [*(state for state in STATES if state != "other"), "stage:Crop"])

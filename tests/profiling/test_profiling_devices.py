@@ -120,6 +120,11 @@ def test_a_device_that_is_far_behind_is_told_of_and_bounds_what_is_kept() -> Non
     device.now = 10**13
     clock.read()
     assert len(notes.records) == 512
+    made = device.made
+    for batch in range(2000):
+        clock.wait_begins()
+        clock.wait_ends(0, batch, 0, 0)
+    assert device.made == made, "events are used again"
 
 
 def test_an_event_that_cannot_be_recorded_is_told_of_and_no_error_of_the_scripts() -> None:

@@ -59,6 +59,15 @@ def patch_class(dataset: Any) -> None:
     type(dataset).__getitem__ = lambda self, index: -2 * index
 
 
+def patch_class_within_a_task(dataset: Any) -> None:
+    def get(self: Any, index: int) -> int:
+        if index % SIZE == 1:
+            type(self).__getitem__ = Negative.__getitem__  # type: ignore[method-assign]
+        return 3 * index
+
+    type(dataset).__getitem__ = get
+
+
 def patch_instance(dataset: Any) -> None:
     dataset.__getitem__ = lambda index: 1 / 0  # Python asks the class
 
@@ -73,7 +82,7 @@ def other_factor(dataset: Any) -> None:
 
 @pytest.mark.parametrize("at", [2, 72])
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-@pytest.mark.parametrize("change", [patch_class, patch_instance, other_class, other_factor])
+@pytest.mark.parametrize("change", [patch_class, patch_class_within_a_task, patch_instance, other_class, other_factor])
 def test_a_dataset_that_changes_in_the_middle_of_a_pass_is_followed(
     tmp_path: Path, change: Callable[[Any], None], engine: Any, at: int
 ) -> None:

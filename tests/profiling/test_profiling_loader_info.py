@@ -143,6 +143,20 @@ def test_a_length_that_raises_raises_where_it_does_without_a_recording(tmp_path:
         list(DataLoader(Broken(), 2))
 
 
+class Loading(Counting):
+    """Counts its samples by loading them."""
+
+    def __len__(self) -> int:
+        return sum(len(batch) for batch in DataLoader(range(10), 5))
+
+
+def test_a_length_that_takes_a_loader_is_no_loader_of_the_scripts(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert sum(1 for _ in DataLoader(Loading(), 4)) == 3
+    (told,) = recorded.trace().ranks[0].loaders.values()
+    assert told["length"] == 10
+
+
 def test_a_dataset_of_torchs_may_be_asked_whatever_its_sampler() -> None:
     told = describe_loader(DataLoader(Subset(Counting(), [5, 6, 7]), 2, sampler=Shy([0, 1])))
     assert (told["length"], told["batches"]) == (3, None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from profiled import DATASET, profile, record_in_fork, write
 
+from fastload.profiling import command
 from fastload.profiling.reader import read_trace
 from fastload.profiling.trace import Trace, TracedStep
 
@@ -180,6 +181,7 @@ def test_however_a_script_ends_what_was_recorded_stands(tmp_path: Path, end: str
     )
     done = profile(tmp_path, path)
     assert (done.status, done.output) == (ENDS[end], "0\n1\n2\n3\n")
+    assert done.analysis.exit_status == ENDS[end]
     (rank,) = done.trace.ranks
     assert [indices_of(step) for step in rank.steps] == [list(range(place, place + 4)) for place in range(0, 16, 4)]
     if "raise" in end:
@@ -213,6 +215,35 @@ def test_a_worker_that_is_killed_leaves_its_records_and_torchs_error(tmp_path: P
     assert [indices_of(step) for step in done.trace.ranks[0].steps] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
+ANEW = {
+    "executes itself": """
+        print(len(list(DataLoader(Slow(), batch_size=8, num_workers=1))), flush=True)
+        if len(sys.argv) == 1:
+            os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
+        """,
+    "forks": """
+        for number, batch in enumerate(DataLoader(Slow(), batch_size=4)):
+            if number == 2:
+                child = os.fork()
+                if not child:
+                    list(DataLoader(Slow(), batch_size=12))
+                    os._exit(0)
+                assert os.waitpid(child, 0)[1] == 0
+        """,
+}
+
+
+@pytest.mark.parametrize(("how", "sizes"), [("executes itself", [[8] * 3] * 2), ("forks", [[4] * 6, [12] * 2])])
+def test_what_a_script_begins_in_its_midst_is_recorded_apart_from_it(
+    tmp_path: Path, how: str, sizes: list[list[int]]
+) -> None:
+    done = profile(tmp_path, write(tmp_path, ANEW[how]))
+    assert (done.status, done.output) == (0, "3\n3\n" if how == "executes itself" else ""), done.errors
+    found = sorted(([indices_of(step) for step in rank.steps] for rank in done.trace.ranks), key=len, reverse=True)
+    assert [[len(batch) for batch in batches] for batches in found] == sizes
+    assert all([index for batch in batches for index in batch] == list(range(24)) for batches in found)
+
+
 def test_ranks_that_a_script_starts_itself_have_their_numbers(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -244,12 +275,23 @@ if __name__ == "__main__":
 """
 
 
-def test_a_folder_that_goes_does_not_disturb_the_script(tmp_path: Path) -> None:
-    import_it = "import shutil; shutil.rmtree('recording', ignore_errors=True)"
-    path = write(tmp_path, ENDLESS.format(spoil=import_it))
-    done = profile(tmp_path, path)
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        ("import shutil; shutil.rmtree('recording', ignore_errors=True)", "[Errno 2]"),
+        ("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))", "[Errno 27] File too large"),
+    ],
+    ids=["the folder goes", "the disk is full"],
+)
+def test_a_folder_that_cannot_be_written_to_does_not_disturb_the_script(tmp_path: Path, spoil: str, error: str) -> None:
+    done = profile(tmp_path, write(tmp_path, ENDLESS.format(spoil=spoil)))
     assert done.output == "trained\n"
-    assert "is no longer recorded: [Errno 2]" in done.errors
+    assert f"is no longer recorded: {error}" in done.errors
+
+
+def test_folders_that_are_made_in_the_same_second_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len({command._folder(None) for _ in range(4)}) == 4
 
 
 def test_a_process_without_torch_is_left_as_it_is(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp
     )
     assert run.status == 0, run.errors
     assert run.output == "Epoch: [0][5/5] 20\nTest: [2/2] 8\n"
-    assert len(run.rank.steps) == 10
+    assert (len(run.rank.steps), run.rank.ceiling_ns) == (10, None)
 
 
 # -- libraries ---------------------------------------------------------------------------------------------------------
@@ -243,6 +243,7 @@ def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) ->
     run = run_of(tmp_path, LIGHTNING)
     assert (run.status, run.output) == (0, "12 steps\n"), run.errors
     assert batches_of(run.rank) == {"SequentialSampler": [2, 3, 3], "RandomSampler": [6, 6]}
+    assert workers_of(run.rank) == {-1, 0, 1}  # the validation has no workers
 
 
 @pytest.mark.slow
@@ -251,6 +252,60 @@ def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: 
     run = run_of(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
     assert (run.status, run.output) == (0, ""), run.errors
     assert len(run.rank.steps) == 7
+
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    accelerator = Accelerator(cpu=True)
+    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
+    model = torch.nn.Linear(2, 2)
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(rows, 4, shuffle=True, num_workers=2)
+    )
+    for epoch in range(2):
+        for number, (features, labels) in enumerate(loader):
+            accelerator.backward(torch.nn.functional.cross_entropy(model(features), labels))
+            optimizer.step()
+            optimizer.zero_grad()
+    print(f"after {2 * number + 2} steps")
+"""
+
+TRAINER = """
+import torch
+import transformers
+
+class Classifier(torch.nn.Linear):
+    def forward(self, features, labels):
+        logits = super().forward(features)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+if __name__ == "__main__":
+    arguments = transformers.TrainingArguments(
+        output_dir="trained", use_cpu=True, num_train_epochs=2, per_device_train_batch_size=4,
+        dataloader_num_workers=2, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    )
+    rows = [{"features": torch.ones(2), "labels": torch.tensor(index % 2)} for index in range(24)]
+    done = transformers.Trainer(Classifier(2, 2), arguments, train_dataset=rows).train()
+    print(f"after {done.global_step} steps")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(ACCELERATE, marks=needs("accelerate")), pytest.param(TRAINER, marks=needs("transformers"))],
+    ids=["accelerate", "transformers"],
+)
+def test_the_loaders_of_hugging_faces_libraries_are_recorded(tmp_path: Path, text: str) -> None:
+    run = run_of(tmp_path, text)
+    assert run.status == 0, run.errors
+    assert run.output.splitlines()[-1] == "after 12 steps"
+    assert list(batches_of(run.rank).values()) == [[6, 6]]
+    assert workers_of(run.rank) == {0, 1}
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ def unhindered(model: LoaderModel, **changes: object) -> LoaderModel:
 @given(
     run=runs,
     model=machineries,
-    more=st.sampled_from(["workers that share a queue", "batches in flight", "less work"]),
+    more=st.sampled_from(["workers that share a queue", "workers", "batches in flight", "less work"]),
     place=st.integers(0, 11),
 )
 def test_more_of_what_helps_makes_nothing_slower_where_cores_are_plenty(run, model, more, place):
@@ -289,6 +289,10 @@ def test_more_of_what_helps_makes_nothing_slower_where_cores_are_plenty(run, mod
         lighter[place % len(run)] = dataclasses.replace(run[place % len(run)], samples=(Part(0.0, 0.0),))
     elif more == "batches in flight":
         after = dataclasses.replace(few, prefetch=few.prefetch + 1)
+    elif more == "workers":  # which the order "batch" may turn against batches that differ
+        run = lighter = [run[place % len(run)]] * len(run)
+        few = dataclasses.replace(few, order="any" if place % 2 else "batch")
+        after = dataclasses.replace(few, workers=few.workers + 1)
     else:
         few = dataclasses.replace(few, order="sample", whole=True)
         after = dataclasses.replace(few, workers=few.workers + 1)

@@ -195,6 +195,8 @@ def test_slow_samples_that_one_worker_always_gets_do_not_make_it_a_slow_worker()
     fix = whatif.fix({"in_order": False})
     assert fix.step_ms.value == pytest.approx(868 / 4 / 4, rel=0.06)
     assert "slow itself" not in fix.then
+    assert fix.settings in [one.settings for one in whatif.fixes()]
+    assert "+DataLoader(..., in_order=False)" in fix.change.splitlines()
 
 
 def test_a_worker_whose_samples_are_all_slow_stays_slow_with_other_settings():
@@ -243,6 +245,21 @@ def test_each_further_worker_has_a_first_task_of_its_own():
     assert predict(rank, {"num_workers": 4}, WARMUP).value == pytest.approx((320 + 4 * (310 + 9 * 40)) / 192, rel=0.05)
 
 
+def test_starts_of_many_workers_on_few_cores_cost_what_they_compute():
+    """A pass of 24 batches of 40 ms; on 2 cores the start of each worker computes 10 ms, and 30 in the worker."""
+    rank = recorded([40.0] * 24, workers=1, loop_ms=1.0, passes=6, starting_ms=10.0)
+    rank.cores = 2
+    for step in rank.steps:
+        if step.first:  # what the worker did before its task is in the wait for it
+            step.startup_cpu_ns, step.startup_runnable_ns = 10 * MS, 0
+            (task,) = step.batch.tasks
+            task.begun, task.before_cpu_ns, task.before_runnable_ns = task.begun + 30 * MS, 30 * MS, 0
+            task.ended += 30 * MS
+    took = {number: predict(rank, {"num_workers": number}, WARMUP).value for number in (1, 6, 16)}
+    assert took[6] < took[1]
+    assert took[16] >= 16 * 40 / 2 / 24, "all starts compute 16 * 40 ms on two cores"
+
+
 def test_a_single_slow_sample_at_the_start_is_no_cost_of_first_tasks():
     rank = recorded([200.0, 10.0, 10.0] + [10.0] * 27, workers=3, passes=3)
     assert not any(measure_workload(rank, WARMUP).first_task)
@@ -254,6 +271,11 @@ def test_a_faster_decoder_and_moved_transforms_take_their_stages_share():
     assert predict(rank, {"decoder_speedup": 2.0}, WARMUP).value == pytest.approx(28.0, rel=0.02)
     assert predict(rank, {"on_device": ["Blur"]}, WARMUP).value == pytest.approx(32.0, rel=0.02)
     assert predict(rank, {"decoder_speedup": 1e9, "on_device": ["Blur"]}, WARMUP).value == pytest.approx(8.0, rel=0.05)
+    best = what_if(trace_of(rank, WARMUP), rank)[0][0]
+    assert (best.title, best.ceiling) == ("a cheaper PIL.decode", True)
+    assert "decode smaller images" in best.change
+    even = recorded([40.0] * 40, workers=1, loop_ms=5.0, computing=1.0, stages=[("A", 0.3), ("B", 0.3), ("C", 0.3)])
+    assert not any(fix.ceiling for fix in what_if(trace_of(even, WARMUP), even)[0])
 
 
 def test_a_stage_that_takes_most_of_the_workers_time_comes_first_with_the_most_that_another_version_brings():
@@ -377,6 +399,10 @@ def test_what_trials_took_is_what_fastloads_loader_and_its_settings_are_predicte
     assert "fastload's loader, fuse=True" in titles
     assert not any("seeding" in title for title in titles)  # 2 % is too little for torch's streams
     assert "+DataLoader(..., fuse=True)" in found[titles.index("fastload's loader, fuse=True")].change.splitlines()
+    rank.loaders[0] = {**rank.loaders[0], "engine": "fastload", "fuse": "auto", "seeding": "sample"}
+    fix = WhatIf(rank, WARMUP).fix({"fuse": True})
+    assert fix.step_ms.value == pytest.approx(20 * 0.6, rel=0.06)
+    assert fix.change.splitlines()[:2] == ["-DataLoader(..., fuse='auto')", "+DataLoader(..., fuse=True)"]
 
 
 def test_how_much_trials_differ_is_in_the_interval():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fastload import DataLoader, cli, transforms
+from fastload import DataLoader, cli, profile, transforms
 from fastload.profiling import changes
 from fastload.profiling.changes import lines_of
 from fastload.profiling.hooks.rerun import ArgumentChange
@@ -105,6 +105,15 @@ def test_a_change_that_needs_an_edit_of_the_script_is_not_run_again(recording):
     )
 
 
+def test_a_recording_that_a_program_made_of_itself_is_not_run_again(recording):
+    with profile(folder=recording / "within"):
+        list(DataLoader(range(120), 2))
+    done = whatif("within", "--num-workers", "1", "--rerun", folder=recording)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "but this recording was made by fastload.profile() inside a program; make the change" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -155,10 +164,13 @@ def test_a_prediction_has_its_lines_and_what_bounds_the_run_next(recording, word
     assert then.startswith("then limited by ")
 
 
-def test_a_rank_that_was_not_recorded_is_refused(recording):
+def test_a_rank_that_was_not_recorded_is_refused_and_so_is_a_folder_that_is_no_recording(recording):
     done = whatif("seen", "--rank", "3", folder=recording)
     assert done.returncode == 2
     assert done.stderr == "fastload whatif: --rank must be one of the recorded ranks (0), got 3\n"
+    done = whatif(".", folder=recording)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("fastload whatif: . is not a recording: ")
 
 
 class Loader:

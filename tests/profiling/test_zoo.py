@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 import typing
 from dataclasses import replace
@@ -11,18 +12,32 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fastload.profiling.schema import Cause
+
 sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks can be imported
 
 from benchmarks.profiling import zoo
-from benchmarks.profiling.pipelines import drawn, names
+from benchmarks.profiling.pipelines import CORES, drawn, names
 
 
 @pytest.mark.parametrize("seed", [0, 1, 99])
 def test_pipelines_are_scripts_in_which_much_is_lost_for_one_reason_or_nothing(seed: int) -> None:
-    for pipeline in drawn(seed, names()):
+    pipelines = drawn(seed, names())
+    assert {pipeline.cause for pipeline in pipelines} == {*typing.get_args(Cause)}
+    assert sum(pipeline.changed_ms is not None for pipeline in pipelines) >= (10 if CORES > 1 else 8)
+    for pipeline in pipelines:
         compile(pipeline.script(), pipeline.name, "exec")
         compile(pipeline.script(pipeline.change), pipeline.name, "exec")
         assert set(pipeline.change) <= set(pipeline.constants)
+        assert math.isnan(pipeline.step_ms) == (pipeline.needs == "gpu"), "it is not known beforehand"
+        if pipeline.changed_ms is not None:
+            assert pipeline.changed_ms < (1 - zoo.WORTH) * pipeline.step_ms, pipeline.name
+        if pipeline.name == "read-sleep":
+            sleep, batch, workers, loop = (pipeline.constants[one] for one in ("SAMPLE", "BATCH", "WORKERS", "LOOP"))
+            assert sleep * batch / workers == pytest.approx(pipeline.step_ms / 1e3, rel=1e-3)
+            assert 1 - loop * 1e3 / pipeline.step_ms == pytest.approx(pipeline.stall, rel=1e-3)
+            assert [one.script() for one in drawn(seed, [pipeline.name])] == [pipeline.script()]
+            assert [one.script() for one in drawn(seed + 1, [pipeline.name])] != [pipeline.script()]
         if pipeline.cause in ("compute", "launch-starved"):
             assert pipeline.stall == 0
         elif not pipeline.needs:

@@ -85,8 +85,9 @@ def test_after_install_torchs_class_gives_our_loader_through_every_name_it_is_kn
     ]
     install()
     for construct in known_by:
-        loader = construct(torch.arange(4))
+        loader = construct(torch.arange(4), seed=3, chunk_size=2)
         assert type(loader) is fastload.DataLoader
+        assert (loader.seed, loader.chunk_size) == (3, 2), "our own arguments"
         list(loader)
         assert loader.statistics().batches == len(loader)
 

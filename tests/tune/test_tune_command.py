@@ -187,6 +187,8 @@ def test_a_loader_is_called_by_its_number_its_variable_or_its_line(wanted, place
 
 def test_the_only_one_needs_no_name():
     assert chosen(FOUND[:1], None, None) is FOUND[0]
+    with pytest.raises(UsageError, match="'train_loader' is the name of several loaders"):
+        chosen([FOUND[0], FOUND[0]], "train_loader", None)
 
 
 def test_of_several_the_user_is_asked():

@@ -6,6 +6,7 @@ import ast
 import json
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -109,7 +110,9 @@ def test_a_setting_that_fails_is_kept_with_its_reason_and_the_others_are_tried()
             raise ZeroDivisionError("by zero")
         return threads_are_faster(setting)
 
-    outcome = Made(speed).search()
+    made = Made(speed)
+    outcome = made.search()
+    assert max(Counter(one for one in made.seen if one.seeding == "torch" or one.resident).values()) == 1
     failed = {trial.failed for trial in outcome.trials if trial.failed}
     assert failed == {"the dataset is random", "ZeroDivisionError: by zero"}
     assert outcome.best is not None
@@ -337,6 +340,7 @@ def test_what_fastload_run_has_no_option_for_is_to_be_pasted(found):
     found.best.gain = median_interval([3.0])
     made = report(found)
     assert made.without_an_edit() is None
+    assert report(Outcome(trial(1000), [], best=trial(3000, 3.0, fuse=True)), command="").without_an_edit() is None
     assert json.loads(made.to_json())["line"] == "DataLoader(..., num_workers=4)"
 
 

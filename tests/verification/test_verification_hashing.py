@@ -228,6 +228,9 @@ def test_the_table_names_place_stage_and_cause_once_for_all_checks_it_explains()
     assert "the same stage: workers: 2 fork, prefetch 1" in text
     assert "skipped: cannot be pickled" in text
     assert text.count("error: WorkerDied") == 1
+    made = report("different")
+    made.checks[0].culprit = None
+    assert "≠ different\n  workers: 0 fork, prefetch 1" in made.to_text(), "no stage can be blamed"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

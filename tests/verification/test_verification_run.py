@@ -38,7 +38,7 @@ from fastload.fusion import FusedDataset
 from fastload.loader import argument_defaults
 from fastload.testing import assert_deterministic
 from fastload.verification.culprit import causes_in, first_that_differs
-from fastload.verification.plan import METHODS, REFERENCE, plan_checks, plan_iterable_checks
+from fastload.verification.plan import METHODS, REFERENCE, Setting, plan_checks, plan_iterable_checks
 from fastload.verification.report import NotDeterministic
 from fastload.verification.stages import TransformStage, find_stages, inner_stages, without
 from fastload.verification.subject import subject_of
@@ -56,8 +56,9 @@ def verdicts(report: fastload.VerifyReport, name: str) -> list[str]:
     return [check.verdict for check in report.checks if check.name == name]
 
 
-def test_a_loader_with_torchvisions_transforms_is_equal_everywhere():
-    report = verify(verified.good_loader())
+@pytest.mark.parametrize("methods", ["fork", "thread"])
+def test_a_loader_with_torchvisions_transforms_is_equal_everywhere(methods: str):
+    report = verify(verified.good_loader(), methods)
     assert report.ok, report.to_text()
     assert {check.verdict for check in report.checks} == {"equal"}
     assert len({check.name for check in report.checks}) == 7
@@ -99,6 +100,12 @@ def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
     race = {"the clock, or code that several threads run at once @ "}
     stage = {"OwnGenerator(std=1) @ dataset.transform, stage 3 of 3"}
     assert culprits(report) - race == stage, report.to_text()
+
+
+@pytest.mark.parametrize("fuse", ["auto", False])
+def test_a_loader_is_rebuilt_with_its_fuse(fuse: Any):
+    subject = subject_of(fastload.DataLoader(range(9), fuse=fuse), seed=None, batch_size=1, timeout=9.0)
+    assert [subject.loader(Setting(seeding=seeding)).fuse for seeding in ("sample", "torch")] == [fuse] * 2
 
 
 def test_a_loader_with_resident_data_is_verified_with_them():
@@ -250,9 +257,18 @@ def test_a_sampler_with_a_generator_of_its_own_passes():
     assert "ranks are compared with each other" in report.to_text()
 
 
+def with_its_epoch_set() -> Any:
+    dataset = TensorDataset(torch.arange(40))
+    sampler = fastload.DistributedBatchSampler(dataset, 4, seed=3, rank=0, world_size=1)
+    loader = fastload.DataLoader(dataset, batch_sampler=sampler)
+    loader.set_epoch(0)
+    return loader
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        with_its_epoch_set,
         lambda: TensorDataset(torch.arange(20)),
         lambda: DataLoader(verified.good, batch_size=None),
         lambda: DataLoader(verified.Pictures(length=3), 2, drop_last=True),
