@@ -99,6 +99,7 @@ DATASETS: dict[str, Any] = {
     "batched, one too few": lambda: data.Batched(10, extra=-1),
     "batched, none": lambda: data.Batched(10, extra=-10),
     "batched, None": lambda: data.BatchedNot(10),
+    "batched, giving None": lambda: data.Batched(10, answer=lambda samples: None),
     "batched, failing": lambda: data.Batched(10, answer=data.without_4),
     "batched by an attribute": lambda: _batched_attribute(),
     "subset": lambda: Subset(data.Squares(20), [3, 1, 4, 15, 9]),

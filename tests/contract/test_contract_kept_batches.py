@@ -121,10 +121,13 @@ def test_containers_of_a_batch_may_be_changed(load):
 
 
 @as_in_torch(ways.several)
-def test_batches_live_on_when_loader_and_iterator_are_gone(load):
+@pytest.mark.parametrize("closed", [False, True])
+def test_batches_live_on_when_loader_and_iterator_are_gone(load, closed):
     loader = load(_Patterns(40), batch_size=2)
     iterator = iter(loader)
     kept = list(itertools.islice(iterator, 7))
+    if closed:
+        getattr(loader, "close", int)()  # torch's class has no such method
     del iterator, loader
     gc.collect()
     return kept, list(load(_Patterns(40), batch_size=2, shuffle=True, generator=generator()))

@@ -166,7 +166,7 @@ SENT += [
 ]
 SENT += [name for name in SAMPLERS if name.startswith(("batches that", "batches of texts", "a batch", "draws"))]
 SENT += ["random", "random, global", "eager", "drop_last", "empty", "growing batches"]
-SENT += ["batches, an empty one among them"]
+SENT += ["batches, an empty one among them", "dataset without a length"]
 """Samplers are read in this process, whatever the workers are: these are what reaches workers in different ways."""
 
 

@@ -393,6 +393,11 @@ def test_with_fixed_places_a_second_iteration_is_refused_and_changes_nothing(way
     loader.close()
 
 
+def test_fixed_places_are_the_same_in_all_epochs():
+    loader = DataLoader(Images(), 5, drop_last=True, device="cpu", fixed_buffers=True, seed=1)
+    assert len({batch[0].data_ptr() for _ in range(3) for batch in loader}) == 4
+
+
 def test_a_function_around_a_transform_draws_from_the_samples_keys_too():
     shifted = Shifted()
 

@@ -39,8 +39,9 @@ CHAINS: dict[str, Any] = {
         ],
     ),
     "bytes": v1.Compose([v1.Resize(30), v1.CenterCrop(24), v1.PILToTensor()]),
+    "padded": v1.Compose([v1.RandomCrop(24, padding=4, padding_mode="reflect"), v1.ToTensor()]),
 }
-WAYS = kit.ways.WAYS | {"other chunks": {"num_workers": 2, "chunk_size": 3}}
+WAYS = kit.ways.WAYS | {"other chunks": {"num_workers": 2, "chunk_size": 3}, "resident": {"resident": "host"}}
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +76,14 @@ def same(one: list[Any], other: list[Any]) -> bool:
     )
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
 @pytest.mark.parametrize("chain", CHAINS)
-def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folder, chain):
-    dataset = datasets.ImageFolder(folder, CHAINS[chain])
+def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folder, chain, in_memory):
+    dataset = Small(CHAINS[chain]) if in_memory else datasets.ImageFolder(folder, CHAINS[chain])
     loader = DataLoader(dataset, 5, shuffle=True, seed=3, fuse=True, num_workers=2)
     plan = recognise(dataset)
     fused = FusedDataset(dataset, plan, 3)
-    order = list(DataLoader(range(24), 5, shuffle=True, seed=3))
+    order = list(DataLoader(range(len(dataset)), 5, shuffle=True, seed=3))
     for (images, targets), indices in zip(loader, order, strict=True):
         chosen = indices.tolist()
         given = params_of(fused, chosen, chosen, 0)
@@ -99,7 +101,8 @@ def test_samples_are_those_of_the_plain_pipeline_given_the_same_parameters(folde
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "inline"])
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_batches_are_the_same_whoever_loads_them(folder, in_memory, way):
-    dataset = Small(CHAINS["v1"]) if in_memory else datasets.ImageFolder(folder, CHAINS["v1"])
+    chain = CHAINS["bytes" if way == "resident" else "v1"]  # what draws cannot reside
+    dataset = Small(chain) if in_memory else datasets.ImageFolder(folder, chain)
     loaders = [DataLoader(dataset, 5, shuffle=True, seed=1, fuse=True, **WAYS[name]) for name in ("inline", way)]
     assert same(*map(epochs, loaders))
     for loader in loaders:

@@ -156,10 +156,15 @@ def test_however_an_iteration_is_left_its_slots_are_unlocked_after_the_copies(wa
 @pytest.mark.parametrize("way", FEW_WAYS)
 def test_late_copies_read_their_own_batch_whenever_streams_run(way, seed, device, monkeypatch):
     rng = random.Random(seed)
-    found = loader_of(way, monkeypatch, prefetch_to_device=1 + seed, fixed_buffers=seed == 3)
+    on_host = {"keep_on_host": (1,)} if seed == 2 else {}
+    found = loader_of(way, monkeypatch, prefetch_to_device=1 + seed, fixed_buffers=seed == 3, **on_host)
     kept: list[Any] = []
+    numbers: list[Tensor] = []
     for images, labels in found:
         device.read_late(images)
+        if on_host:  # copied out
+            assert not device.pages.holds(labels.data_ptr(), labels.nbytes)
+            numbers.append(labels)
         kept = [images, labels] if rng.random() < 0.5 else []
         if rng.random() < 0.3:
             device.streams.copies.run()
@@ -169,6 +174,7 @@ def test_late_copies_read_their_own_batch_whenever_streams_run(way, seed, device
     found.close()
     device.streams.compute.run()
     assert device.seen == BATCHES
+    assert [labels.tolist() for labels in numbers] == (BATCHES if on_host else [])
 
 
 @pytest.mark.parametrize("way", [*FEW_WAYS, "forkserver"])

@@ -253,12 +253,14 @@ def test_batches_are_counted_when_they_are_handed_out():
     loader = DataLoader(Squares(10), **FORKED)
     iterator = iter(loader)
     assert loader.statistics().batches == 0
+    held = []
     for count in range(1, 11):
-        next(iterator)
+        held.append(next(iterator))
         assert loader.statistics().batches == count
     with pytest.raises(StopIteration):
         next(iterator)
     assert loader.statistics().batches == 10
+    assert loader.statistics().slots >= len(held)
 
 
 def test_why_single_batches_had_no_layout_is_told():

@@ -168,6 +168,15 @@ def test_names_of_the_users_are_no_markup_and_one_worker_is_one(capsys: pytest.C
     assert "workers    1 process\n" in said
 
 
+def test_on_a_narrow_terminal_nothing_is_cut_off(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    name = "ADatasetWithANameOfMoreThanThirtyLetters"
+    said = shown(type(name, (list,), {})([1, 2]), capsys)
+    assert "…" not in said
+    assert all(word in said for word in f"as it is not one of the known datasets {name[:12]} {name[-4:]}".split())
+    assert max(map(len, said.splitlines())) <= 50
+
+
 @pytest.fixture
 def imported_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is named as an object is imported into the process that explains it: here into this one, once a test."""

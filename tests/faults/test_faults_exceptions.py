@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fault_kinds as kinds
+import kit.outcomes
 import pytest
 from fault_errors import ERRORS, HUGE, Quiet, raise_
 from fault_tools import FORMS, AtGate, Numbers, batches_of, collation, loader_of, numbers, outcomes, time_to_error
@@ -105,6 +106,14 @@ def test_stop_iteration_of_the_dataset_or_of_collate_fn_is_an_error_and_not_the_
     error = found[failing // options["batch_size"]]
     assert "StopIteration" in str(error)
     assert where in str(error)
+
+
+@kinds.everywhere
+def test_stop_iteration_of_a_dataset_that_makes_its_batches_is_an_error_and_not_the_end(kind):
+    dataset = Numbers(6, "number", {3: lambda: next(iter([]))})
+    found = kit.outcomes.outcomes(iter(loader_of(dataset, batch_size=None, **kind.options())))
+    assert isinstance(found.pop(3), RuntimeError)
+    assert found == [0, 1, 2, 4, 5]
 
 
 @kinds.with_workers

@@ -91,6 +91,8 @@ def test_the_loaders_epochs_follow_the_sampler_for_any_number_of_workers(num_wor
 def test_batches_are_the_rows_cut_into_equal_parts(length: int, batch_size: int, drop_last: bool) -> None:
     order = KeyedSampler(range(length), 3).epoch_order
     rows = list(order.rows(1))
+    assert sorted(rows) == list(range(length))
+    assert all(type(index) is int for index in rows)
     expected = [rows[first : first + batch_size] for first in range(0, length, batch_size)]
     if drop_last and len(expected[-1]) < batch_size:
         expected.pop()

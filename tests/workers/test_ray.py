@@ -129,11 +129,12 @@ class Counting(torch.utils.data.IterableDataset[Any]):
             yield number, info.id, random.random()
 
 
-@pytest.mark.parametrize("seeding", ["sample", "torch"])
-def test_a_replica_stays_with_its_actor(cluster, seeding):
+@pytest.mark.parametrize(("dataset", "seeding"), [(Counting, "sample"), (Counting, "torch"), (Images, "torch")])
+def test_a_replica_stays_with_its_actor(cluster, dataset, seeding):
+    # By torch's seeding each batch of any dataset is bound to a worker as well.
     def batches(**arguments: Any) -> str:
         generator = torch.Generator().manual_seed(4)
-        loader = DataLoader(Counting(), 3, num_workers=2, generator=generator, seeding=seeding, **arguments)
+        loader = DataLoader(dataset(), 3, num_workers=2, generator=generator, seeding=seeding, **arguments)
         found = [batch for _ in range(2) for batch in loader]
         loader.close()
         return digest(found)

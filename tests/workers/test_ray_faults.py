@@ -18,7 +18,7 @@ import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_clusters import STORE_BYTES, Images, cluster_of_two, digest, epochs, ray
 
-from fastload import ClusterError, DataLoader
+from fastload import ClusterError, DataLoader, WorkerDied
 from fastload.workers.ray import actors, relay
 
 pytestmark = [
@@ -169,7 +169,7 @@ def test_local_workers_go_on_when_the_only_machine_of_remote_ones_goes(cluster, 
 
 def test_more_workers_than_there_is_room_for_are_a_warning(cluster):
     loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=5, worker_method="ray")
-    words = r"\d of 5 Ray workers run after 120 s .* num_cpus=1; .* CPU 2, .* the loader goes on with those that run"
+    words = r"\d of 5 Ray workers run after 120 s .*: [34] wait for room.* num_cpus=1; .* CPU 2, .* goes on with those"
     iterator = iter(loader)
     next(iterator)  # one runs
     iterator.source.pool._relay._placement._all_at -= 120  # so much time has gone by
@@ -290,6 +290,32 @@ def test_a_file_that_is_missing_on_one_machine_only_is_an_error_with_the_machine
     with pytest.raises(ClusterError, match=words) as raised:
         list(loader)
     assert raised.value.samples == (1,)
+    loader.close()
+
+
+class Deadly(Images):
+    """One sample ends its worker, or is interrupted."""
+
+    def __init__(self, end: str) -> None:
+        super().__init__(8)
+        self.end = end
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 5 and self.end == "exit":
+            os._exit(1)
+        if index == 5:
+            raise KeyboardInterrupt
+        return super().__getitem__(index)
+
+
+@pytest.mark.filterwarnings("ignore:Ray worker")
+@pytest.mark.parametrize("end", ["exit", "interrupt"])
+def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster, end):
+    # One task at a time: the reply to one before it may be lost with the worker, which then was at both.
+    loader = DataLoader(Deadly(end), 1, num_workers=1, prefetch_factor=1, worker_method="ray")
+    with pytest.raises(WorkerDied, match="3 Ray workers were lost one after the other while loading batch 5") as raised:
+        list(loader)
+    assert raised.value.samples == (5,)
     loader.close()
 
 
