@@ -21,6 +21,7 @@ from torchvision.models import ResNet18_Weights
 from torchvision.transforms import v2
 
 import fastload
+from fastload import native
 from fastload.fusion import FusedDataset, recognise
 from fastload.keys import seeding
 
@@ -42,6 +43,9 @@ def compared(dataset, *, epoch=0, leaf=None):
         by_functions, its_target = reference_of(one, index, values)
         assert same(by_functions, expected), (index, values)
         assert target == its_target
+    if native.available() and not isinstance(dataset, datasets.ImageFolder):
+        blocks = FusedDataset(dataset, one.plan, one.seed, native_blocks=True).load(indices, indices, epoch).samples()
+        assert all(same(image, its) for (image, _), (its, _) in zip(blocks, samples, strict=True))
     return len(indices)
 
 
@@ -100,16 +104,18 @@ def test_any_part_of_any_photo_resized_to_any_size_equals_torchvisions(root, dat
 
 
 @given(
-    padding=st.integers(0, 5),
-    mode=st.sampled_from(["constant", "edge", "reflect", "symmetric"]),
+    padding=st.sampled_from([None, 0, 1, 5, (1, 2), (2, 1, 0, 3)]),
+    mode=st.sampled_from(["constant", "constant", "edge", "reflect", "symmetric"]),
+    fill=st.sampled_from([0, 77, (1, 2, 3)]),
     module=st.sampled_from([v1, v2]),
-    flips=st.lists(st.sampled_from(["RandomHorizontalFlip", "RandomVerticalFlip"]), max_size=3),
+    moves=st.lists(st.sampled_from(["RandomHorizontalFlip", "RandomVerticalFlip", "CenterCrop"]), max_size=3),
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
 )
-@settings(max_examples=100)
-def test_gathered_crops_and_flips_equal_torchvisions(padding, mode, module, flips, size):
-    crop = module.RandomCrop(size, padding=padding, padding_mode=mode)
-    steps = [crop, *(getattr(module, flip)() for flip in flips), module.PILToTensor()]
+@settings(max_examples=150)
+def test_gathered_crops_and_flips_equal_torchvisions(padding, mode, fill, module, moves, size):
+    crop = module.RandomCrop(size, padding, fill=fill if mode == "constant" else 0, padding_mode=mode)
+    center = {"CenterCrop": ((5, 12),)}
+    steps = [crop, *(getattr(module, move)(*center.get(move, ())) for move in moves), module.PILToTensor()]
     dataset = cifar(module.Compose(steps), size=(9, 11), count=3)
     assert fused(dataset).plan.parts[0].stages.head == len(steps)
     compared(dataset)
@@ -348,6 +354,11 @@ def test_parts_have_their_own_unknown_transforms():
     first, second = cifar(v1.Compose([v1.CenterCrop(20), abs_of])), cifar(v1.Compose([v1.CenterCrop(9), size_of]))
     one = fused(ConcatDataset([first, second]))
     assert [image for image, _ in one.load([0, 12, 1], [0, 12, 1], 0).samples()] == ["RGB", (9, 9), "RGB"]
+
+
+def test_the_error_of_an_unknown_transform_is_its_own():
+    with pytest.raises(ZeroDivisionError):
+        sample(fused(cifar(v1.Compose([v1.CenterCrop(20), lambda image: 1 / 0]))), 3)
 
 
 def abs_of(image):

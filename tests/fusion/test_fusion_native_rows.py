@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,3 +181,23 @@ def test_random_crops_of_real_files_equal_the_unfused_pipelines(capsys):
     with capsys.disabled():
         print(f"\n{counts.total()} samples of {root} are equal; decoded by: {dict(decoded)}")
     assert decoded["native"] >= LEAST_SHARE * counts.total(), decoded
+
+
+@pytest.mark.slow
+def test_a_build_without_the_library_draws_and_makes_the_same(made, tmp_path):
+    """In processes of their own: nothing of the other way can be left over there."""
+    code = (
+        "import fastload, sys, torch; from fastload import native; from torchvision import datasets, transforms as v1\n"
+        "torch.set_num_threads(1)\n"
+        "chain = v1.RandomResizedCrop(40), v1.RandomHorizontalFlip(), v1.ColorJitter(0.2), v1.ToTensor()\n"
+        "dataset = datasets.ImageFolder(sys.argv[1], v1.Compose(chain))\n"
+        "loader = fastload.DataLoader(dataset, 8, shuffle=True, seed=5, fuse=True)\n"
+        "torch.save((native.available(), list(loader)), sys.argv[2])"
+    )
+    for wish in "10":
+        environment = {**os.environ, "FASTLOAD_NATIVE": wish}
+        subprocess.run([sys.executable, "-c", code, str(made), str(tmp_path / wish)], check=True, env=environment)
+    (has_library, expected), (has_none, found) = (torch.load(tmp_path / wish) for wish in "10")
+    assert (has_library, has_none) == (True, False)
+    for batches in zip(expected, found, strict=True):
+        assert all(itertools.starmap(torch.equal, zip(*batches, strict=True)))

@@ -68,17 +68,18 @@ def test_the_library_makes_the_same_of_a_pack(made, name, kind):
 
 
 @needs_library
-def test_the_library_makes_every_row_of_pixels(made):
-    images = PackedImages(made.pixels, v1.Compose(USUAL))
+@pytest.mark.parametrize(("kind", "least"), [("pixels", 25), ("files", 9)])
+def test_the_library_makes_every_row_of_pixels_and_of_most_jpeg_files(made, kind, least):
+    images = PackedImages(getattr(made, kind), v1.Compose(USUAL))
     rows = NativeDecoder()
     FusedDataset(images, recognise(images), 7, rows=rows).load(range(25), range(25), 0)
-    assert rows.counted() == {"native": 25}
+    assert rows.counted()["native"] >= least
 
 
 def test_parts_and_sums_of_packs_are_fused(made):
     transform = v1.Compose(USUAL)
-    packs = ConcatDataset([PackedImages(made.files, transform), PackedImages(made.pixels, transform)])
-    folders = ConcatDataset([folder(made.source, transform)] * 2)
+    packs = ConcatDataset([PackedImages(made.files, transform, str), PackedImages(made.pixels, transform, str)])
+    folders = ConcatDataset([folder(made.source, transform, target_transform=str)] * 2)
     order = [3, 49, 25, 0, 30]
     check(fused(Subset(packs, order)), fused(Subset(folders, order)), range(5))
 

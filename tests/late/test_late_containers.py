@@ -295,6 +295,11 @@ def test_a_replaced_class_method_is_called(monkeypatch, file):
 
 
 def test_containers_take_what_they_took(file):
+    def growing(image: Any) -> Any:
+        transforms: list[Any] = [lambda image: transforms.append(norm()) or image, v1.ToTensor()]
+        return v1.Compose(transforms)(image)
+
+    assert_equal(growing, file)
     assert_equal(lambda image: v1.Compose([v1.ToTensor()])(img=image), file)
     assert_equal(lambda image: nn.Sequential(v2.PILToTensor())(input=image), file)
     assert_equal(lambda image: v2.Compose([v2.ToImage()])({"image": image})["image"], file)

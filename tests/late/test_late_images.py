@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,14 @@ from PIL import Image, ImageOps
 
 
 @pytest.mark.parametrize("name", FIXED)
-@pytest.mark.parametrize("behind", ["open", "crop", "turned"])
+@pytest.mark.parametrize("behind", ["open", "load", "crop", "turned"])
 def test_each_call_gives_what_it_gives_with_pillows_own_images(name, behind):
-    first: Step = {"open": lambda image: image, "crop": lambda image: image.crop((3, 2, 30, 29))}.get(
-        behind, lambda image: image.convert("RGB").resize((31, 40), 2).transpose(2)
-    )
+    first: Step = {
+        "open": lambda image: image,
+        "load": _loaded,
+        "crop": lambda image: image.crop((3, 2, 30, 29)),
+        "turned": lambda image: image.convert("RGB").resize((31, 40), 2).transpose(2),
+    }[behind]
     step = FIXED[name]
     # Closed, an image says so at whatever is done next.
     chain = [((behind, first), True), ((name, step), True), ((name, step), False), (("array", FIXED["array"]), False)]
@@ -60,6 +64,9 @@ ODD_ARGUMENTS: dict[str, Step] = {
     "an unknown keyword": lambda image: image.resize((9, 8), filter=2),
     "transpose by a keyword": lambda image: image.transpose(method=1),
     "an unknown attribute": lambda image: image.none_such,
+    "the hash": hash,
+    "the length": len,
+    "a sum": lambda image: image + 1,
 }
 
 
@@ -104,6 +111,7 @@ def test_only_within_a_sample_is_an_image_a_subclass():
         assert type(image) is not Image.Image
         assert type(derived) is not Image.Image
         assert isinstance(derived, Image.Image)
+        assert pickle.loads(pickle.dumps([type(image), type(derived)])) == [type(image), type(derived)]
         assert repr(derived).startswith("<PIL.Image.Image image mode=RGB size=8x8 at 0x")
         return image, derived
 

@@ -162,6 +162,7 @@ def test_an_image_that_a_failed_sample_kept_is_an_ordinary_one_in_later_samples(
             return [*loader, *loader]
 
     late = made("auto")
+    assert not image.is_late(opened(FILE))
     assert late == made(False)
     assert late[-1][-1][0][0] == "PIL.JpegImagePlugin.JpegImageFile"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from emulator import Buffer, Emulated, Here, Machine
 from jpeg_files import SAMPLINGS, picture, real_files, saved, some_cut
 
 from fastload.native import LEVELS, rows
+from fastload.native.arrays import StepKind
 from fastload.native.rows import LAYOUTS, Cut, Order, Status, whole
 
 pytestmark = pytest.mark.slow
@@ -100,8 +102,9 @@ def cuts_of(height: int, width: int, seed: int, num: int = 10) -> list[Cut]:
 @pytest.mark.parametrize("kind", ["-", "p", "m", "n"])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_files_of_each_sampling_and_kind_of_scan(arm, maker, sampling, kind):
-    for seed, (width, height) in enumerate([(203, 149), (33, 8), (1, 2)]):
-        data = maker.make(width, height, quality=60 + 19 * seed, kind=kind, sampling=sampling, restart=seed * 3)
+    made = (203, 149, 60), (33, 8, 79), (1, 2, 98), (90, 70, 1), (90, 70, 100)
+    for seed, (width, height, quality) in enumerate(made):
+        data = maker.make(width, height, quality=quality, kind=kind, sampling=sampling, restart=seed * 3)
         assert_equal(arm, all_of_a_file(data, cuts_of(height, width, seed)))
 
 
@@ -179,6 +182,35 @@ def test_the_order_of_an_epoch(arm, length, bits):
             rounds = Buffer(keys.tobytes()), len(keys)
             machine.call("fastload_permute", buffer, len(values), length, *bits, *rounds, is_back, BEST)
         return [there.data, back.data]
+
+    assert_equal(arm, run)
+
+
+@pytest.mark.parametrize("item", [0, 1, 2, 4])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_batches_of_arrays(arm, channels, item):
+    """Each kind of step along both axes, from planes and from pixels and to both; item 0: without a table."""
+    rng, side, num = np.random.default_rng(item), 33, 5
+    images, table = (Buffer(rng.bytes(num_bytes)) for num_bytes in (6 * channels * side**2, channels * 256 * item))
+    indices, shifts = rng.integers(0, 6, num), rng.integers(-12, 12, num)
+    mapped = rng.integers(-1, side, (num, side))
+
+    def run(machine: Machine) -> list[tuple[int, bytes]]:
+        found = []
+        for kind, of_pixels, in_pixels in itertools.product(StepKind, (False, True), (False, True)):
+            planes, pixels = (side**2, side, 1), (1, side * channels, channels)
+            source = channels * side**2, *(pixels if of_pixels else planes)
+            target = (max(item, 1) * step for step in (channels * side**2, *(pixels if in_pixels else planes)))
+            values = Buffer((mapped if kind == StepKind.MAP else shifts).tobytes())
+            step = Buffer(struct.pack("2i3q", kind, 8, 0, -2, side), {8: values})
+            out = Buffer(num * max(item, 1) * channels * side**2)
+            pointers = {0: images, 40: Buffer(indices.tobytes()), 48: out, 136: Buffer(bytes(range(50, 50 + channels)))}
+            pointers |= {152: step, 160: step} | ({144: table} if item else {})
+            numbers = (0, *source, 0, 0, *target, max(item, 1), channels, side, side, side, side, 0, 0, 0, 0, 1, 1)
+            result = machine.call("fastload_arrays", Buffer(struct.pack("23q", *numbers), pointers), 0, num, BEST)
+            found.append((result, out.data))
+        assert {result for result, _ in found} == {-1}
+        return found
 
     assert_equal(arm, run)
 

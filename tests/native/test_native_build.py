@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,13 +123,40 @@ def test_a_compiler_that_is_named_and_does_not_work_ends_the_build(checkout, old
         assert not library.exists()
 
 
-def test_without_a_compiler_the_build_fails_and_says_what_helps(checkout):
+def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(checkout, quick_compiler):
+    (checkout / "fastload/native/src/store.c").write_text("#error not today\n")
+    code, said, library = build(checkout, CC=quick_compiler)
+    assert (code, library.exists()) == (1, False)
+    assert re.search("fastload: the native library does not compile(.|\n)*not today", said)
+
+
+def test_without_a_compiler_the_build_fails_and_says_what_helps_unless_it_may_go_without(checkout):
     code, said, library = build(checkout, CC="ziglang")
     assert code == 1
     assert f"fastload: {NO_COMPILER}" in said
     assert "pip install 'ziglang==0.17.*'" in said
     assert "FASTLOAD_REQUIRE_NATIVE=0" in said
     assert not library.exists()
+    code, said, library = build(checkout, CC="ziglang", FASTLOAD_REQUIRE_NATIVE="0")
+    assert (code, library.exists()) == (0, False)
+    assert f"fastload: building without the native library: {NO_COMPILER}" in said
+
+
+@pytest.mark.timeout(600)
+def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler):
+    module = checkout / "fastload/native/gone.py"
+    module.touch()
+    for compiler in ({"CC": "ziglang", "FASTLOAD_REQUIRE_NATIVE": "0"}, {"CC": quick_compiler}):
+        code, said, _ = run(checkout, "setup.py", "bdist_wheel", **compiler)
+        assert code == 0, said
+        (wheel,) = (checkout / "dist").iterdir()
+        names = zipfile.ZipFile(wheel).namelist()
+        assert ("fastload/native/gone.py" in names) == module.exists()
+        assert ("fastload/native/_fastload.so" in names) != module.exists()
+        assert not [name for name in names if name.endswith((".c", ".h"))]
+        wheel.unlink()
+        module.unlink(missing_ok=True)
+    assert re.fullmatch(r"torch_fastload-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
 
 
 @pytest.mark.timeout(600)
@@ -158,14 +187,20 @@ def test_a_read_only_clone_can_be_installed(checkout, read_only, quick_compiler,
     assert sorted(checkout.rglob("*")) == before
 
 
-def test_a_wheel_is_named_for_the_oldest_system_that_has_what_the_library_names(checkout):
+def test_wheels_are_named_for_the_oldest_systems_that_have_what_the_library_names_and_built_for_old_ones(checkout):
     code = (
-        "from setup import platform_tag as tag\n"
+        "import os, platform, sys\n"
+        "from setup import host, platform_tag as tag, zig_target\n"
         "print(tag('linux_x86_64', b'\\0libc.so.6\\0GLIBC_2.2.5\\0GLIBC_2.14\\0'))\n"
         "print(tag('linux_x86_64', b'\\0libc.so.6\\0libm.so.6\\0GLIBC_2.4\\0GLIBC_2.29\\0'))\n"
         "print(tag('linux_x86_64', b'\\0libc.so.6\\0libjpeg.so.62\\0GLIBC_2.14\\0'))\n"
         "print(tag('linux_x86_64', b'\\0libc.musl-x86_64.so.1\\0'))\n"
-        "print(tag('macosx_11_0_arm64', b'\\0GLIBC_2.4\\0'))"
+        "print(tag('macosx_11_0_arm64', b'\\0GLIBC_2.4\\0'))\n"
+        "for sys.platform, machine in [('linux', 'aarch64'), ('darwin', 'x86_64')]:\n"
+        "    platform.machine = lambda: machine\n"
+        "    print(zig_target(*host()))\n"
+        "for os.environ['_PYTHON_HOST_PLATFORM'] in ('linux-x86_64', 'macosx-11.0-arm64'):\n"
+        "    print(zig_target(*host()))"
     )
     assert run(checkout, "-c", code)[1].split() == [
         "manylinux_2_17_x86_64",
@@ -173,4 +208,8 @@ def test_a_wheel_is_named_for_the_oldest_system_that_has_what_the_library_names(
         "linux_x86_64",
         "linux_x86_64",
         "macosx_11_0_arm64",
+        "aarch64-linux-gnu.2.17",
+        "x86_64-macos.11.0",
+        "x86_64-linux-gnu.2.17",
+        "aarch64-macos.11.0",
     ]

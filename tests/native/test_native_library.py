@@ -76,6 +76,9 @@ def test_a_file_that_is_no_library_is_refused(monkeypatch, tmp_path: Path):
     loaded = native._load.__wrapped__()
     assert loaded.library is None
     assert loaded.reason.startswith("it cannot be loaded")
+    monkeypatch.setattr(native, "_load", lambda: loaded)
+    with pytest.raises(RuntimeError, match="library has no fastload_processor_level: it cannot be loaded"):
+        native.processor_level()
 
 
 @without_library

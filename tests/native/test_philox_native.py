@@ -25,8 +25,10 @@ def draws(draw):
     return draw(KEYS), ids, draw(st.integers(0, 2**32 - 1)), draw(st.integers(0, 4000)), repeats
 
 
-@pytest.fixture(autouse=True, params=range(len(native.LEVELS)), ids=native.LEVELS)
+@pytest.fixture(autouse=True, params=[*range(len(native.LEVELS)), None], ids=[*native.LEVELS, "without the library"])
 def _level(request, monkeypatch):
+    if request.param is None:
+        monkeypatch.setattr(philox, "_native", lambda: None)
     monkeypatch.setattr(philox, "_BEST", request.param)
 
 
