@@ -251,6 +251,27 @@ def test_slow_kernels_read_their_own_batches_from_page_locked_slots(way, options
     loader.close()
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_users_own_copy_of_parts_that_stay_reads_the_right_values(way, monkeypatch):
+    loader = loader_of(way, monkeypatch, keep_on_host=(1,))
+    stream = torch.cuda.Stream()
+    seen = []
+    for images, labels in loader:
+        assert not labels.is_pinned()
+        stream.wait_stream(torch.cuda.current_stream())  # which is the one that waits for the batch
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(CYCLES // 4)
+            seen.append((images[:, 0, 0, 0].long(), labels.cuda(non_blocking=True)))
+            images.record_stream(stream)
+        del images, labels
+    torch.cuda.synchronize()
+    assert loader.statistics().page_locked is True, loader.explain()
+    assert torch.cat([labels for _, labels in seen]).tolist() == list(range(256))
+    for images, labels in seen:
+        assert torch.equal(images, labels)
+    loader.close()
+
+
 @pytest.mark.parametrize("way", ["processes", "threads"])
 def test_while_a_child_lives_the_device_reads_what_was_written_after_the_fork(way, monkeypatch):
     loader = loader_of(way, monkeypatch)

@@ -91,6 +91,23 @@ def test_memory_that_queued_kernels_still_read_is_not_written():
         del images
 
 
+def test_images_are_right_though_they_are_read_late_and_on_another_stream():
+    data = [smooth(200 + place, 150, subsampling=0) for place in range(8)]
+    expected = [image.cpu() for image in decode_batch(data, "cuda")]
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        found = []
+        for _ in range(10):
+            images = decode_batch(data, "cuda")
+            torch.cuda._sleep(CYCLES)
+            found.append([image.clone() for image in images])
+            del images
+        stream.synchronize()
+        for images in found:
+            for image, other in zip(images, expected, strict=True):
+                assert torch.equal(image.cpu(), other)
+
+
 def test_a_truncated_file_is_pillows_error():
     with pytest.raises(OSError, match="truncated"):
         decode_batch([FILES["gray.jpg"], FILES["size7.jpg"][:-300]], "cuda")

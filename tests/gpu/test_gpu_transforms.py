@@ -148,6 +148,15 @@ def test_compiled_chains_give_what_the_launch_gives(device, name):
         assert ((found.double() - expected.double()).abs() <= limit).all()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_compose_draws_and_gives_the_same(device):
+    composed = T.Compose(CHAINS["cifar"])
+    images = made(torch.uint8).to(device)
+    torch.compiler.reset()
+    found, params = torch.compile(composed)(images, return_params=True)
+    check_close(found.contiguous(), composed(images, params=params))
+
+
 def test_a_launch_is_on_the_current_stream(device):
     composed = T.Compose(CHAINS["cifar"])
     images = made(torch.uint8)
@@ -165,6 +174,18 @@ def test_a_launch_is_on_the_current_stream(device):
     check_close(found.cpu(), expected)
 
 
+def test_a_launch_is_on_the_images_device():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    composed = T.Compose(CHAINS["cifar"])
+    images = made(torch.uint8)
+    params = params_of(composed, images)
+    with torch.cuda.device(0):
+        found = composed(images.to("cuda:1"), params=params)
+    assert found.device == torch.device("cuda", 1)
+    check_close(found.cpu(), composed(images, params=params))
+
+
 def test_a_launch_can_be_recorded_in_a_graph(device):
     composed = T.Compose(CHAINS["cifar"])
     images = made(torch.uint8).to(device)
@@ -179,6 +200,20 @@ def test_a_launch_can_be_recorded_in_a_graph(device):
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(found, expected)
+
+
+def test_parameters_of_many_batches_arrive_though_the_device_is_late(device):
+    torch.cuda._sleep(10 * CYCLES)
+    moved = []
+    for number in range(50):
+        params = {"a": torch.full((100,), number), "b": {"c": torch.full((7,), number / 4), "d": [torch.tensor(True)]}}
+        moved.append(params_to(params, device))
+        del params
+    for number, found in enumerate(moved):
+        assert found["a"].device == device
+        assert found["a"].tolist() == [number] * 100
+        assert found["b"]["c"].tolist() == [number / 4] * 7
+        assert found["b"]["d"][0].item() is True
 
 
 # Offsets of 2**31 and more: within a sample, and from the first sample to the last.

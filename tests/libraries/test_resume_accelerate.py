@@ -116,6 +116,7 @@ def test_skipped_batches_leave_the_others_what_they_are(make: Any, skipped: int)
     assert rows(prepared) == expected[0]
     rest = running.skip_first_batches(prepared, skipped)
     assert rows(rest) == expected[1][skipped:]
+    assert rows(accelerate.skip_first_batches(make(), skipped)) == expected[0][skipped:]  # one that is not prepared
     prepared.set_epoch(2)
     assert rows(prepared) == expected[2]
 
@@ -237,6 +238,20 @@ def test_what_our_sampler_has_shared_out_is_not_shared_out_again(tmp_path: Path)
 
     given = in_two(body, tmp_path)
     assert [both([rank[epoch] for rank in given]) for epoch in range(3)] == whole_epochs()
+
+
+def test_two_ranks_without_a_seed_share_the_samples_and_keep_our_class_and_arguments(tmp_path: Path) -> None:
+    def body(running: accelerate.Accelerator) -> Any:
+        torch.seed()  # as in processes that were not forked
+        loader = fastload.DataLoader(Noisy(), 2, shuffle=True, num_workers=1, chunk_size=2)
+        prepared = running.prepare(loader)
+        seen = [row[0] for batch in rows(prepared) for row in batch]
+        inside = prepared.base_dataloader
+        return seen, type(inside) is fastload.DataLoader, inside.chunk_size, inside.statistics().batches
+
+    given = in_two(body, tmp_path, even_batches=False)
+    assert sorted(number for seen, *_ in given for number in seen) == list(range(LENGTH))
+    assert [facts for _, *facts in given] == [[True, 2, EPOCH], [True, 2, EPOCH - 1]]
 
 
 @pytest.mark.parametrize("step", [2, EPOCH])

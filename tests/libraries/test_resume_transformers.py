@@ -67,3 +67,4 @@ def test_a_resumed_training_with_torchs_sampler_loses_and_repeats_no_sample(tmp_
     trainer = transformers.Trainer(second, arguments(tmp_path, save_strategy="no"), train_dataset=Rows())
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     assert [[row[0] for row in batch] for batch in second.seen] == order[9:]
+    assert trainer.callback_handler.train_dataloader.statistics().batches >= STEPS

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -118,6 +120,10 @@ def test_files_that_cannot_be_decoded_are_refused_all_by_name(source, tmp_path, 
     assert "--on-error skip" in lines[3]
     with pytest.raises(PackError, match="is not finished"):
         PackedImages(tmp_path / "pack")
+    for place in range(30):
+        (source / "cat" / f"x{place:02d}.png").write_bytes(b"")
+    with pytest.raises(PackError, match=r"32 files cannot be packed(.|\n)*and 12 more"):
+        pack(source, tmp_path / "many", workers=workers)
 
 
 def test_files_that_cannot_be_decoded_are_left_out_where_that_is_asked_for(source, tmp_path):
@@ -135,6 +141,10 @@ def test_files_that_cannot_be_decoded_are_left_out_where_that_is_asked_for(sourc
     assert images.targets == [0] * 5 + [1] * 3 + [2] * 3
     with pytest.raises(PackError, match=r"cat/10.jpg: in an earlier run\n  eel/poor.jpg: in an earlier run"):
         pack(source, tmp_path / "pack", images_per_part=5, workers=1)
+    for path in (source / "cat").rglob("*.*"):
+        path.write_bytes(b"nothing")
+    without_cats = packed(source, tmp_path / "without cats", on_error="skip", images_per_part=2)
+    assert (without_cats.classes, without_cats.targets) == (["Dog", "cat", "eel"], [0] * 5 + [2] * 3)
 
 
 @pytest.mark.parametrize(
@@ -325,6 +335,31 @@ def test_the_command_ends_with_1_where_something_cannot_be_packed_and_2_where_it
     assert told.out.startswith("11 images of 3 classes")
     with pytest.raises(SystemExit, match="2"):
         cli.main(["pack", str(source)])
+
+
+@pytest.mark.slow
+def test_a_folder_whose_name_cannot_be_printed_is_no_error(source, tmp_path):
+    command = [*PACK, source, os.fsencode(tmp_path / "pack") + b"\xff", "--workers=1"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(rf"13 images of 3 classes in {tmp_path / 'pack'}\udcff: ")
+
+
+@pytest.mark.slow
+def test_on_a_terminal_there_is_a_bar_that_leaves_nothing(source, tmp_path):
+    ours, theirs = pty.openpty()
+    done = subprocess.run([*PACK, source, tmp_path / "pack"], stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # its other end is closed, and all is read
+        while more := os.read(ours, 1 << 16):
+            shown += more
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"packing" in shown
+    assert b"13/13" in shown
+    assert shown.rstrip().endswith(b"\x1b[2K"), "the last thing is that the line is cleared"
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -124,6 +124,9 @@ def test_a_run_that_was_killed_is_gone_on_with(source, tmp_path, pipe, workers, 
         with open(pipe, "wb"):  # opens when the last part is read as far as this
             helpers = children(process.pid)
             assert len(helpers) == (workers if workers > 1 else 0)
+            for helper in helpers:  # Ctrl-C is their parent's, and blocked since before each was a process
+                status = dict(line.split(":", 1) for line in Path(f"/proc/{helper}/status").read_text().splitlines())
+                assert int(status["SigBlk"], 16) & 1 << signal.SIGINT - 1
             process.kill()
             process.wait()
             found = set(os.listdir(tmp_path / "pack"))

@@ -77,6 +77,8 @@ def test_the_transforms_are_called(source, tmp_path):
     plain = PackedImages(str(tmp_path / "pack"))
     assert same(images[7][0], functional.hflip(plain[7][0]))
     assert images[7][1] == plain[7][1] + 10
+    plain.targets = [label + 20 for label in plain.targets]  # which are the user's
+    assert [plain[index][1] for index in (0, 6, 12)] == [20, 21, 22]
     assert "Transform: <function hflip" in repr(images)
 
 
@@ -121,6 +123,10 @@ def test_a_copy_by_pickle_maps_the_files_itself(pair, tmp_path, monkeypatch):
     copy = pickle.loads(data)
     assert not copy._parts
     assert all(same(copy[index][0], folder[index][0]) for index in range(13))
+    view, expected = copy.encoded(3), bytes(images.encoded(3))
+    del copy
+    gc.collect()
+    assert bytes(view) == expected
 
 
 def test_a_relative_folder_is_found_from_elsewhere(source, tmp_path, monkeypatch):
@@ -137,13 +143,17 @@ def pixels_and_sizes(batch):
 
 @pytest.mark.parametrize(
     ("loader", "method"),
-    [(fastload.DataLoader, "fork"), (torch.utils.data.DataLoader, "fork"), (fastload.DataLoader, "forkserver")],
+    [
+        *((fastload.DataLoader, "fork"), (torch.utils.data.DataLoader, "fork"), (fastload.DataLoader, "forkserver")),
+        (fastload.DataLoader, "thread"),
+    ],
 )
-def test_worker_processes_load_what_this_one_does(pair, loader, method):
+def test_workers_load_what_this_one_does(pair, loader, method):
     folder, images = pair
     images[0]  # the parent has maps that a fork inherits
-    workers = {"fork": 2, "forkserver": 1}[method]
-    loader = loader(images, 4, num_workers=workers, multiprocessing_context=method, collate_fn=pixels_and_sizes)
+    options = {"worker_method": "thread"} if method == "thread" else {"multiprocessing_context": method}
+    workers = {"fork": 2, "forkserver": 1, "thread": 8}[method]
+    loader = loader(images, 4, num_workers=workers, collate_fn=pixels_and_sizes, **options)
     found = [one for batch in loader for one in batch]
     assert found == pixels_and_sizes(folder)
 
