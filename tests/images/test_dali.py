@@ -25,7 +25,7 @@ from torchvision.transforms import v2
 
 import fastload
 from fastload import ConfigError, DistributedSampler, native
-from fastload.errors import StateError
+from fastload.errors import DatasetError, StateError
 from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
 from fastload.images.dali.inputs import Files
@@ -117,6 +117,18 @@ def own_pipeline(**options: Any) -> Any:
     return brightened
 
 
+def noisy_pipeline(with_index: bool = True) -> Any:
+    """Return a pipeline that draws from DALI's own generators."""
+    from nvidia.dali import fn, pipeline_def
+
+    @pipeline_def
+    def noisy() -> Any:
+        drawn = fn.random.uniform(shape=[4])
+        return (drawn, dali.source("index")) if with_index else drawn
+
+    return noisy
+
+
 class Encoded:
     """Pairs of an encoded image and a target."""
 
@@ -163,11 +175,50 @@ def test_workers_read_the_files_of_folders_and_packs(root, folder, tmp_path):
 
 
 @needs_dali
-def test_crops_and_flips_are_those_of_the_fused_loader(folder):
-    loader, other = loader_of(folder), fused(folder)
-    for _ in range(2):
-        assert same(list(loader), list(other))
-    assert len(loader) == len(other) == 5
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"drop_last": True},
+        {"batch_size": 1, "shuffle": None, "batch_sampler": [[0], [1, 2, 3], [*range(4, 20)], [20]]},
+    ],
+    ids=["last one short", "last one dropped", "growing"],
+)
+def test_crops_and_flips_are_those_of_the_fused_loader(folder, options):
+    for dataset in (folder, ConcatDataset([Subset(folder, range(3, 20, 2)), folder])):
+        loader, other = loader_of(dataset, **options), fused(dataset, **options)
+        for _ in range(2):
+            assert same(list(loader), list(other))
+        assert len(loader) == len(other)
+
+
+@needs_dali
+def test_batches_stay_valid_after_their_pipeline(folder):
+    loader = loader_of(folder)
+    batches = list(loader)
+    copies = [(images.clone(), targets.clone()) for images, targets in batches]
+    list(loader)
+    loader.close()
+    del loader
+    gc.collect()
+    assert same(batches, copies)
+    batches[0][0].zero_()  # they are the user's
+    assert torch.equal(batches[1][0], copies[1][0])
+
+
+@needs_dali
+def test_iterations_side_by_side_have_their_own_batches(folder):
+    loader = loader_of(folder)
+    loader.set_epoch(5)
+    alone = list(loader)
+    loader.set_epoch(5)
+    first = iter(loader)
+    begun = [next(first)]
+    loader.set_epoch(5)
+    second = iter(loader)
+    pairs = list(zip(first, second, strict=False))
+    assert same(begun + [one for one, _ in pairs], alone)
+    assert same([other for _, other in pairs] + list(second), alone[:4] + alone[4:][: 5 - len(pairs)])
 
 
 @needs_dali
@@ -252,7 +303,7 @@ def test_a_state_goes_on_after_what_was_given_out(folder, options):
 
 
 @needs_dali
-@pytest.mark.parametrize("damage", ["cut off", "no image", "broken header"])
+@pytest.mark.parametrize("damage", ["cut off", "no image", "broken header", "gone"])
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}])
 def test_a_damaged_file_names_itself_in_its_place_and_the_rest_is_loaded(root, tmp_path, damage, options):
     for path in sorted(root.rglob("*.*")):
@@ -262,8 +313,11 @@ def test_a_damaged_file_names_itself_in_its_place_and_the_rest_is_loaded(root, t
     bad = sorted(tmp_path.rglob("*.jpg"))[12]
     data = bad.read_bytes()
     middle = len(data) // 2
-    bad.write_bytes({"cut off": data[:middle], "no image": b"none", "broken header": data[:4] + b"\0" * 500}[damage])
+    damaged = {"cut off": data[:middle], "no image": b"none", "broken header": data[:4] + b"\0" * 500, "gone": data}
+    bad.write_bytes(damaged[damage])
     folder = datasets.ImageFolder(tmp_path, MOVED)
+    if damage == "gone":
+        bad.unlink()
     place = [path for path, _ in folder.samples].index(str(bad))
     loader = loader_of(folder, shuffle=False, **options)
     for _ in range(2):
@@ -274,6 +328,7 @@ def test_a_damaged_file_names_itself_in_its_place_and_the_rest_is_loaded(root, t
             try:
                 found.append(next(iterator))
             except Exception as error:
+                assert isinstance(error, FileNotFoundError) == (damage == "gone")
                 told = "\n".join([str(error), *getattr(error, "__notes__", ())])
                 assert str(bad) in told
                 assert f"index {place}" in told
@@ -336,6 +391,53 @@ def test_a_pipeline_of_ones_own_gets_each_samples_numbers_whatever_its_batch(roo
     for index in range(24):
         assert all(map(torch.equal, one[index], other[index]))
         assert not torch.equal(one[index][1], later[index][1])
+
+
+@needs_dali
+def test_dalis_own_generators_are_seeded_for_each_epoch(root):
+    def noise(loader: DALILoader, epoch: int) -> Tensor:
+        loader.set_epoch(epoch)
+        return torch.cat([batch[0] for batch in loader])
+
+    one, other = (loader_of(Encoded(root), pipeline=noisy_pipeline(), seed=seed) for seed in (3, 4))
+    first, second = noise(one, 0), noise(one, 1)
+    assert torch.equal(noise(one, 0), first)
+    assert not torch.equal(first, second)
+    assert not torch.equal(noise(other, 0), first)
+
+
+@needs_dali
+def test_a_pipeline_of_ones_own_is_told_the_datasets_crops(root):
+    from nvidia.dali import pipeline_def
+
+    @pipeline_def
+    def crops() -> Any:
+        return tuple(dali.source(name) for name in ("crop_start", "crop_shape", "resized", "mirror"))
+
+    transform = v1.Compose([v1.RandomResizedCrop((24, 20)), v1.RandomHorizontalFlip()])
+    start, shape, resized, mirror, _ = next(iter(loader_of(datasets.ImageFolder(root, transform), 24, pipeline=crops)))
+    assert bool((start >= 0).all())
+    assert bool((shape > 0).all())
+    assert resized.tolist() == [[24, 20]] * 24
+    assert set(mirror.tolist()) == {0, 1}
+    start, shape, *_ = next(iter(loader_of(datasets.ImageFolder(root), 24, pipeline=crops, shuffle=False)))
+    sizes = [image.size[::-1] for image, _ in datasets.ImageFolder(root)]
+    assert start.tolist() == [[0, 0]] * 24
+    assert list(map(tuple, shape.tolist())) == sizes
+
+
+@needs_dali
+def test_a_transform_of_a_dataset_of_pairs_is_its_own_and_what_a_pipeline_cannot_use_is_an_error(root):
+    pairs = Encoded(root)
+    pairs.transform = len
+    assert next(iter(loader_of(pairs, pipeline=own_pipeline())))[0].shape == (5, 16, 16, 3)
+    folder = datasets.ImageFolder(root, target_transform=str)
+    with pytest.raises(ConfigError, match=r"source\('target'\) is for numbers"):
+        next(iter(loader_of(folder, pipeline=own_pipeline())))
+    with pytest.raises(DatasetError, match="encoded image"):
+        next(iter(loader_of([(1.5, 0)] * 8, pipeline=own_pipeline())))
+    with pytest.raises(ConfigError, match="takes nothing from the loader"):
+        next(iter(loader_of(pairs, pipeline=noisy_pipeline(with_index=False))))
 
 
 @needs_dali

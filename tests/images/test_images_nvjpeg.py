@@ -62,6 +62,9 @@ def test_files_of_all_kinds_come_back_in_order_and_only_common_ones_are_given_to
         "pillow (colors)": 1,
         "pillow (no JPEG file)": len(data) - len(jpegs) - 1,
     }
+    check(nvjpeg._batch([memoryview(one) for one in data], CPU, {}), data)  # as packs give them
+    assert nvjpeg._batch([], CPU, {}) == []
+    assert len(stand_in.batches) == 2
 
 
 def test_one_that_it_refuses_is_found_and_decoded_by_pillow(stand_in):
@@ -83,10 +86,19 @@ def test_what_nobody_can_decode_is_pillows_error_with_its_place(stand_in, data):
     assert caught.value.__notes__ == ["at index 1 of the batch"]
 
 
-def test_an_image_with_bytes_after_its_end_is_pillows(stand_in):
-    data, counts = [FILES["size7.jpg"] + b"more"], {}
-    check(nvjpeg._batch(data, CPU, counts), data)
-    assert counts == {"pillow (no end)": 1}
+def with_components_named_red_green_and_blue() -> bytes:
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(np.full((9, 8, 3), (200, 30, 90), dtype=np.uint8)).save(buffer, "JPEG", keep_rgb=True)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"), [(FILES["size7.jpg"] + b"more", "no end"), (with_components_named_red_green_and_blue(), "colors")]
+)
+def test_an_image_with_bytes_after_its_end_or_of_other_colors_is_pillows(stand_in, data, why):
+    counts: dict[str, int] = {}
+    check(nvjpeg._batch([data], CPU, counts), [data])
+    assert counts == {f"pillow ({why})": 1}
 
 
 @pytest.mark.parametrize("turn", [0, 1])
