@@ -228,7 +228,10 @@ def test_what_makes_no_sense_is_refused(make, message):
         make()
 
 
-def test_a_fill_for_other_channels_is_refused():
+def test_two_channels_and_a_fill_for_other_channels_are_refused():
+    for make in (RandAugment, TrivialAugmentWide, AugMix):
+        with pytest.raises(TypeError, match="images of 1 or 3 channels, got 2"):
+            make()(torch.zeros(1, 2, 4, 4))
     with pytest.raises(ValueError, match="one number, or one for each of the images' 3 channels"):
         warp(torch.zeros(1, 3, 4, 4), torch.eye(2, 3)[None], "nearest", (1, 2))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from references import DTYPES, assert_near, coloured, lain_out, random_images, sample_by_sample
 
-from fastload.transforms import color, tensors
+from fastload.transforms import GaussianBlur, color, tensors
 from fastload.transforms.color import gaussian_blur
 
 sides = st.sampled_from([1, 3, 5, 9])
@@ -23,6 +23,7 @@ def test_each_sample_is_what_torchvision_makes_of_it(images, size, seed):
     assert torch.equal(images, before)
     expected = sample_by_sample(lambda image, sigma: F.gaussian_blur(image, list(size), [sigma] * 2), images, sigmas)
     assert_near(found, expected, tolerance=1.0 if images.dtype == torch.uint8 else None)
+    assert torch.equal(GaussianBlur(size)(images, params={"sigma": sigmas}), found)
     # Only a mean halfway between two levels may be rounded to the other one.
     assert (found != expected).double().mean() < 0.01 or images.dtype != torch.uint8
 

@@ -63,6 +63,7 @@ def test_all_that_is_not_affine_is_equal_bit_for_bit(images, transforms):
     expected, expected_params = one_after_the_other(images, transforms, draws)
     found, params = by_stages(images, transforms, draws)
     assert torch.equal(found, expected)
+    assert found.shape == Compose(transforms).shape_after(shape_of(images, "NCHW"))
     check_params(params, expected_params)
     assert [member for stage in stages_of(transforms) for member in stage.members] == transforms
 

@@ -86,6 +86,7 @@ def test_a_compose_inside_of_another_is_taken_apart():
     flat = Compose([RandomHorizontalFlip(), RandomCrop(8), RandomHorizontalFlip()])
     nested = Compose([Compose([RandomHorizontalFlip(), RandomCrop(8)]), RandomHorizontalFlip()])
     assert torch.equal(flat(images(), draws=draws()), nested(images(), draws=draws()))
+    assert {type(module) for module in flat.modules()} >= {Compose, RandomHorizontalFlip, RandomCrop}
 
 
 def test_conversion_and_normalisation_are_one_pass_within_the_stated_tolerance():
@@ -96,6 +97,8 @@ def test_conversion_and_normalisation_are_one_pass_within_the_stated_tolerance()
         expected = member(expected, params=its_params)
     assert (changed - expected).abs().max() < 1e-6 * (1 + 0.6) / 0.2
     assert "in one pass: ToDtype + Normalize" in repr(composed)
+    last = Compose([*composed.transforms], layout="NHWC")(images().permute(0, 2, 3, 1).contiguous(), draws=draws())
+    assert torch.equal(last.permute(0, 3, 1, 2), changed)
     floats = Compose([ToDtype(torch.float32, scale=True), Normalize(*MOMENTS)])
     assert torch.equal(floats(images() / 255), Normalize(*MOMENTS)(images() / 255))
 

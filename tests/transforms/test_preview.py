@@ -56,6 +56,13 @@ def test_rows_are_samples_and_columns_their_versions(tmp_path, num_workers):
     assert loader.state_dict() == before
 
 
+def test_the_users_generators_are_left_alone(tmp_path):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    preview(DataLoader(Ramps(), 4, shuffle=True, batch_transform=RandomHorizontalFlip()), tmp_path / "p.png")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_first_version_is_what_the_loader_gives(tmp_path):
     transform = RandomCrop((10, 20), padding=3)
     found = tiles(preview(loader_of(transform), tmp_path / "p.png", num_samples=4, num_versions=1), 4, 2)
