@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # from where the benchmarks can be imported
 
-import sys
-from pathlib import Path
-
+from benchmarks import versions
+from benchmarks.figures import __main__ as program
 from benchmarks.figures import parts
-from benchmarks.figures.__main__ import differences, typed
+from benchmarks.figures.__main__ import differences, main, typed
 from benchmarks.figures.catalogue import FIGURES, PLOTS, TABLES
 from benchmarks.figures.layout import digits, line, markdown, rate, ratio_cell, value_cell
 from benchmarks.figures.markers import BadMarker, render, typed_figures
@@ -215,6 +214,24 @@ def test_written_numbers_are_close_to_the_values(value):
     assert float(rate(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=0.0005)
 
 
+def test_check_shows_what_differs_and_fails_and_rendering_mends_it(tmp_path, monkeypatch, capsys):
+    document = tmp_path / "README.md"
+    document.write_text("# Title\n\n<!-- figures: headline -->\n<!-- end of figures -->\n")
+    monkeypatch.setattr(program, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(program, "documents", lambda: [document])
+    monkeypatch.setattr(program, "PLOTS", {"bars.svg": lambda rows: "<svg/>\n"})
+    assert main(["--check"]) == 1
+    said = capsys.readouterr().out
+    assert "+++ README.md, rendered" in said
+    assert "+<svg/>" in said
+    assert "python -m benchmarks.figures" in said
+    assert main([]) == 0
+    assert main(["--check"]) == 0
+    document.write_text(document.read_text() + "It is 2.4 times as fast.\n")
+    assert main(["--check"]) == 1
+    assert "README.md, line" in capsys.readouterr().err
+
+
 # -- versions ----------------------------------------------------------------------------------------------------------
 
 
@@ -243,3 +260,40 @@ def test_the_table_has_the_last_run_of_each_pair_and_what_is_missing():
     assert "| 3.14 | 2.6.0 | | newest | | not run: no Python 3.14 here | | |" in table
     assert "2026-01-02" in table
     assert "2026-01-01" not in table
+
+
+def test_tests_are_counted_and_those_that_failed_are_named_for_pytest(tmp_path, monkeypatch):
+    uv = tmp_path / "uv"
+    uv.write_text(
+        """#!/bin/sh
+for word; do case $word in --junitxml=*) cat > "${word#--junitxml=}" <<'END'
+<testsuites><testsuite>
+<testcase file="tests/a.py" name="test_one"/>
+<testcase file="tests/a.py" name="test_two[3 4]"><failure message="no"/></testcase>
+<testcase file="tests/a.py" name="test_three"><skipped/></testcase>
+<testcase file="tests/a.py" name="test_four"/>
+<testcase file="tests/a.py" name="test_four"><error message="left behind"/></testcase>
+</testsuite></testsuites>
+END
+esac; done
+exit ${STATUS-1}
+"""
+    )
+    uv.chmod(0o755)
+    monkeypatch.setattr(versions, "UV", str(uv))
+    assert versions.counted(["run"], ["tests"], 0) == (1, 1, ["tests/a.py::test_four", "tests/a.py::test_two[3 4]"])
+    monkeypatch.setenv("STATUS", "4")
+    with pytest.raises(RuntimeError, match="status 4"):
+        versions.counted(["run"], ["tests"], 0)
+
+
+def test_what_cannot_be_had_is_a_row_that_says_so(monkeypatch):
+    def missing(*words):
+        raise versions.NotHereError("error: No solution found when resolving dependencies")
+
+    monkeypatch.setattr(versions, "uv", missing)
+    [row], failed = versions.tried("3.14:2.6.0:newest", ["tests"], 0)
+    assert (row.metric, row.value, row.note, failed) == ("not run", None, "no Python 3.14 here", [])
+    monkeypatch.setattr(versions, "uv", lambda *words: "" if words[0] == "python" else missing())
+    [row], _ = versions.tried("3.14:2.6.0:newest", ["tests"], 0)
+    assert row.note == "no wheels of torch==2.6.0 and torchvision and numpy for this Python"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +75,76 @@ def test_all_cases_run_on_the_cpu_and_leave_json_rows_and_a_table(tmp_path):
         for one in line["comparisons"]
     }
     assert ratios == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_device_that_is_not_there_is_an_error():
+    import torch
+
+    result = run("--device", f"cuda:{torch.cuda.device_count()}", "--quick", "step")
+    assert result.returncode == 2
+    assert "--device cpu" in result.stderr or "Invalid device" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_side_that_fails_is_left_out_and_the_others_go_on_in_a_new_process():
+    from benchmarks.gpu.catalogue import ALL
+    from benchmarks.gpu.runner import Runner
+    from benchmarks.runner import Measured
+    from benchmarks.spec import Side
+
+    case = next(case for case in ALL if case.name == "host-to-device")
+    copy, prefetch, *_ = case.sides
+    sides = (copy, Side(name="bad", package="fastload", options={"unknown": 1}), prefetch)
+    asked: list[str] = []
+
+    async def measure() -> Measured:
+        found = Measured(measurements={side.name: [] for side in sides})
+        async with Runner("cpu", asked.append) as runner:
+            arguments = {**case.arguments, **case.tiny}
+            await runner.measure(dataclasses.replace(case, sides=sides), arguments, 2, found)
+        found.settle("no reason")
+        return found
+
+    found = asyncio.run(measure())
+    assert {name: len(values) for name, values in found.measurements.items()} == {"plain copy": 2, "prefetch": 2}
+    assert "unexpected keyword argument 'unknown'" in found.failed["bad"]
+    # In the order ABBA, without those that are left out.
+    assert [what.partition(": ")[2] for what in asked] == ["plain copy", "bad", "prefetch", "prefetch", "plain copy"]
+
+
+@pytest.mark.slow
+def test_a_run_whose_time_is_up_prints_what_it_has_and_leaves_no_process(tmp_path):
+    file = tmp_path / "results.jsonl"
+    result = run("--device", "cpu", "--limit", "3", "--repetitions", "100", "--json", str(file), "resident", "step")
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["benchmark"] for line in found] == ["resident", "step"]
+    assert found[1]["sides"] == {}
+    assert all("time was up: 3 s" in reason for reason in found[1]["skipped"].values())
+    assert "resident" in result.stdout
+    assert "time was up" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_somebody_ends_prints_what_it_has(number, tmp_path):
+    file = tmp_path / "results.jsonl"
+    arguments = ["--device", "cpu", "--quick", "--repetitions", "1000", "--json", str(file), "host-to-device"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.gpu", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:  # the sides before the last one have been measured once
+            if "threads" in line:
+                break
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=200)
+    assert process.returncode == 128 + number
+    assert "plain copy" in printed
+    (found,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert found["benchmark"] == "host-to-device"
+    assert len({len(side["GB/s"]["values"]) for side in found["sides"].values()}) <= 1
 
 
 def test_ratios_are_in_fastloads_favour_above_one():
@@ -207,3 +281,152 @@ def test_the_profiler_of_this_torch_writes_such_a_trace(tmp_path):
     waits = waits_of(json.loads(file.read_text()), "loop")
     assert waits.wall_us > 0
     assert (waits.blocked_us, waits.num_launches) == (0.0, 0)
+
+
+# -- all.sh ------------------------------------------------------------------------------------------------------------
+
+# In Python's place: what needs a device is simulated, and so is pytest. The verdict is the real one.
+PYTHON = """\
+#!/usr/bin/env bash
+echo "$*" >> "$CALLS"
+case "$*" in
+    "setup.py "*) exit "$BUILD" ;;
+    "-m benchmarks.gpu.machine "*) exit "$MACHINE" ;;
+    "-m benchmarks.gpu "*)
+        while [ "$1" != --json ]; do shift; done
+        cp "$RESULTS" "$2"
+        [ -z "$HANG" ] || { : > "$HANG"; exec sleep 1000; }
+        exit "$BENCHMARKS" ;;
+    "-c import "*) exit 0 ;;
+    "-m pytest "*)
+        report=$(grep -o "junitxml=[^ ]*" <<< "$*")
+        [[ "$report" != *parallel.xml || "$DEVICE" = cpu ]] || { echo "$FAILED" > "${report#*=}"; exit 1; }
+        echo "$PASSED" > "${report#*=}" ;;
+    *) exec "$REAL" "$@" ;;
+esac
+"""
+PASSED = '<testsuites><testsuite errors="0" failures="0" skipped="0" tests="1" time="0.1"/></testsuites>'
+FAILED = """<testsuites><testsuite errors="0" failures="1" skipped="0" tests="2" time="0.1">
+<testcase classname="gpu.test_gpu_transforms" name="test_fails"><failure/></testcase></testsuite></testsuites>"""
+
+
+def ratio(ours: str, theirs: str, value: float, reached: bool | None) -> dict[str, Any]:
+    return {"ours": ours, "theirs": theirs, "value": value, "low": value, "high": value, "reached": reached}
+
+
+RESULTS: list[dict[str, Any]] = [
+    {
+        "benchmark": "host-to-device",
+        "comparisons": [ratio("prefetch", "plain copy", 0.95, True), ratio("processes", "plain copy", 0.5, False)],
+        "failed": {"threads": "Traceback\nRuntimeError: out of threads"},
+    },
+    {
+        "benchmark": "host-blocked",
+        "sides": {
+            "resident": {"% blocked": {"median": 0.1, "first_quartile": 0.1, "third_quartile": 0.2, "reached": True}}
+        },
+        "skipped": {"workers": "time was up"},
+    },
+    {"benchmark": "resident", "comparisons": [ratio("fastload", "airbench", 0.5, None)]},
+]
+GOALS = [
+    "goal  host-to-device: prefetch against plain copy | 0.95 (0.95 to 0.95), n=5 | goal >= 0.9 | met",
+    "goal  host-to-device: processes against plain copy | 0.5 (0.5 to 0.5), n=5 | goal >= 0.9 | not met",
+    "goal  host-to-device: threads against plain copy | - | goal >= 0.9 | "
+    "not measured: threads: RuntimeError: out of threads",
+    "goal  host-blocked: resident, % blocked | 0.1 (0.1 to 0.2), n=5 | goal <= 1 | met",
+    "goal  host-blocked: workers, % blocked | - | goal <= 1 | not measured: workers: time was up",
+]
+WAYS: dict[str, dict[str, str]] = {
+    "parts fail": {"BUILD": "1", "BENCHMARKS": "3"},
+    "no device": {"MACHINE": "1"},
+    "no time": {"LIMIT": "1"},
+    "time over": {"HANG": "hanging"},
+    "interrupted": {"HANG": "hanging"},
+    "on the CPU": {"DEVICE": "cpu"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_of_all_parts_ends_with_a_line_for_each_part_of_the_tests_and_each_goal(way, tmp_path, monkeypatch):
+    out, commands, tests = tmp_path / "out", tmp_path / "commands", tmp_path / "tests"
+    for folder in (out, commands, tests):
+        folder.mkdir()
+    for name, text in {"python": PYTHON, "nvidia-smi": "#!/bin/sh\necho a simulated GPU\n"}.items():
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    for name in ("transforms", "device"):
+        (tests / f"test_gpu_{name}.py").touch()
+    empty: dict[str, Any] = {"n": 5, "comparisons": [], "sides": {}, "skipped": {}, "failed": {}}
+    (tmp_path / "results").write_text("".join(json.dumps(empty | line) + "\n" for line in RESULTS))
+    (out / "benchmarks.jsonl").write_bytes((tmp_path / "results").read_bytes())  # of an earlier run
+    (out / "parallel.xml").write_text(PASSED)
+    # Limits that no machine is so slow as to reach.
+    usual = {"LIMIT": "3000", "GRACE": "150", "DEVICE": "cuda", "HANG": "", "BUILD": "0", "MACHINE": "0"}
+    usual |= {"BENCHMARKS": "0", "COMMIT": "abc1234", "PASSED": PASSED, "FAILED": FAILED, "REAL": sys.executable}
+    usual |= {"CALLS": str(tmp_path / "calls"), "RESULTS": str(tmp_path / "results"), "TESTS": str(tests)}
+    usual |= {"OUT": str(out), "PYTHON": str(commands / "python"), "PATH": f"{commands}:{os.environ['PATH']}"}
+    os.mkfifo(tmp_path / "hanging")
+    command = ["benchmarks/gpu/all.sh", *(["resident"] if way == "on the CPU" else ["host-to-device", "host-blocked"])]
+    environment = os.environ | usual | WAYS[way]
+    if environment["HANG"]:
+        environment["HANG"] = str(tmp_path / "hanging")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        if environment["HANG"]:
+            (tmp_path / "hanging").read_bytes()  # until the benchmarks are there
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            programs = {Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]: int(pid) for pid in children}
+            if way == "time over":
+                os.kill(programs[b"timeout"], signal.SIGALRM)  # as its own clock does
+            else:
+                process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=200)
+    assert (out / "log.txt").read_text() == printed
+    verdict = (out / "verdict.txt").read_text().splitlines()
+    assert printed.splitlines()[-len(verdict) :] == verdict
+    called = (tmp_path / "calls").read_text().splitlines()
+    parallel, serial, sanitizer, *goals = verdict
+    assert process.returncode == (0 if way == "on the CPU" else 1)
+    if way in ("no device", "no time"):
+        assert parallel.startswith("tests in parallel: no report")
+        reason = "machine: ended with status 1" if way == "no device" else "benchmarks: not started: no time was left"
+        assert len(goals) == len(GOALS)
+        assert all("not measured: " in goal and goal.endswith(reason) for goal in goals)
+        assert not [line for line in called if line.startswith("-m pytest")]
+    elif way == "on the CPU":
+        assert goals[-1].endswith("| 0.5 (0.5 to 0.5), n=5 | goal >= 1 | not judged: on the CPU")
+        assert "tests under the sanitizer: not started: it needs a GPU" in printed
+        assert [line for line in called if "--device cpu --quick" in line]
+    else:
+        assert parallel.startswith("tests in parallel: 1 passed, 1 failed, 0 skipped")
+        assert "test_gpu_transforms::test_fails; ended with status 1" in parallel
+        assert serial.startswith("tests one by one: 1 passed, 0 failed, 0 skipped")
+        assert sanitizer.startswith("tests under the sanitizer: 1 passed, 0 failed, 0 skipped")
+        assert goals == GOALS
+        build, machine, *others = called
+        assert build == "setup.py build_ext --inplace"
+        assert machine == "-m benchmarks.gpu.machine --device cuda --commit abc1234"
+        together, alone, sanitized = [line for line in others if line.startswith("-m pytest")]
+        assert " -n " in together
+        assert " -n " not in alone + sanitized
+        assert "-k not caught_by" in sanitized
+        ending = {"parts fail": "ended with status 3", "time over": "stopped: its "}.get(way, "ended with status ")
+        assert f"== benchmarks: {ending}" in printed
+        assert ("== build: ended with status 1" in printed) == (way == "parts fail")
+        assert ("the script was interrupted" in printed) == (way == "interrupted")
+
+
+def test_what_the_machine_lacks_is_said(monkeypatch, capsys):
+    from benchmarks.gpu import machine
+
+    monkeypatch.setattr(
+        machine, "PACKAGES", {"no_such_module": ("no-such-package", "nothing"), "pytest": ("pytest", "")}
+    )
+    monkeypatch.setattr(sys, "argv", ["machine", "--device", "cpu", "--commit", "abc1234"])
+    assert machine.main() == 0
+    printed = capsys.readouterr().out
+    assert "no-such-package: MISSING, needed for nothing" in printed
+    assert f"pytest: {pytest.__version__}" in printed
+    assert "native library: " in printed
+    assert "commit abc1234" in printed

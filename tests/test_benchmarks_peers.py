@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -83,6 +86,51 @@ def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_mis
     assert len(links) == 600
     assert len({link.resolve() for link in links}) == 12
     assert [case.share for case in ALL] == sorted(case.share for case in ALL)
+
+
+@pytest.mark.slow
+def test_a_name_that_fits_nothing_and_a_folder_without_jpegs_are_errors(tmp_path):
+    assert "no case, side or peer is called 'nobody'" in run("--data", str(tmp_path), "nobody").stderr
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "note.txt").write_text("no image")
+    result = run("--data", str(tmp_path), "images-uint8", "torch")
+    assert result.returncode != 0
+    assert "--data must be an ImageFolder tree" in result.stderr
+
+
+def test_a_name_selects_sides_by_their_own_name_or_by_their_peer():
+    from benchmarks.peers.__main__ import _choose
+
+    found = {case.name: [side.name for side in case.sides] for case in _choose(["ffcv", "torch", "cifar"])}
+    assert found == {"cifar": ["fastload", "torch", "FFCV"]}
+    assert len(_choose(["spdl"])[0].sides) == 3
+
+
+@pytest.mark.slow
+def test_sides_that_fail_are_left_out_and_the_others_go_on(data, tmp_path):
+    from benchmarks.peers.catalogue import ALL, Beside
+    from benchmarks.peers.runner import Runner
+    from benchmarks.runner import Measured
+
+    case = ALL[1]
+    torch_side = next(side for side in case.sides if side.name == "torch")
+    broken = Beside(name="broken", package="standard", options={"loader": "torch", "unknown": 1})
+    unpackable = Beside(name="unpackable", package="standard", options={"loader": "torch"}, packed="nothing")
+    sides = (broken, torch_side, unpackable)
+    arguments = {**case.arguments, "num_images": 600}
+    asked: list[str] = []
+
+    async def measure() -> Measured:
+        async with Runner(None, data / "train", tmp_path, asked.append) as runner:
+            # Its time is over: one round, and no second.
+            return await runner.measure(dataclasses.replace(case, sides=sides), arguments, 5, time.monotonic())
+
+    found = asyncio.run(measure())
+    assert {name: len(values) for name, values in found.measurements.items()} == {"torch": 1}
+    assert "unexpected keyword argument 'unknown'" in found.failed["broken"]
+    assert "has no attribute 'pack'" in found.failed["unpackable"]
+    assert [what.partition(": ")[2] for what in asked] == ["broken", "torch", "", "torch"]
+    assert not (tmp_path / "nothing-600").exists()
 
 
 def _work(**changes: Any) -> Any:

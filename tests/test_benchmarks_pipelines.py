@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,20 @@ def test_a_pipeline_is_measured(tmp_path: Path) -> None:
 
     measured = measuring.epoch(ours, **arguments)
     assert all(float(str(measured[name])) > 0 for name in ("samples/s steady", "epoch ms", "CPU us/sample"))
+
+
+@pytest.mark.parametrize("text", ["fuse", "1, fuse=True", "fuse=open('x')", "**{}, fuse=True"])
+def test_loader_arguments_that_are_no_named_literals_are_refused(text: str) -> None:
+    from benchmarks.pipelines.__main__ import loader_args
+
+    with pytest.raises(argparse.ArgumentTypeError, match="named arguments"):
+        loader_args(text)
+
+
+def test_every_pipeline_is_a_function_of_its_family() -> None:
+    from benchmarks import pipelines
+    from benchmarks.pipelines.catalogue import PIPELINES
+
+    for name, pipeline in PIPELINES.items():
+        source = Path(pipelines.__path__[0], f"{pipeline.family}.py").read_text()
+        assert f"def {name}(source: Source, loader_class: Any, num_workers: int" in source

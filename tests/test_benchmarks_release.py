@@ -135,6 +135,13 @@ def test_a_library_that_needs_more_than_the_wheels_name_says_is_found(change, wo
         release.check_library(wheel, ARM)
 
 
+def test_libraries_that_differ_in_what_they_give_are_found() -> None:
+    other = dataclasses.replace(FINE, system="macos", exports=frozenset({"fastload_abi", "_mh_dylib_header"}))
+    release.check_exports([FINE, other])
+    with pytest.raises(AssertionError, match="fastload_new"):
+        release.check_exports([FINE, dataclasses.replace(FINE, exports=frozenset({"fastload_abi", "fastload_new"}))])
+
+
 def test_a_file_that_the_sdist_lacks_or_that_differs_is_found(tmp_path: Path) -> None:
     files = {"fastload/a.py": "a", "fastload/py.typed": "", "_torch_fastload.py": "command"}
     for folder in ("clone", "source"):

@@ -21,6 +21,8 @@ COSTS = Costs(
 def test_it_is_linear_while_no_part_is_full(workers: int) -> None:
     job = Job(sample_ms=20, sample_kb=150, chunk=64, waits=True)
     assert narrowest(COSTS, Cluster(workers=workers), job) == ("workers", pytest.approx(workers * 1000 / 20, rel=0.05))
+    slow = Cluster(workers=4, link_mb_s=0.001, sender_mb_s=0.001)  # small results need neither links nor the store
+    assert narrowest(COSTS, slow, Job(sample_ms=1, sample_kb=1))[0] == "workers"
 
 
 @pytest.mark.parametrize(

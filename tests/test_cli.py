@@ -245,6 +245,8 @@ def test_what_cannot_be_run_is_told_in_one_line_with_status_2(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", *arguments]) == 2
     assert capsys.readouterr().err == message
+    assert cli.main(["doctor", "now"]) == 2
+    assert capsys.readouterr().err == "fastload doctor: it takes no arguments, got now\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["unknown"], ["run", "--unknown", "train.py"]])
@@ -297,6 +299,22 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word() -> None
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
+@pytest.mark.interpreter
+def test_help_the_version_and_the_doctors_own_process_import_no_torch() -> None:
+    code = """
+    import contextlib, sys
+    from fastload.cli import main
+    for arguments in (["--help"], ["--version"], ["run", "--help"]):
+        with contextlib.suppress(SystemExit):
+            main(arguments)
+    import fastload.doctor.command
+    print([name for name in ("torch", "numpy", "PIL", "rich") if name in sys.modules])
+    """
+    done = execute(sys.executable, "-c", textwrap.dedent(code))
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "usage: fastload run" in done.stdout
+
+
 def test_the_user_command_begins_at_the_first_word_that_is_no_option() -> None:
     for line, own, command in (
         ("run a.py --report", "run", "a.py --report"),
@@ -331,20 +349,25 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("switch", ["argument", "variable"])
-def test_the_report_has_a_line_for_each_loader_that_iterated(script: Script, switch: str) -> None:
-    script("train.py", REPORTED)
-    if switch == "argument":
-        done = execute(*FASTLOAD, "run", "--report", "train.py")
-    else:
-        done = execute(*FASTLOAD, "run", "train.py", env=os.environ | {"FASTLOAD_REPORT": "1"})
-    assert done.returncode == 0
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [
-        "fastload: Mine: 3 batches, 6 samples, no workers",
-        "fastload: Mine: 3 batches, 6 samples, no workers",
-        "fastload: DataLoader: 4 batches, 12 samples, 1 worker (multiprocessing)",
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [(["--report"], {}), ([], {"FASTLOAD_REPORT": "1"}), (["--report"], {"RANK": "3"}), ([], {})],
+    ids=["argument", "variable", "rank", "not asked"],
+)
+def test_the_report_has_a_line_for_each_loader_that_iterated(
+    script: Script, options: list[str], variables: dict[str, str]
+) -> None:
+    script("train.py", REPORTED + "    raise SystemExit('stopped')")
+    done = execute(*FASTLOAD, "run", *options, "train.py", env=os.environ | variables)
+    assert (done.returncode, done.stdout) == (1, "")
+    reported = [
+        "Mine: 3 batches, 6 samples, no workers",
+        "Mine: 3 batches, 6 samples, no workers",
+        "DataLoader: 4 batches, 12 samples, 1 worker (multiprocessing)",
     ]
+    rank = "rank 3: " if variables.keys() == {"RANK"} else ""
+    asked = options or variables
+    assert done.stderr.splitlines() == ["stopped", *(f"fastload: {rank}{line}" for line in reported if asked)]
 
 
 @pytest.mark.slow

@@ -165,6 +165,11 @@ def test_a_python_that_can_do_without_the_gil_says_whether_it_does_and_what_turn
     assert remedy in finding.remedy
 
 
+def test_a_usual_python_has_no_word_on_the_gil(monkeypatch):
+    monkeypatch.setattr(probes.gil, "IS_FREE_THREADED", False)
+    assert list(probes.without_gil()) == []
+
+
 def test_the_names_of_probes_differ():
     assert len({probe.name for probe in PROBES}) == len(PROBES)
 
@@ -363,12 +368,24 @@ def test_pillow_and_pillow_simd_are_told_apart_by_what_is_installed(tmp_path, th
     assert bool(trouble) == bool(found[1])
 
 
+@pytest.mark.slow
+def test_a_pillow_of_two_distributions_is_told_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(images, "installed", lambda _: {"pillow": PIL.__version__, "pillow-simd": "12.1.1.post0"})
+    found = next(iter(images.pillow()))
+    assert found.state == "costs"
+    assert "have overwritten each other's files" in found.words
+    assert "uninstall" in found.remedy
+    assert found.remedy.endswith("install pillow") or found.remedy.endswith(f"{sys.executable} pillow")
+
+
 def test_the_native_library_makes_pillows_pixels_and_the_measurement_names_both():
     if rows.pillow_order() is None:
         pytest.skip("the active Pillow has values of its own")
     found = list(images.native_library())
     assert [finding.state for finding in found] == ["ok", "ok", "ok"]
     assert found[-1].name == "packed coefficients"
+    assert 90_000 < len(images.made_jpeg()) < 130_000
+    assert images.by_pillow(images.made_jpeg()).shape == (images.SIZE, images.SIZE, 3)
     words = one(images.speed()).words
     assert "by the native library" in words
     assert "ms from packed coefficients" in words

@@ -82,6 +82,11 @@ def test_type_checkers_and_the_reference_see_each_public_name():
     assert seen == {*NAMES, "__version__"}
 
 
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="DataLoadr"):
+        fastload.DataLoadr  # noqa: B018
+
+
 def test_our_loader_has_torchs_methods_and_ours():
     own = [
         name
