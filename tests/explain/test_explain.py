@@ -214,6 +214,11 @@ def test_a_dataset_that_a_function_returns_is_explained(
     ("words", "message"),
     [
         ([], "a script, -m MODULE or MODULE:NAME is missing; see fastload explain --help"),
+        (["--", "torchrun", "train.py"], "programs are not supported, only a script, -m MODULE or MODULE:NAME; name"),
+        (["missing.py"], "no such script: missing.py"),
+        (["bash", "train.py"], "no such script: bash; name the script that this program starts"),
+        (["train.py:missing"], "train.py has no missing; it has"),
+        (["train.py:make", "--more"], "train.py:make takes no arguments, got --more"),
         (["train.py:fail"], "train.py:fail() raised ValueError: no data today"),
         (["train.py:root"], "explain takes a DataLoader, a dataset, or a function without arguments"),
     ],

@@ -91,6 +91,11 @@ class Transformed(Numbers):
         return v2.Compose([abs, transform])(torch.tensor(index))
 
 
+class Many(Numbers):
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        return [self[index] for index in indices]
+
+
 FAULTS: dict[str, Callable[..., Any]] = {
     "sample": lambda **more: DataLoader(Numbers(33), 4, **more),
     "subset": lambda **more: DataLoader(torch.utils.data.Subset(Numbers(33), range(40)), 4, **more),
@@ -101,7 +106,9 @@ FAULTS: dict[str, Callable[..., Any]] = {
     "collation": lambda **more: DataLoader(Numbers(), 4, collate_fn=bad_collate, **more),
     "worker": lambda **more: DataLoader(Numbers(), 4, worker_init_fn=bad_init, **more),
     "transform": lambda **more: DataLoader(Transformed(), 4, **more),
+    "samples at once": lambda **more: DataLoader(Many(33), 4, **more),
     "ours": lambda **more: fastload.DataLoader(Numbers(33), 4, **more),
+    "our samples at once": lambda **more: fastload.DataLoader(Many(33), 4, **more),
     "our collation": lambda **more: fastload.DataLoader(Numbers(), 4, collate_fn=bad_collate, **more),
     "our stream": lambda **more: fastload.DataLoader(Stream(), 4, **more),
 }

@@ -148,7 +148,11 @@ def test_both_flips_are_drawn_independently():
     ("arguments", "message"),
     [
         ({"size": 0}, "size"),
+        ({"size": (3, 4, 5)}, "size"),
+        ({"size": 2.0}, "size"),
         ({"size": 4, "padding": -1}, "padding"),
+        ({"size": 4, "padding": 1.5}, "padding"),
+        ({"size": 4, "padding": True}, "padding"),
         ({"size": 4, "padding": (1, 2, 3)}, "padding"),
         ({"size": 4, "padding_mode": "mirror"}, "padding_mode"),
         ({"size": 4, "fill": float("nan")}, "fill"),

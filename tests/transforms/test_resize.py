@@ -278,8 +278,14 @@ def test_parameters_are_independent_of_each_other():
         (Resize, {"size": 8, "max_size": -3}, "max_size"),
         (Resize, {"size": 8, "interpolation": "lanczos"}, "interpolation"),
         (Resize, {"size": 8, "antialias": "x"}, "antialias must be True or False, got antialias='x'"),
+        (RandomResizedCrop, {"size": 8, "antialias": 1}, "antialias must be True or False"),
+        (RandomResizedCrop, {"size": (1, 2, 3)}, "size"),
         (RandomResizedCrop, {"size": 8, "scale": (1.0, 0.5)}, "scale"),
+        (RandomResizedCrop, {"size": 8, "scale": (-0.1, 0.5)}, "scale"),
+        (RandomResizedCrop, {"size": 8, "scale": 0.5}, "scale"),
         (RandomResizedCrop, {"size": 8, "ratio": (0, 1)}, "ratio"),
+        (RandomResizedCrop, {"size": 8, "ratio": (float("nan"), 1)}, "ratio"),
+        (RandomResizedCrop, {"size": 8, "interpolation": "box"}, "interpolation"),
     ],
 )
 def test_bad_arguments_are_refused(kind, arguments, message):

@@ -91,11 +91,14 @@ def test_a_mean_for_each_channel_and_one_deviation_are_enough():
     [
         (lambda: ToDtype(torch.int64), "dtype must be one of uint8, float16"),
         (lambda: ToDtype(torch.float32, scale=255), "scale must be True or False, got scale=255"),
+        (lambda: ToDtype("float32"), "dtype must be one of uint8"),
         (lambda: ToNormalized(MEAN, STD, torch.uint8), "dtype must be one of float16"),
         (lambda: Normalize(MEAN, (1.0, 0.0, 1.0)), "std must not be 0"),
         (lambda: Normalize(MEAN, (1.0, math.nan, 1.0)), "std must be finite"),
         (lambda: Normalize(MEAN, STD[:2]), "mean and std must have one number for each channel"),
+        (lambda: Normalize((), ()), "mean and std must have one number for each channel"),
         (lambda: Normalize(0.5, STD), "mean must be a sequence"),
+        (lambda: Normalize(("0.5",), (1.0,)), "mean must be a number"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, message):

@@ -148,6 +148,7 @@ def test_threads_are_not_recommended_where_they_break_the_dataset(
             2,
             "train.py:Waiting() is of type Waiting: no DataLoader, nor a list",
         ),
+        ([], 2, "a script, -m MODULE or MODULE:NAME is missing; see fastload tune --help"),
     ],
 )
 def test_what_cannot_be_tuned_is_told(
