@@ -316,16 +316,6 @@ def train(loader, ms, passes=1):
 
 SCRIPTS: dict[str, tuple[str, str]] = {
     "slow reads": ("read", "def get(i): time.sleep(0.005); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
-    "slow reads in persistent workers": (
-        "read",
-        "def get(i): time.sleep(0.005); return i\n"
-        "train(DataLoader(Made(64, get), 4, WORKERS, persistent_workers=True), 2, 3)",
-    ),
-    "fastload, slow reads": (
-        "read",
-        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
-        "train(fastload.DataLoader(Made(192, get), 4, WORKERS), 2)",
-    ),
     "busy samples": ("cpu", "def get(i): spin(4); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
     "slow collation": (
         "cpu",
@@ -340,6 +330,11 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     ),
 }
 WITH_WORKERS: dict[str, tuple[str, str]] = {
+    "slow reads in persistent workers": (
+        "read",
+        "def get(i): time.sleep(0.005); return i\n"
+        "train(DataLoader(Made(64, get), 4, WORKERS, persistent_workers=True), 2, 3)",
+    ),
     "big pickles": (
         "transport",
         "big = [str(i) for i in range(100_000)]\ndef get(i): return big\ndef keep(batch): return batch\n"
@@ -363,6 +358,11 @@ WITH_WORKERS: dict[str, tuple[str, str]] = {
     ),
 }
 OURS: dict[str, tuple[str, str]] = {
+    "fastload, slow reads": (
+        "read",
+        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
+        "train(fastload.DataLoader(Made(192, get), 4, WORKERS), 2)",
+    ),
     "fastload, threads that compute in Python": (
         "gil",
         "import fastload\ndef get(i): spin(4); return i\n"
