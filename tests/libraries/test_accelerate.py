@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -196,3 +198,28 @@ def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(run_scrip
         ]
     )
     assert run_script(script, before=()).split() == ["3", "3", "fastload.loader", "1"]
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_samples_and_keep_our_class(run_script: Callable[..., str], tmp_path: Path) -> None:
+    run_script(
+        """
+        import json, torch
+        from accelerate import Accelerator
+        from fastload import DataLoader
+        from torch.utils.data import TensorDataset
+
+        accelerator = Accelerator(cpu=True)
+        loader = DataLoader(TensorDataset(torch.arange(24)), batch_size=3, shuffle=True, num_workers=1, chunk_size=2)
+        prepared = accelerator.prepare(loader)
+        seen = [number for (batch,) in prepared for number in batch.tolist()]
+        inside = prepared.base_dataloader
+        facts = [type(inside).__module__, inside.chunk_size, inside.statistics().batches, seen]
+        open(f"rank{accelerator.process_index}.json", "w").write(json.dumps(facts))
+        torch.distributed.destroy_process_group()
+        """,
+        before=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+    )
+    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert [rank[:3] for rank in ranks] == [["fastload.loader", 2, 4]] * 2
+    assert sorted(ranks[0][3] + ranks[1][3]) == list(range(24))

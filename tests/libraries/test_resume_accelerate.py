@@ -240,20 +240,6 @@ def test_what_our_sampler_has_shared_out_is_not_shared_out_again(tmp_path: Path)
     assert [both([rank[epoch] for rank in given]) for epoch in range(3)] == whole_epochs()
 
 
-def test_two_ranks_without_a_seed_share_the_samples_and_keep_our_class_and_arguments(tmp_path: Path) -> None:
-    def body(running: accelerate.Accelerator) -> Any:
-        torch.seed()  # as in processes that were not forked
-        loader = fastload.DataLoader(Noisy(), 2, shuffle=True, num_workers=1, chunk_size=2)
-        prepared = running.prepare(loader)
-        seen = [row[0] for batch in rows(prepared) for row in batch]
-        inside = prepared.base_dataloader
-        return seen, type(inside) is fastload.DataLoader, inside.chunk_size, inside.statistics().batches
-
-    given = in_two(body, tmp_path, even_batches=False)
-    assert sorted(number for seen, *_ in given for number in seen) == list(range(LENGTH))
-    assert [facts for _, *facts in given] == [[True, 2, EPOCH], [True, 2, EPOCH - 1]]
-
-
 @pytest.mark.parametrize("step", [2, EPOCH])
 def test_two_prepared_ranks_go_on_from_their_state(step: int, tmp_path: Path) -> None:
     def body(running: accelerate.Accelerator) -> Any:

@@ -247,9 +247,7 @@ def test_tune_that_is_terminated_shows_what_it_has_measured(begin: Begin) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("who", "number"), list(zip(("command", "script"), INTERRUPTS, strict=True))
-)
+@pytest.mark.parametrize(("who", "number"), list(zip(("command", "script"), INTERRUPTS, strict=True)))
 @pytest.mark.parametrize("verb", ["tune", "verify", "explain", "profile", "run", "script"])
 def test_an_interrupted_command_says_so_and_leaves_nothing(begin, verb, who, number):
     command = begin(verb)
