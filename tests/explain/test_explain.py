@@ -82,7 +82,7 @@ def explain(*words: str, timeout: float | None = None) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 def test_a_script_with_torchs_loaders_is_explained_at_its_first_batch_and_ends_there(folder: Path):
     done = explain("train.py", "--epochs", "3")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -355,7 +355,7 @@ def test_a_decoder_that_is_not_there_is_refused_with_the_reason(no_library, monk
 
 
 @pytest.mark.parametrize("name", ["auto", "torchvision", "pillow"])
-@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_torchvisions_dataset_without_fusion_takes_another_decoder(folder, name, num_workers):
     transform = v1.Compose([v1.Resize((20, 24)), v1.PILToTensor()])
     ours, theirs = (datasets.ImageFolder(folder, transform, **more) for more in ({"loader": Loader(name)}, {}))

@@ -56,6 +56,9 @@ def whatif(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
+pytestmark = pytest.mark.slow  # the recording takes ten seconds
+
+
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whatif")
@@ -66,7 +69,6 @@ def recording(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_it_names_what_helps(recording):
     done = fastload("whatif", "seen", folder=recording)
     assert done.returncode == 0, done.stderr
@@ -85,7 +87,6 @@ def test_without_workers_every_step_waits_for_both_samples(recording):
     assert fix["speedup"] < 1.0
 
 
-@pytest.mark.slow
 def test_the_script_runs_again_with_the_change_and_both_numbers_are_told(recording):
     done = fastload("whatif", "seen", "--num-workers", "0", "--rerun", "--json", folder=recording)
     assert done.returncode == 0, done.stderr

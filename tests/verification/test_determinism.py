@@ -117,7 +117,7 @@ FEW |= {"spawn": {"mixed"}, "spawn, kept": {"torchvision v2"}}
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        pytest.param(name, method, marks=[pytest.mark.slow] * method.startswith("spawn"))
+        pytest.param(name, method, marks=[pytest.mark.slow] * method.startswith(("spawn", "forkserver")))
         for name in DATASETS
         for method in METHODS
         if name in FEW.get(method, DATASETS)

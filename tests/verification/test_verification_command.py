@@ -81,7 +81,7 @@ def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
     assert "fastload verify: [1/16] again: inline, 2 epochs: equal" in done.stderr
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: Path):
     done = verify("--batches", "2", "--methods=inline", "--loader=2", "--json", "-", "train.py", "--bad", "--warm-up")
     assert done.returncode == 1, done.stdout + done.stderr

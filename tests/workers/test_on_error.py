@@ -49,7 +49,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "own collation": {"num_workers": 2, "collate_fn": lambda rows: default_collate(rows)},
     "own collation, inline": {"collate_fn": lambda rows: default_collate(rows)},
 }
-everywhere = pytest.mark.parametrize("way", WAYS)
+everywhere = pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.slow] * (way == "forkserver")) for way in WAYS]
+)
 FAILING = frozenset({0, 3, 11, 12, 13, 14, 40, 52})
 
 
