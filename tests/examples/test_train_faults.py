@@ -20,6 +20,8 @@ from trainings import Training, make_images, train_module
 
 QUICK = ("--epochs", "1", "--limit-batches", "2", "--workers", "0")
 
+pytestmark = pytest.mark.slow
+
 
 def send_signal_in(number: signal.Signals, *ranks: int) -> Callable[..., Any]:
     """Return a decorator for a function in which some ranks receive a signal."""

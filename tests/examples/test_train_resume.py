@@ -27,6 +27,8 @@ RUN = (
     *("--ema-decay", "0.9", "--lookahead", "4", "--mixup", "0.2", "--clip-norm", "2", "--workers", "1"),
 )
 
+pytestmark = pytest.mark.slow
+
 
 def state_in(folder: Path) -> dict[str, Any]:
     path = folder / "checkpoint.pt"
@@ -120,7 +122,6 @@ def test_stopped_then_killed_and_resumed_on_as_many_ranks_gives_bit_identical_we
     assert ours["loss_sum"] == pytest.approx(theirs["loss_sum"])  # added up in another order
 
 
-@pytest.mark.slow
 def test_three_ranks_stopped_and_resumed_give_bit_identical_weights(tmp_path: Path) -> None:
     # The order of a sum over three ranks matters, and DDP changes its buckets after the first step.
     words = ("--epochs", "1", "--limit-batches", "9", "--batch-size", "66", "--seed", "5", "--workers", "0")
@@ -259,7 +260,6 @@ def test_an_unusable_checkpoint_is_an_error_and_is_not_changed(tmp_path: Path) -
     assert path.read_bytes() == good
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_torchrun_saves_the_run_also_after_torchrun_has_restarted_it(
     number: signal.Signals, tmp_path: Path
