@@ -15,21 +15,29 @@ import ctypes
 import functools
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..errors import PackError
 from . import LEVELS, function, why_not
-from .rows import Cut, Order, Pixels, Status, new_pixels, new_row, pillow_order, refusal, request, scratch_of_thread
+from .rows import (
+    Cut,
+    Data,
+    Order,
+    Pixels,
+    Status,
+    cut_file,
+    new_pixels,
+    new_row,
+    pillow_order,
+    place_of,
+    scratch_of_thread,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
-
-# Anything with the buffer protocol, or a tensor [num_bytes] of uint8.
-Data: TypeAlias = Any
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 
@@ -56,32 +64,12 @@ def _jpeg_row() -> Any:
     return function("fastload_jpeg_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
 
 
-def _place(data: Data) -> tuple[Any, int, Any]:
-    """Return where bytes lie and how many, and what keeps them there."""
-    if isinstance(data, bytes):
-        return data, len(data), data
-    if isinstance(data, Tensor):
-        if data.dtype != torch.uint8 or data.ndim != 1 or data.device.type != "cpu" or not data.is_contiguous():
-            raise ValueError(
-                "a file in a tensor must be [num_bytes] of uint8, contiguous, on the CPU, got "
-                f"{tuple(data.shape)} of {data.dtype} on {data.device}"
-            )
-        return data.data_ptr(), data.numel(), data
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise ValueError("a file's bytes must lie side by side, got a buffer with gaps")
-    if view.nbytes == 0:
-        return b"", 0, view
-    array = np.frombuffer(view, dtype=np.uint8)
-    return array.ctypes.data, view.nbytes, array
-
-
 def read_size(data: Data) -> Size:
     """Return the size of a JPEG file's image, and whether it can be decoded here; in 2 µs.
 
     ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
-    address, length, kept = _place(data)
+    address, length, kept = place_of(data)
     found = (ctypes.c_int32 * 4)()
     status = _jpeg_size()(address, length, found)
     del kept
@@ -89,14 +77,9 @@ def read_size(data: Data) -> Size:
     return Size(width, height, components, bool(progressive), Status(status))
 
 
-def _cut_file(data: Data, cut: Cut, target: Any, order: Order | None, level: str) -> int:
-    address, length, kept = _place(data)
-    status: int = _jpeg_row()(scratch_of_thread().address, address, length, request(target, cut, order, level))
-    del kept
-    if status < 0:
-        size = read_size(data)
-        raise refusal(cut, size.height, size.width)
-    return status
+def _sides(data: Data) -> tuple[int, int]:
+    size = read_size(data)
+    return size.height, size.width
 
 
 def pixels_of_jpeg(
@@ -113,7 +96,7 @@ def pixels_of_jpeg(
         Entropy decoding of all rows down to the last that the window needs, the rest for what it needs alone; and 5 µs.
     """
     found, target = new_pixels(cut, layout)
-    status = _cut_file(data, cut, target, order, level)
+    status = cut_file(_jpeg_row(), data, cut, target, order, level, _sides)
     return Status(status) if status else found
 
 
@@ -132,7 +115,7 @@ def row_of_jpeg(
     ``out`` holds anything.
     """
     row, target = new_row(cut, table, out)
-    status = _cut_file(data, cut, target, order, level)
+    status = cut_file(_jpeg_row(), data, cut, target, order, level, _sides)
     return Status(status) if status else row
 
 
@@ -168,7 +151,7 @@ def check_record(data: Data, *, level: str = LEVELS[-1]) -> None:
     Raises:
         PackError: it is damaged.
     """
-    address, length, kept = _place(data)
+    address, length, kept = place_of(data)
     status = _check_record()(address, length, LEVELS.index(level))
     del kept
     if status:
@@ -191,7 +174,7 @@ def _written(name: str) -> Any:
 
 def _write(name: str, data: Data, capacity: int) -> bytes | Status:
     """Return what a function of the library writes. ``capacity``: how many bytes that may be, as a guess."""
-    address, length, kept = _place(data)
+    address, length, kept = place_of(data)
     size = _SIZE()
     while True:
         out = np.empty(capacity, dtype=np.uint8)
@@ -216,7 +199,7 @@ def record_of_jpeg(data: Data) -> bytes | Status:
     Raises:
         MemoryError: 128 bytes for each block of 8 x 8 samples could not be had.
     """
-    return _write("fastload_record_of_jpeg", data, 2 * _place(data)[1] + 4096)
+    return _write("fastload_record_of_jpeg", data, 2 * place_of(data)[1] + 4096)
 
 
 def jpeg_of_record(data: Data) -> bytes:
@@ -229,7 +212,7 @@ def jpeg_of_record(data: Data) -> bytes:
         MemoryError: as :func:`record_of_jpeg`.
         RuntimeError: the library cannot be used.
     """
-    found = _write("fastload_jpeg_of_record", data, _place(data)[1] + 4096)
+    found = _write("fastload_jpeg_of_record", data, place_of(data)[1] + 4096)
     if isinstance(found, Status):
         raise damaged_record()
     return found

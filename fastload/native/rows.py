@@ -2,7 +2,8 @@
 
 In: images of 8 bits a channel, and a ``Cut``. Out: an array of pixels, or a tensor [3, h, w] with a table's entry
 for each value. Equal bit for bit to Pillow's ``crop``, ``resize``, ``crop`` and ``transpose``, one after the other.
-Only what the window needs is computed. JPEG files: ``fastload.native.jpeg``, which shares all of this.
+Only what the window needs is computed. Files: ``fastload.native.jpeg`` and ``fastload.native.png``, which share all of
+this.
 
 Calls release the GIL.
 """
@@ -15,6 +16,7 @@ import functools
 import struct
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,6 +31,9 @@ Box: TypeAlias = tuple[int, int, int, int]
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 """[H, W, C] or [H, W]."""
+
+Data: TypeAlias = Any
+"""A file's bytes: anything with the buffer protocol, or a tensor [num_bytes] of uint8."""
 
 FILTERS = ("bilinear", "bicubic", "box", "hamming", "lanczos")
 """All antialiased, as Pillow has them."""
@@ -56,18 +61,22 @@ class Status(enum.IntEnum):
     NOT_JPEG = 1
     """Not a JPEG file, or its headers are damaged or unusual."""
     CODING = 2
-    """Arithmetic, lossless or hierarchical coding, or not 8 bits a sample."""
+    """JPEG: arithmetic, lossless or hierarchical coding, or not 8 bits a sample. PNG: interlaced, animated,
+    or grey of 16 bits."""
     COLORS = 3
-    """Neither grey nor three components."""
+    """JPEG: neither grey nor three components. PNG: a transparent colour, or one that its palette lacks.
+    Either: in colour, where grey is asked for."""
     SAMPLING = 4
     """Components sampled in an uncommon way."""
     TOO_LARGE = 5
     """More than 2**26 pixels: left to Pillow, which checks for decompression bombs."""
     DAMAGED = 6
-    """Truncated, or damaged so that libjpeg would only warn."""
+    """Truncated or damaged, also where libjpeg would only warn."""
     NO_MEMORY = 7
     INCOMPLETE = 8
     """More of the file is needed."""
+    NOT_PNG = 9
+    """Not a PNG file, or its chunks are damaged or unusual."""
 
 
 class Order(enum.IntEnum):
@@ -155,6 +164,47 @@ def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes
         return _REQUEST.pack(*target, *source, *box, *size, *window, code, order, mirrored, LEVELS.index(level))
     except (struct.error, OverflowError, IndexError) as error:
         raise ValueError(f"a cut's box, window and source are four numbers each, its size two, got {cut}") from error
+
+
+def place_of(data: Data) -> tuple[Any, int, Any]:
+    """Return where bytes lie and how many, and what keeps them there."""
+    if isinstance(data, bytes):
+        return data, len(data), data
+    if isinstance(data, Tensor):
+        if data.dtype != torch.uint8 or data.ndim != 1 or data.device.type != "cpu" or not data.is_contiguous():
+            raise ValueError(
+                "a file in a tensor must be [num_bytes] of uint8, contiguous, on the CPU, got "
+                f"{tuple(data.shape)} of {data.dtype} on {data.device}"
+            )
+        return data.data_ptr(), data.numel(), data
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise ValueError("a file's bytes must lie side by side, got a buffer with gaps")
+    if view.nbytes == 0:
+        return b"", 0, view
+    array = np.frombuffer(view, dtype=np.uint8)
+    return array.ctypes.data, view.nbytes, array
+
+
+def cut_file(
+    decode: Any,
+    data: Data,
+    cut: Cut,
+    target: _Target,
+    order: Order | None,
+    level: str,
+    sides: Callable[[Data], tuple[int, int]],
+) -> int:
+    """Return the status with which a function of the library makes a cut of a file; a ValueError for a wrong cut.
+
+    ``sides``: returns the height and width of the file's image, for the error.
+    """
+    address, length, kept = place_of(data)
+    status: int = decode(scratch_of_thread().address, address, length, request(target, cut, order, level))
+    del kept
+    if status < 0:
+        raise refusal(cut, *sides(data))
+    return status
 
 
 _CODES = {name: code for code, name in enumerate(FILTERS)}

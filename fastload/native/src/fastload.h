@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 8
+#define FASTLOAD_ABI 9
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 
@@ -27,6 +27,7 @@ enum fastload_status {
     FASTLOAD_DAMAGED = 6,     /* truncated, or what libjpeg warns of */
     FASTLOAD_NO_MEMORY = 7,
     FASTLOAD_INCOMPLETE = 8, /* more of the file is needed */
+    FASTLOAD_NOT_PNG = 9,    /* not a PNG file, or its chunks are damaged or unusual */
 };
 
 /* Below what Pillow warns of as a possible decompression bomb. */

@@ -15,9 +15,9 @@ struct fastload_scratch {
     struct block tables;   /* resample.c: the weights again, as the vector kernels want them */
     struct block rows;     /* resample.c: rows of the final width */
     struct block result;   /* resample.c: a row of the result, and source rows where they had to be copied */
-    struct block pixels;   /* jpeg.c: decoded rows */
-    struct block planes;   /* picture.c: samples of each component, and coefficients */
-    struct block entropy;  /* entropy.c: coded data without its stuffing */
+    struct block pixels;   /* jpeg.c, png.c: decoded rows */
+    struct block planes;   /* picture.c: samples of each component, and coefficients; png.c: filtered rows */
+    struct block entropy;  /* entropy.c: coded data without its stuffing; png.c: coded data in one piece */
     struct block restarts; /* entropy.c: where restart intervals begin */
     struct block kept;     /* progressive.c: all coefficients of the part of an image */
     struct block codes;    /* entropy.c: Huffman tables, kept for files that use the same */

@@ -1,0 +1,38 @@
+/* The chunks of a PNG file, as far as Pillow takes them without a word. */
+#ifndef FASTLOAD_PNG_HEADER_H
+#define FASTLOAD_PNG_HEADER_H
+
+#include "fastload.h"
+
+enum png_color { PNG_GREY = 0, PNG_RGB = 2, PNG_PALETTE = 3, PNG_GREY_ALPHA = 4, PNG_RGB_ALPHA = 6 };
+
+struct png_header {
+    int width, height;
+    int bits;  /* of a sample */
+    int color; /* enum png_color */
+    int is_behind; /* chunks other than the last stand behind the image data */
+    const uint8_t *palette; /* bytes of red, green and blue */
+    int colors;             /* of the palette */
+    size_t data, coded;     /* where the first chunk of image data begins; bytes of image data in all chunks */
+    const uint8_t *text;    /* a zlib stream, of which Pillow takes a limited number of bytes; NULL: none */
+    size_t text_length;
+};
+
+/* Pillow's ImageFile.SAFEBLOCK: what texts and profiles may be when inflated. */
+#define PNG_MOST_TEXT (1 << 20)
+
+static inline uint32_t png_number(const uint8_t *from)
+{
+    return (uint32_t)from[0] << 24 | (uint32_t)from[1] << 16 | (uint32_t)from[2] << 8 | from[3];
+}
+
+static inline int png_samples(int color)
+{
+    return color == PNG_RGB ? 3 : color == PNG_GREY_ALPHA ? 2 : color == PNG_RGB_ALPHA ? 4 : 1;
+}
+
+/* Reads all chunks, and checks those before the image data. FASTLOAD_INCOMPLETE: all is well, and the end is missing.
+ * Width and height, bits and color are set as soon as they are known; 0 before. */
+int read_png_header(const uint8_t *bytes, size_t length, struct png_header *header);
+
+#endif
