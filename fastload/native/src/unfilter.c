@@ -208,34 +208,53 @@ FASTLOAD_TARGET_AVX2 INLINE void unfilter_together(uint8_t *rows, size_t stride,
     step_avx2(&r, width + 2, pixel, 3, TOGETHER - 1);
 }
 
-/* Returns how many rows it took. */
-FASTLOAD_TARGET_AVX2 static int unfilter_avx2(uint8_t *rows, size_t stride, int num, size_t bytes, int pixel)
+/* Whether four rows have a filter that takes long row by row. */
+static int are_slow(const uint8_t *rows, size_t stride)
+{
+    int slow = 0;
+    for (int k = 0; k < TOGETHER; k++)
+        slow |= rows[(size_t)k * stride] > PNG_UP;
+    return slow;
+}
+
+/* Four rows, unless one by one is as fast. Returns whether it did. */
+FASTLOAD_TARGET_AVX2 static int unfilter_avx2(uint8_t *rows, size_t stride, size_t bytes, int pixel)
 {
     const size_t width = bytes / (size_t)pixel;
-    int done = 0;
-    if ((pixel != 3 && pixel != 4) || width < TOGETHER)
+    if (width < TOGETHER || !are_slow(rows, stride))
         return 0;
-    for (; done + TOGETHER <= num; done += TOGETHER, rows += TOGETHER * stride) {
-        if (pixel == 3)
-            unfilter_together(rows, stride, width, 3);
-        else
-            unfilter_together(rows, stride, width, 4);
+    switch (pixel) {
+    case 1:
+        unfilter_together(rows, stride, width, 1);
+        return 1;
+    case 2:
+        unfilter_together(rows, stride, width, 2);
+        return 1;
+    case 3:
+        unfilter_together(rows, stride, width, 3);
+        return 1;
+    case 4:
+        unfilter_together(rows, stride, width, 4);
+        return 1;
+    default: /* there is no room for pixels of 6 or 8 bytes */
+        return 0;
     }
-    return done;
 }
 #endif
 
 void unfilter_rows(uint8_t *rows, size_t stride, int num, size_t bytes, int pixel, int level)
 {
-    int done = 0;
-#ifdef FASTLOAD_X86
-    if (level != FASTLOAD_PLAIN)
-        done = unfilter_avx2(rows, stride, num, bytes, pixel);
-#else
+    uint8_t *const end = rows + (size_t)num * stride;
     (void)level;
+    while (rows < end) {
+#ifdef FASTLOAD_X86
+        if (level != FASTLOAD_PLAIN && (size_t)(end - rows) >= TOGETHER * stride &&
+            unfilter_avx2(rows, stride, bytes, pixel)) {
+            rows += TOGETHER * stride;
+            continue;
+        }
 #endif
-    for (; done < num; done++) {
-        uint8_t *row = rows + (size_t)done * stride;
-        unfilter_row(row + 1, row + 1 - stride, bytes, pixel, row[0]);
+        unfilter_row(rows + 1, rows + 1 - stride, bytes, pixel, rows[0]);
+        rows += stride;
     }
 }
