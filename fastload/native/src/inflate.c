@@ -172,26 +172,29 @@ INLINE int is_beyond(const struct reader *r)
     return r->in > r->end + 8;
 }
 
-/* May write 16 bytes more. `distance` bytes before `out` the copy begins. */
+INLINE void copy16(uint8_t *to, const uint8_t *from)
+{
+    uint64_t x[2];
+    memcpy(x, from, 16);
+    memcpy(to, x, 16);
+}
+
+/* May write 32 bytes behind the match, and 64 in all. `distance` bytes before `out` the copy begins. */
 INLINE void copy_match(uint8_t *out, size_t distance, size_t length)
 {
     const uint8_t *from = out - distance;
     uint8_t *const end = out + length;
-    uint64_t x[2];
     /* What is there repeats itself: twice as much of it each time. */
     while (distance < 16) {
-        memcpy(x, from, 16);
-        memcpy(out, x, 16);
+        copy16(out, from);
         out += distance;
         distance *= 2;
-        if (out >= end)
-            return;
     }
     do {
-        memcpy(x, from, 16);
-        memcpy(out, x, 16);
-        from += 16;
-        out += 16;
+        copy16(out, from);
+        copy16(out + 16, from + 16);
+        from += 32;
+        out += 32;
     } while (out < end);
 }
 

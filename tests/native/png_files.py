@@ -1,0 +1,187 @@
+"""PNG files made for the tests, of any chunks, filters and deflate streams. No file is kept."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Of a pixel, by the colour that the file names."""
+KINDS = [
+    (1, 0),
+    (2, 0),
+    (4, 0),
+    (8, 0),
+    (8, 2),
+    (16, 2),
+    (1, 3),
+    (2, 3),
+    (4, 3),
+    (8, 3),
+    (8, 4),
+    (16, 4),
+    (8, 6),
+    (16, 6),
+]
+"""Bits of a sample and colour of the files that the library decodes."""
+
+
+def chunk(name: bytes, body: bytes = b"", crc: int | None = None) -> bytes:
+    """Return a chunk, with another checksum if one is given."""
+    crc = zlib.crc32(name + body) if crc is None else crc
+    return len(body).to_bytes(4, "big") + name + body + crc.to_bytes(4, "big")
+
+
+def chunks_of(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Return names and bodies of a good file's chunks."""
+    found, at = [], len(SIGNATURE)
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        found.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + size]))
+        at += 12 + size
+    return found
+
+
+def header(width: int, height: int, bits: int, color: int, tail: bytes = bytes(3)) -> bytes:
+    """Return the first chunk; ``tail``: compression, filter and interlace."""
+    return chunk(b"IHDR", width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes((bits, color)) + tail)
+
+
+def bytes_of_row(width: int, bits: int, color: int) -> int:
+    """Return how many there are, without that of the filter."""
+    return (width * bits * SAMPLES[color] + 7) // 8
+
+
+def nearest(a: int, b: int, c: int) -> int:
+    """Return PNG's guess from what is left, above, and left above."""
+    guess = a + b - c
+    return min((abs(guess - x), order, x) for order, x in enumerate((a, b, c)))[2]
+
+
+def filtered(rows: np.ndarray, pixel: int, filters: Iterable[int]) -> bytes:
+    """Return rows [height, bytes] with the filters named, ``pixel`` bytes to the left and above."""
+    found, above = bytearray(), bytes(rows.shape[1])
+    for row, kind in zip(map(bytes, rows), filters, strict=True):
+        left, corner = bytes(pixel) + row, bytes(pixel) + above
+        guess = {
+            0: lambda i: 0,
+            1: lambda i, left=left: left[i],
+            2: lambda i, above=above: above[i],
+            3: lambda i, left=left, above=above: (left[i] + above[i]) // 2,
+            4: lambda i, left=left, above=above, corner=corner: nearest(left[i], above[i], corner[i]),
+        }[kind]
+        found.append(kind)
+        found += bytes((x - guess(i)) & 255 for i, x in enumerate(row))
+        above = row
+    return bytes(found)
+
+
+def in_pieces(stream: bytes, cuts: Sequence[int] = ()) -> bytes:
+    """Return a stream in chunks of image data, cut at some places."""
+    places = [0, *sorted(cuts), len(stream)]
+    return b"".join(chunk(b"IDAT", stream[a:b]) for a, b in itertools.pairwise(places))
+
+
+def file_of(first: bytes, data: bytes, *, before: bytes = b"", behind: bytes = b"") -> bytes:
+    """Return a file of its first chunk, chunks of image data, and others before and behind these."""
+    return SIGNATURE + first + before + data + behind + chunk(b"IEND")
+
+
+def drawn(
+    rng: np.random.Generator,
+    width: int,
+    height: int,
+    bits: int,
+    color: int,
+    *,
+    filters: Iterable[int] | None = None,
+    before: bytes = b"",
+    behind: bytes = b"",
+    colors: int | None = None,
+) -> bytes:
+    """Return a file of smooth rows with noise, of any filters, in one piece or in several."""
+    size = bytes_of_row(width, bits, color)
+    pixel = max(1, bits * SAMPLES[color] // 8)
+    noise = rng.integers(0, 256 if bits < 8 or rng.random() < 0.2 else 6, (height, size), dtype=np.uint8)
+    slope = np.arange(size) // pixel + rng.integers(0, 5) * np.arange(height)[:, None] + 40 * (np.arange(size) % pixel)
+    rows = (noise + slope * (bits >= 8)).astype(np.uint8)
+    if filters is None:
+        filters = rng.integers(0, 5, height) if rng.random() < 0.7 else np.full(height, rng.integers(0, 5))
+    stream = zlib.compress(filtered(rows, pixel, map(int, filters)), int(rng.integers(0, 10)))
+    palette = chunk(b"PLTE", rng.bytes(3 * (1 << bits if colors is None else colors))) if color == 3 else b""
+    cuts = [int(at) for at in rng.integers(0, len(stream) + 1, rng.integers(0, 4))]
+    return file_of(header(width, height, bits, color), in_pieces(stream, cuts), before=palette + before, behind=behind)
+
+
+def repaired(stream: bytes) -> bytes:
+    """Return a zlib stream whose head and checksum are right, if what lies between can be inflated."""
+    inflater = zlib.decompressobj(-15)
+    try:
+        made = inflater.decompress(stream[2:], 1 << 20)
+    except zlib.error:
+        return stream
+    end = len(stream) - len(inflater.unused_data)
+    return b"\x78\x9c" + stream[2:end] + zlib.adler32(made).to_bytes(4, "big") if inflater.eof else stream
+
+
+def _changed(rng: np.random.Generator, data: bytes) -> bytes:
+    """Return bytes with a byte, a bit or a piece of them another."""
+    at = int(rng.integers(len(data) + 1)) if rng.random() < 0.6 else int(rng.integers(min(len(data), 12) + 1))
+    size = int(rng.integers(1, 20))
+    match rng.integers(6):
+        case 0:
+            return data[:at] + rng.bytes(1) + data[at + 1 :]
+        case 1:
+            return data[:at] + bytes(x ^ 1 << int(rng.integers(8)) for x in data[at : at + 1]) + data[at + 1 :]
+        case 2:
+            return data[:at] + data[at + size :]
+        case 3:
+            return data[:at] + data[max(0, at - size) :]
+        case 4:
+            return data[:at] + bytes([int(rng.choice([0, 1, 2, 3, 4, 8, 16, 127, 128, 255]))]) + data[at + 1 :]
+        case _:
+            return data[:at]
+
+
+NAMES = (b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"iCCP", b"tEXt", b"zTXt")
+NAMES += (b"iTXt", b"eXIf", b"acTL", b"fcTL", b"fdAT", b"tIME", b"abCd", b"ABCD", b"a_b1")
+
+
+def damaged(rng: np.random.Generator, files: Sequence[bytes]) -> bytes:
+    """Return a damaged copy of a file: often of what its chunks say, with checksums that are right."""
+    data = files[rng.integers(len(files))]
+    if rng.random() < 0.2:
+        return _changed(rng, data)
+    parts = chunks_of(data)
+    for _ in range(int(rng.integers(1, 3))):
+        at = int(rng.integers(len(parts)))
+        name, body = parts[at]
+        match rng.integers(7):
+            case 0:
+                del parts[at]
+            case 1:
+                parts.insert(int(rng.integers(len(parts) + 1)), (name, body))
+            case 2:
+                parts.insert(
+                    int(rng.integers(len(parts) + 1)), (NAMES[rng.integers(len(NAMES))], rng.bytes(rng.integers(40)))
+                )
+            case 3:
+                body = _changed(rng, body)
+                parts[at] = NAMES[rng.integers(len(NAMES))] if rng.random() < 0.2 else name, body
+            case 4 if name == b"IHDR":
+                parts[at] = name, body[:8] + bytes(rng.choice([1, 2, 4, 8, 16, 0, 3, 6], 2).tolist()) + body[10:]
+            case _:
+                stream = b"".join(body for name, body in parts if name == b"IDAT")
+                stream = _changed(rng, stream)
+                stream = repaired(stream) if rng.random() < 0.8 else stream
+                where = next((i for i, one in enumerate(parts) if one[0] == b"IDAT"), len(parts))
+                parts = [one for one in parts if one[0] != b"IDAT"]
+                parts.insert(where, (b"IDAT", stream))
+        if not parts:
+            break
+    made = SIGNATURE + b"".join(chunk(*one) for one in parts)
+    return _changed(rng, made) if rng.random() < 0.1 else made

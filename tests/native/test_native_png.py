@@ -1,0 +1,544 @@
+"""PNG files decoded natively equal what Pillow decodes, crops and resizes, bit for bit; the rest is left to it."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from deflate_writer import Bits, begin_block, codes_of, number_of, random_stream, zlib_stream
+from jpeg_files import by_pillow, cut_of, picture, some_cut
+from PIL import Image, PngImagePlugin
+from png_files import (
+    KINDS,
+    SIGNATURE,
+    chunk,
+    chunks_of,
+    damaged,
+    drawn,
+    file_of,
+    filtered,
+    header,
+    in_pieces,
+)
+
+from fastload import native
+from fastload.native import png, rows
+from fastload.native.rows import Status
+
+BEST = native.LEVELS[-1]
+SIDES = (9, 7)
+
+
+def all_of(data: bytes, layout: str = "RGB", level: str = BEST) -> np.ndarray | Status:
+    """Return all of an image; of one that no result can hold, a pixel, if even that."""
+    size = png.read_size(data)
+    sides = (size.height, size.width) if 0 < max(size.height, size.width) <= rows.MOST_SIDE else (1, 1)
+    return png.pixels_of_png(data, rows.whole(*sides), layout, level=level)
+
+
+def grey_file(stream: bytes, width: int, height: int = 1) -> bytes:
+    return file_of(header(width, height, 8, 0), in_pieces(stream))
+
+
+def assert_equals_pillow(data: bytes, rng: np.random.Generator, *, times: int = 1, level: str = BEST) -> None:
+    size, image = png.read_size(data), Image.open(io.BytesIO(data))
+    assert (size.width, size.height, size.mode, size.status) == (*image.size, image.mode, Status.DONE)
+    np.testing.assert_array_equal(all_of(data, level=level), np.asarray(image.convert("RGB")))
+    for _ in range(times):
+        cut = some_cut(rng, size.height, size.width)
+        np.testing.assert_array_equal(png.pixels_of_png(data, cut, level=level), by_pillow(data, cut), f"{cut=}")
+
+
+def assert_as_pillow_or_left(data: bytes) -> Status:
+    """What is taken, Pillow takes without a word, and makes the same of it."""
+    found = all_of(data)
+    if isinstance(found, Status):
+        return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        image = Image.open(io.BytesIO(data))
+        assert image.mode == png.read_size(data).mode
+        np.testing.assert_array_equal(found, np.asarray(image.convert("RGB")))
+    return Status.DONE
+
+
+@pytest.mark.parametrize("level", native.LEVELS)
+@pytest.mark.parametrize(("bits", "color"), KINDS)
+def test_all_kinds_of_any_size_and_filters_equal_pillows(bits, color, level):
+    rng = np.random.default_rng(bits * 8 + color)
+    for case in range(25):
+        width, height = (int(side) for side in rng.integers(1, (12, 90)[case % 2], 2))
+        assert_equals_pillow(drawn(rng, width, height, bits, color), rng, times=4, level=level)
+
+
+@pytest.mark.parametrize("filters", [[0], [1], [2], [3], [4], [4, 0], [1, 4, 3], [2, 2, 2, 4], [3, 4, 1, 0, 2]])
+@pytest.mark.parametrize(("bits", "color"), [(8, 0), (8, 4), (8, 2), (8, 6), (16, 2), (16, 6), (1, 0)])
+def test_each_filter_below_each_other_at_each_width(bits, color, filters):
+    rng = np.random.default_rng(len(filters))
+    for width in (*range(1, 20), 61):
+        height = int(rng.integers(1, 12))
+        data = drawn(rng, width, height, bits, color, filters=(filters * 12)[:height])
+        for level in native.LEVELS[:2]:
+            np.testing.assert_array_equal(all_of(data, level=level), by_pillow(data, rows.whole(height, width)))
+
+
+@pytest.mark.parametrize("color", [0, 2, 6])
+def test_a_crop_at_each_row_and_column_needs_nothing_above_or_beside_it(color):
+    rng = np.random.default_rng(color)
+    for filters in ([4] * 30, rng.integers(0, 5, 30), [2] * 14 + [1] + [2] * 15):
+        data = drawn(rng, 23, 30, 8, color, filters=filters)
+        whole = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        for top in range(25):
+            for left in range(18):
+                found = png.pixels_of_png(data, cut_of((top, left, 5, 5)))
+                np.testing.assert_array_equal(found, whole[top : top + 5, left : left + 5])
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "LA", "RGBA"])
+def test_files_that_pillow_writes_are_decoded_here(mode):
+    rng = np.random.default_rng(len(mode))
+    for options in ({}, {"optimize": True}, {"compress_level": 1}, {"compress_level": 0}, {"bits": 4}):
+        image = Image.fromarray(picture(rng, 83, 121))
+        image = image.quantize(16) if mode == "P" else image.convert(mode)
+        file = io.BytesIO()
+        image.save(file, "PNG", dpi=(72, 72), **options)
+        assert_equals_pillow(file.getvalue(), rng, times=5)
+
+
+@pytest.mark.parametrize("level", native.LEVELS)
+@pytest.mark.parametrize("layout", rows.LAYOUTS)
+def test_each_layout_has_the_same_pixels(level, layout):
+    rng = np.random.default_rng(11)
+    for bits, color in KINDS:
+        if layout == "L" and color not in (0, 4):
+            continue
+        data = drawn(rng, 33, 21, bits, color)
+        cut = some_cut(rng, 21, 33)
+        found = png.pixels_of_png(data, cut, layout, level=level)
+        if layout == "RGBX":
+            assert bool((found[..., 3] == 255).all())
+            found = found[..., :3]
+        np.testing.assert_array_equal(found, by_pillow(data, cut, "L" if layout == "L" else "RGB"))
+
+
+@pytest.mark.parametrize("color", [2, 3, 6])
+def test_a_file_in_colour_does_not_become_grey(color):
+    data = drawn(np.random.default_rng(1), *SIDES, 8, color)
+    assert all_of(data, "L") is Status.COLORS
+
+
+def test_a_row_is_what_a_table_says_of_the_pixels():
+    rng = np.random.default_rng(13)
+    table = torch.arange(256) * torch.tensor([1.0, 2.0, 3.0])[:, None]
+    for bits, color in KINDS:
+        data = drawn(rng, 40, 50, bits, color)
+        cut = some_cut(rng, 50, 40)
+        expected = by_pillow(data, cut).transpose(2, 0, 1) * np.array([1, 2, 3], dtype=np.float32).reshape(3, 1, 1)
+        out = torch.zeros(expected.shape)
+        assert png.row_of_png(data, cut, table, out) is out
+        for found in (out, png.row_of_png(data, cut, table)):
+            np.testing.assert_array_equal(found.numpy(), expected)
+    assert png.row_of_png(b"no file", cut, table) is Status.NOT_PNG
+
+
+@pytest.mark.parametrize("wrap", [bytearray, memoryview, lambda data: torch.frombuffer(data, dtype=torch.uint8)])
+def test_a_file_may_come_in_any_buffer(wrap):
+    data = drawn(np.random.default_rng(9), 50, 40, 8, 2)
+    cut = cut_of((1, 2, 30, 20), (10, 10))
+    assert png.read_size(wrap(bytearray(data)))[:3] == (50, 40, "RGB")
+    np.testing.assert_array_equal(png.pixels_of_png(wrap(bytearray(data)), cut), by_pillow(data, cut))
+
+
+@pytest.mark.parametrize("box", [(0, 0, 41, 5), (0, 0, 5, 51), (40, 0, 1, 1), (0, 50, 1, 1), (0, 0, 0, 1)])
+def test_a_box_outside_of_the_image_is_refused(box):
+    data = drawn(np.random.default_rng(9), 50, 40, 8, 2)
+    with pytest.raises(ValueError, match=r"in its image of 40 x 50"):
+        png.pixels_of_png(data, cut_of(box, (10, 10)))
+
+
+# -- deflate ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", range(9, 16))
+@pytest.mark.parametrize(
+    "strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE, zlib.Z_FIXED]
+)
+def test_each_strategy_and_window_of_zlib(strategy, window):
+    rng = np.random.default_rng(window)
+    image = picture(rng, 90, 200)
+    raw = filtered(image.reshape(90, 600), 3, [int(x) for x in rng.integers(0, 5, 90)])
+    for level in (1, 6, 9):
+        packer = zlib.compressobj(level, zlib.DEFLATED, window, 9, strategy)
+        # What a flush adds: stored blocks of no bytes.
+        stream = packer.compress(raw[:20000]) + packer.flush(zlib.Z_FULL_FLUSH) + packer.compress(raw[20000:])
+        data = file_of(header(200, 90, 8, 2), in_pieces(stream + packer.flush(), [5, 5, 900]))
+        for of_library in native.LEVELS:
+            np.testing.assert_array_equal(all_of(data, level=of_library), image)
+
+
+def test_streams_of_any_codes_are_inflated_as_by_zlib():
+    """Codes of up to 15 bits, symbols that nothing uses, copies of all lengths and distances, blocks of no bytes."""
+    rng = np.random.default_rng(5)
+    for case in range(150):
+        size = int(rng.integers(2, 32_000 if case % 10 == 0 else 1500))
+        stream, made = random_stream(rng, size)
+        data = grey_file(stream, size - 1)
+        if made[0] > 4:
+            made = bytes([made[0] % 5]) + made[1:]
+            assert all_of(data) is Status.DAMAGED
+            continue
+        assert zlib.decompress(stream) == made
+        for level in native.LEVELS[:2]:
+            np.testing.assert_array_equal(all_of(data, level=level), by_pillow(data, rows.whole(1, size - 1)))
+
+
+def coded(lengths: list[int], distances: list[int], tokens: list[tuple[bool, int, int, int]]) -> bytes:
+    """Return a block with these lengths of codes and these tokens; see :func:`random_tokens`."""
+    bits = Bits()
+    begin_block(bits, lengths, distances)
+    codes = codes_of(lengths), codes_of(distances)
+    for is_distance, symbol, extra, num in tokens:
+        bits.code(codes[is_distance].get(symbol, (1, 1)))
+        bits.number(extra, num)
+    return bits.bytes()
+
+
+def with_codes(**lengths: int) -> list[int]:
+    found = [0] * 286
+    for symbol, length in lengths.items():
+        found[int(symbol[1:])] = length
+    return found
+
+
+ZERO, END, THREE = (False, 0, 0, 0), (False, 256, 0, 0), (False, 257, 0, 0)
+FAR = (True, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("deflated", "made", "is_taken"),
+    [
+        # A single distance, of one bit; the other bit stands for nothing.
+        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, FAR, END]), 4, True),
+        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, (True, 1, 0, 0), END]), 4, False),
+        (coded(with_codes(_0=1, _256=2, _257=2), [2], [ZERO, THREE, FAR, END]), 4, False),
+        # No distances at all.
+        (coded(with_codes(_0=1, _256=1), [0], [ZERO, ZERO, ZERO, ZERO, END]), 4, True),
+        (coded(with_codes(_0=1, _256=2, _257=2), [0], [ZERO, THREE, FAR, END]), 4, False),
+        # 258 bytes by the symbol before the last.
+        (coded(with_codes(_0=1, _256=2, _284=2), [1], [ZERO, (False, 284, 31, 5), FAR, END]), 259, True),
+        (coded(with_codes(_0=1, _256=2, _285=2), [1], [ZERO, (False, 285, 0, 0), FAR, END]), 259, True),
+        # Codes that are too many, too few, or do not end.
+        (coded(with_codes(_0=1, _1=1, _256=1), [0], [ZERO, ZERO, ZERO, ZERO, END]), 4, False),
+        (coded(with_codes(_0=2, _256=2), [0], [ZERO, ZERO, ZERO, ZERO, END]), 4, False),
+        (coded(with_codes(_0=1, _1=1), [0], [ZERO, ZERO, ZERO, ZERO]), 4, False),
+        # A distance before the first byte.
+        (coded(with_codes(_0=1, _256=2, _257=2), [1, 1], [ZERO, THREE, (True, 1, 0, 0), END]), 4, False),
+        # One byte more, and one less, than the image has.
+        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, FAR, END]), 5, False),
+        (coded(with_codes(_0=1, _256=2, _257=2), [1], [ZERO, THREE, FAR, END]), 3, False),
+        # More symbols than there are.
+        (coded([1] + [0] * 255 + [2, 2] + [0] * 29, [1], [ZERO, THREE, FAR, END]), 4, False),
+        (coded(with_codes(_0=1, _256=2, _257=2), [1] + [0] * 30, [ZERO, THREE, FAR, END]), 4, False),
+        # Fixed codes: a literal, symbols that stand for nothing.
+        (b"\x63\x60\x60\x60\x00\x00", 4, True),
+        (bytes.fromhex("1b030000"), 4, False),
+        # A stored block whose length is told otherwise the second time; a kind of block that there is not.
+        (b"\x01\x04\x00\xfb\xff\0\0\0\0", 4, True),
+        (b"\x01\x04\x00\xfb\xfe\0\0\0\0", 4, False),
+        (b"\x01\x05\x00\xfa\xff\0\0\0\0", 4, False),
+        (b"\x07\x04\x00\xfb\xff\0\0\0\0", 4, False),
+        (b"\x00\x04\x00\xfb\xff\0\0\0\0", 4, False),
+        (b"", 4, False),
+    ],
+)
+def test_a_block_by_hand_is_taken_or_left(deflated, made, is_taken):
+    data = grey_file(zlib_stream(deflated, bytes(made)), made - 1)
+    status = assert_as_pillow_or_left(data)
+    assert (status is Status.DONE) == is_taken
+    if not is_taken:
+        assert status is Status.DAMAGED
+
+
+@pytest.mark.parametrize("window_bits", range(8, 16))
+def test_a_distance_beyond_the_window_is_left_to_pillow(window_bits):
+    made = np.random.default_rng(0).integers(1, 5, 1 << window_bits, dtype=np.uint8).tobytes()
+    packer = zlib.compressobj(0, zlib.DEFLATED, -15)
+    stored = packer.compress(made) + packer.flush(zlib.Z_FULL_FLUSH)
+    for distance in (1 << window_bits, (1 << window_bits) + 1):
+        symbol, extra, num = number_of(distance, is_distance=True)
+        # No file can name a distance of more than the largest window.
+        if symbol < 30:
+            of_distances = [int(one == symbol) for one in range(30)]
+            block = coded(with_codes(_256=1, _257=1), of_distances, [THREE, (True, symbol, extra, num), END])
+            stream = zlib_stream(stored + block, made + made[:3], window_bits=window_bits)
+            data = grey_file(stream, len(made) + 2)
+            last = cut_of((0, len(made) - 3, 1, 5))
+            found = png.pixels_of_png(data, last)
+            if distance > 1 << window_bits:
+                assert found is Status.DAMAGED
+            else:
+                np.testing.assert_array_equal(found, by_pillow(data, last))
+
+
+@pytest.mark.parametrize("head", [b"\x78\x02", b"\x88\x1c", b"\x77\x09", b"\x78\xbb", b"\x78", b""])
+def test_a_stream_that_does_not_begin_as_zlib_wants_is_left_to_pillow(head):
+    stream = zlib.compress(bytes(8))
+    assert assert_as_pillow_or_left(grey_file(head + stream[2:], 7)) is Status.DAMAGED
+
+
+@pytest.mark.parametrize("change", [b"", b"\0", b"1234", b"12345678"])
+def test_a_stream_whose_checksum_is_wrong_or_that_goes_on_is_left_to_pillow(change):
+    stream = zlib.compress(bytes(8))
+    for damaged_one in (stream[:-4] + change, stream + change, stream[:-1] + bytes([stream[-1] ^ 1])):
+        if damaged_one != stream:
+            assert all_of(grey_file(damaged_one, 7)) is Status.DAMAGED
+
+
+# -- chunks -----------------------------------------------------------------------------------------------------------
+
+
+def some_file(color: int = 2, before: bytes = b"", behind: bytes = b"") -> bytes:
+    return drawn(np.random.default_rng(3), *SIDES, 8, color, before=before, behind=behind)
+
+
+PROFILE = zlib.compress(np.random.default_rng(0).bytes(3000))
+LARGE = zlib.compress(bytes(1 << 20))
+TOO_LARGE = zlib.compress(bytes((1 << 20) + 1))
+HARMLESS = {
+    "gamma": chunk(b"gAMA", bytes(4)),
+    "chromaticities": chunk(b"cHRM", bytes(32)),
+    "sRGB": chunk(b"sRGB", bytes(1)),
+    "density": chunk(b"pHYs", bytes(9)),
+    "background": chunk(b"bKGD", bytes(6)),
+    "time": chunk(b"tIME", bytes(7)),
+    "EXIF": chunk(b"eXIf", b"MM\0*" + bytes(50)),
+    "an unknown one": chunk(b"abCD", bytes(70000)),
+    "a suggested palette": chunk(b"PLTE", bytes(30)),
+    "a profile": chunk(b"iCCP", b"name\0\0" + PROFILE),
+    "a large profile": chunk(b"iCCP", b"name\0\0" + LARGE),
+    "text": chunk(b"tEXt", b"Comment\0interlace"),
+    "text without a key": chunk(b"tEXt", b"\0value") + chunk(b"tEXt", b"Comment") + chunk(b"tEXt"),
+    "packed text": chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"text")),
+    "packed text that is none": chunk(b"zTXt", b"Comment\0\0none"),
+    "international text": chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0<x/>" * 3),
+    "packed international text": chunk(b"iTXt", b"Comment\0\1\0en\0\0" + PROFILE),
+}
+STRANGE = {
+    "a short gamma": chunk(b"gAMA", bytes(3)),
+    "short chromaticities": chunk(b"cHRM", bytes(31)),
+    "a short sRGB": chunk(b"sRGB"),
+    "a short density": chunk(b"pHYs", bytes(8)),
+    "a profile in another way": chunk(b"iCCP", b"name\0\1" + PROFILE),
+    "a profile without a name": chunk(b"iCCP", b"name"),
+    "a profile that ends": chunk(b"iCCP", b"name\0"),
+    "packed text in another way": chunk(b"zTXt", b"Comment\0\1" + PROFILE),
+    "a text in place of a box": chunk(b"tEXt", b"bbox\0(0, 0, 1, 1)"),
+    "a text that says interlaced": chunk(b"tEXt", b"interlace\0yes"),
+    "a packed text that says transparent": chunk(b"zTXt", b"transparency\0\0" + zlib.compress(b"0")),
+    "an international text in place of a box": chunk(b"iTXt", b"bbox\0\0\0\0\0(0, 0, 1, 1)"),
+    "a chunk that may not be left unread": chunk(b"ABCD"),
+    "a name of digits": chunk(b"a1CD"),
+    "a name of no letters": chunk(b"\xe4bCD"),
+    "a second first chunk": header(*SIDES, 8, 2),
+    "a palette twice": chunk(b"PLTE", bytes(30)) * 2,
+    "a palette of half a colour": chunk(b"PLTE", bytes(31)),
+    "a palette of none": chunk(b"PLTE"),
+    "a palette of too many": chunk(b"PLTE", bytes(771)),
+    "much text": chunk(b"tEXt", b"a\0b") * 33,
+}
+BOMBS = {
+    "a profile that is too large": (b"iCCP", b"name\0\0" + TOO_LARGE),
+    "a text that is too large": (b"zTXt", b"Comment\0\0" + TOO_LARGE),
+    "an international text that is too large": (b"iTXt", b"Comment\0\1\0\0\0" + TOO_LARGE),
+    "a profile that is cut": (b"iCCP", b"name\0\0" + PROFILE[:-1]),
+}
+LEFT = {
+    "transparency": (chunk(b"tRNS", bytes(6)), Status.COLORS),
+    "animation": (chunk(b"acTL", (2).to_bytes(4, "big") + bytes(4)), Status.CODING),
+    "a frame": (chunk(b"fcTL", bytes(26)), Status.CODING),
+    "a frame's data": (chunk(b"fdAT", bytes(9)), Status.CODING),
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_a_harmless_chunk_does_no_harm_before_or_behind_the_image(what):
+    more = HARMLESS[what]
+    assert assert_as_pillow_or_left(some_file(before=more)) is Status.DONE
+    if what != "a suggested palette":
+        data = some_file(behind=more)
+        assert assert_as_pillow_or_left(data) is Status.DONE
+        assert png.read_size(data).behind
+    assert not png.read_size(some_file(before=more)).behind
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_strange_chunk_is_left_to_pillow(what):
+    for data in (some_file(before=STRANGE[what]), some_file(behind=STRANGE[what])):
+        assert all_of(data) is Status.NOT_PNG
+        assert png.read_size(data)[:3] == (*SIDES, "RGB")
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_text_that_is_too_large_for_pillow_or_damaged_is_left_to_it(what):
+    for data in (some_file(before=chunk(*BOMBS[what])), some_file(behind=chunk(*BOMBS[what]))):
+        assert png.read_size(data).status is Status.DONE
+        assert all_of(data) is Status.DAMAGED
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_transparency_and_animation_are_left_to_pillow(what):
+    more, status = LEFT[what]
+    for data in (some_file(before=more), some_file(behind=more)):
+        assert png.read_size(data) == (*SIDES, "RGB", data == some_file(behind=more), status)
+        assert all_of(data) is status
+
+
+def test_two_large_texts_are_left_to_pillow():
+    more = chunk(b"iCCP", b"name\0\0" + PROFILE) + chunk(b"zTXt", b"Comment\0\0" + PROFILE)
+    assert all_of(some_file(before=more)) is Status.NOT_PNG
+
+
+def test_interlaced_files_and_grey_ones_of_16_bits_are_left_to_pillow():
+    data = some_file()
+    interlaced = file_of(header(*SIDES, 8, 2, b"\0\0\1"), b"".join(chunk(*one) for one in chunks_of(data)[1:-1]))
+    assert png.read_size(interlaced) == (*SIDES, "RGB", False, Status.CODING)
+    grey = drawn(np.random.default_rng(0), *SIDES, 16, 0)
+    assert png.read_size(grey) == (*SIDES, "I;16", False, Status.CODING)
+    assert all_of(interlaced) is all_of(grey) is Status.CODING
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_a_colour_that_the_palette_lacks_is_left_to_pillow_where_the_cut_meets_it(bits):
+    samples = np.zeros((6, 16), dtype=np.uint8)
+    samples[4, 9] = (1 << bits) - 1
+    packed = np.packbits(
+        (samples[..., None] >> np.arange(bits - 1, -1, -1) & 1).reshape(6, -1).astype(np.uint8), axis=1
+    )
+    stream = zlib.compress(filtered(packed, 1, [0] * 6))
+    data = file_of(header(16, 6, bits, 3), in_pieces(stream), before=chunk(b"PLTE", bytes([9, 8, 7])))
+    assert all_of(data) is Status.COLORS
+    for box in ((0, 0, 4, 16), (0, 0, 6, 9), (0, 10, 6, 6)):
+        np.testing.assert_array_equal(png.pixels_of_png(data, cut_of(box)), by_pillow(data, cut_of(box)))
+
+
+@pytest.mark.parametrize("tail", [b"\1\0\0", b"\0\1\0", b"\0\0\2"])
+def test_a_first_chunk_that_says_what_is_unknown_is_left_to_pillow(tail):
+    rest = b"".join(chunk(*one) for one in chunks_of(some_file())[1:-1])
+    assert all_of(file_of(header(*SIDES, 8, 2, tail), rest)) is Status.NOT_PNG
+    for bits, color in ((3, 0), (16, 3), (4, 2), (8, 1), (8, 5), (8, 7), (0, 0)):
+        assert png.read_size(file_of(header(*SIDES, bits, color), rest)) == (0, 0, "", False, Status.NOT_PNG)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "status"),
+    [
+        (0, 5, Status.NOT_PNG),
+        (5, 0, Status.NOT_PNG),
+        (1 << 31, 1, Status.NOT_PNG),
+        (1 << 13, (1 << 13) + 1, Status.TOO_LARGE),
+    ],
+)
+def test_an_image_of_no_or_too_many_pixels_is_left_to_pillow(width, height, status):
+    rest = b"".join(chunk(*one) for one in chunks_of(some_file())[1:-1])
+    assert png.read_size(file_of(header(width, height, 8, 2), rest)).status is status
+
+
+@pytest.mark.parametrize("color", [2, 3])
+def test_a_chunk_that_is_missing_doubled_or_moved_is_left_or_does_no_harm(color):
+    parts = [chunk(*one) for one in chunks_of(some_file(color, HARMLESS["text"], HARMLESS["time"]))]
+    for at in range(len(parts)):
+        others = parts[:at] + parts[at + 1 :]
+        for place in range(len(parts)):
+            assert_as_pillow_or_left(SIGNATURE + b"".join([*others[:place], parts[at], *others[place:]]))
+            assert_as_pillow_or_left(SIGNATURE + b"".join([*parts[:place], parts[at], *parts[place:]]))
+        status = all_of(SIGNATURE + b"".join(others))
+        is_needless = parts[at][4:8] in (b"tEXt", b"tIME")
+        assert isinstance(status, Status) != is_needless
+    empty = chunk(b"IDAT")
+    for place in range(1, len(parts)):
+        assert_as_pillow_or_left(SIGNATURE + b"".join([*parts[:place], empty, *parts[place:]]))
+
+
+def test_checksums_count_up_to_the_image_data():
+    """As Pillow has it: from there on it compares none."""
+    good = some_file(before=HARMLESS["text"], behind=HARMLESS["time"])
+    at, is_data = len(SIGNATURE), False
+    for name, body in chunks_of(good):
+        at += 12 + len(body)
+        is_data = is_data or name == b"IDAT"
+        data = good[: at - 1] + bytes([good[at - 1] ^ 1]) + good[at:]
+        assert assert_as_pillow_or_left(data) is (Status.DONE if is_data else Status.NOT_PNG)
+
+
+def test_what_lies_behind_the_end_does_no_harm():
+    assert assert_as_pillow_or_left(some_file() + b"behind") is Status.DONE
+
+
+def test_a_file_that_is_cut_anywhere_is_left_to_pillow():
+    data = some_file(before=HARMLESS["text"], behind=HARMLESS["time"])
+    for length in range(len(data)):
+        assert png.read_size(data[:length]).status is (Status.INCOMPLETE if length >= 8 else Status.NOT_PNG)
+        assert png.pixels_of_png(data[:length], cut_of((0, 0, 1, 1))) is (
+            Status.DAMAGED if length >= 8 else Status.NOT_PNG
+        )
+
+
+@pytest.mark.parametrize("filters", [[0, 0, 5], [5, 0, 0], [0, 255, 0]])
+def test_an_unknown_filter_is_left_to_pillow_wherever_it_stands(filters):
+    raw = b"".join(bytes([kind, 1, 2, 3]) for kind in filters)
+    data = file_of(header(3, 3, 8, 0), in_pieces(zlib.compress(raw)))
+    assert png.pixels_of_png(data, cut_of((1, 1, 1, 1))) is Status.DAMAGED
+
+
+def test_pillow_fails_for_damage_that_a_cut_does_not_meet_and_so_the_file_is_left_to_it():
+    raw = filtered(np.random.default_rng(0).integers(0, 256, (400, 300), dtype=np.uint8), 3, [0] * 400)
+    stream = zlib.compress(raw, 0)
+    for damaged_one in (stream[:-40] + stream[-38:], stream[:-40], stream[:-300] + b"\xff" + stream[-299:]):
+        data = file_of(header(100, 400, 8, 2), in_pieces(damaged_one))
+        assert png.pixels_of_png(data, cut_of((0, 0, 10, 10))) is Status.DAMAGED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+def test_a_header_that_claims_a_large_image_costs_no_memory():
+    resource = pytest.importorskip("resource")
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    for width, height in [(8192, 8192), (1 << 26, 1), (1, 1 << 26)]:
+        data = file_of(header(width, height, 16, 6), in_pieces(zlib.compress(bytes(1000))))
+        resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), limits[1]))
+        try:
+            found = png.pixels_of_png(data, cut_of((0, 0, 1, 1)))
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+        assert found is Status.DAMAGED
+
+
+def test_more_data_than_the_image_has_is_not_inflated():
+    data = file_of(header(9, 9, 8, 0), in_pieces(zlib.compress(bytes(50_000_000))))
+    assert all_of(data) is Status.DAMAGED
+
+
+def test_damaged_copies_equal_pillows_or_are_left_to_it():
+    rng = np.random.default_rng(7)
+    files = [
+        drawn(rng, int(rng.integers(1, 30)), int(rng.integers(1, 20)), bits, color, before=before)
+        for bits, color in KINDS
+        for before in (b"", b"".join(HARMLESS[what] for what in ("gamma", "text", "a profile")))
+    ]
+    counts = dict.fromkeys(Status, 0)
+    for _ in range(3000):
+        data = damaged(rng, files)
+        counts[assert_as_pillow_or_left(data)] += 1
+    assert min(counts[status] for status in (Status.DONE, Status.DAMAGED, Status.NOT_PNG)) > 200
+
+
+def test_pillow_names_the_modes_so():
+    assert {(*kind, mode) for kind, (mode, _) in PngImagePlugin._MODES.items()} == {
+        (*kind, mode) for kind, mode in png._MODES.items()
+    }
