@@ -26,6 +26,7 @@ from png_files import (
     header,
     in_pieces,
 )
+from sanitizers import run, sanitized
 
 from fastload import native
 from fastload.native import png, rows
@@ -504,7 +505,7 @@ def test_pillow_fails_for_damage_that_a_cut_does_not_meet_and_so_the_file_is_lef
         assert png.pixels_of_png(data, cut_of((0, 0, 10, 10))) is Status.DAMAGED
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+@pytest.mark.skipif(sys.platform != "linux" or sanitized(), reason="there is no limit to address space")
 def test_a_header_that_claims_a_large_image_costs_no_memory():
     resource = pytest.importorskip("resource")
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -542,3 +543,12 @@ def test_pillow_names_the_modes_so():
     assert {(*kind, mode) for kind, (mode, _) in PngImagePlugin._MODES.items()} == {
         (*kind, mode) for kind, mode in png._MODES.items()
     }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sanitized(), reason="this is that run")
+@pytest.mark.timeout(600)
+def test_nothing_beside_the_buffers_is_touched_under_sanitizers(tmp_path):
+    done = run(tmp_path, [Path(__file__)])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert " passed" in done.stdout
