@@ -17,7 +17,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,27 +26,17 @@ from torch import Tensor, nn
 
 from ..native.rows import DTYPES
 from . import draws
-from .image import is_late, tensor_of
+from .image import is_late, undecoded_of
 from .originals import METHODS, Originals, change_of, is_written_in
 from .scope import thread, tried
+from .undecoded import Table, Undecoded
 
-_tables: dict[tuple[Any, ...], _Table | None] = {}
+_tables: dict[tuple[Any, ...], Table | None] = {}
 """By default dtype and signatures of transforms."""
 _MOST_TABLES = 64
 
 # All levels in all channels.
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
-
-
-class _Table(NamedTuple):
-    """What a run of transforms makes of a PIL image in RGB."""
-
-    levels: Tensor
-    """[3, 256]: what becomes of each level of each channel."""
-    channels_last: bool
-    """The result's order in memory."""
-    kind: type[Tensor]
-    """``Tensor``, or a subclass of torchvision's."""
 
 
 def prepare(in_worker_process: bool) -> None:
@@ -103,7 +93,7 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
     is_intact: bool | None = None
     while place < len(transforms):
         length, made = 0, None
-        if is_late(image):
+        if is_late(image) or type(image) is Undecoded:
             if is_intact is None:
                 is_intact = not _known.is_patched()
             if is_intact:
@@ -112,30 +102,39 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
             image = made
             place += length
         else:
-            image = transforms[place](image)
+            image = transforms[place](_real(image))
             place += 1
             is_intact = None  # it may be the user's, and may have replaced something
-    return image
+    return _real(image)
+
+
+def _real(image: Any) -> Any:
+    return image.real() if type(image) is Undecoded else image
 
 
 def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[int, Any]:
-    """Return how many of the transforms from a place on are known here, and what these make of a late image."""
+    """Return how many of the transforms from a place on are known here, and what these make of an image."""
     transform = transforms[place]
     if type(transform) in _known.drawing:
         draw = None if change_of(transform) else draws.draw_of(type(transform))
+        if type(image) is Undecoded:
+            image.functional = sys.modules[_V2 if ".v2." in type(transform).__module__ else _V1_FUNCTIONAL]
         made = None if draw is None else draw(vars(transform), image)
         return 0 if made is None else 1, made
-    if type(transform) not in _known.first:
+    is_first = type(image) is not Undecoded
+    if type(transform) not in (_known.first if is_first else _known.later):
         return 0, None
-    run = [transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :])]
-    table = _table_of(run)
-    made = None if table is None else tensor_of(image, table.levels, table.channels_last)
-    if table is None or made is None:
-        return 0, None
-    return len(run), made if table.kind is Tensor else made.as_subclass(table.kind)
+    run = (transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :]))
+    if is_first:
+        table = _table_of(run)
+        made = None if table is None else undecoded_of(image, run, table)
+    else:
+        whole = (*image.run, *run)
+        made = image.valued(whole, _table_of(whole), _table_of(whole[:1]))
+    return 0 if made is None else len(run), made
 
 
-def _table_of(run: Sequence[Any]) -> _Table | None:
+def _table_of(run: Sequence[Any]) -> Table | None:
     """Return what a run of transforms makes of each level; None if one of them was changed, or has odd arguments."""
     signature = tuple(map(_signature, run))
     if None in signature:
@@ -150,7 +149,7 @@ def _table_of(run: Sequence[Any]) -> _Table | None:
         return table
 
 
-def _made_table(run: Sequence[Any]) -> _Table | None:
+def _made_table(run: Sequence[Any]) -> Table | None:
     # Where a transform fails, the user's own call raises the same, at its place.
     image: Any = Image.fromarray(_LEVELS)
     made = tried(lambda: functools.reduce(lambda made, transform: transform(made), run, image))
@@ -162,7 +161,8 @@ def _made_table(run: Sequence[Any]) -> _Table | None:
     if not channels_last and not made.is_contiguous():
         return None
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
-    return _Table(levels, channels_last, type(made))
+    is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
+    return Table(levels, channels_last, type(made), is_identity)
 
 
 def _signature(transform: Any) -> tuple[Any, ...] | None:
@@ -182,6 +182,8 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
     return tuple(arguments)
 
 
+_V1_FUNCTIONAL = "torchvision.transforms.functional"
+_V2 = "torchvision.transforms.v2.functional"
 _FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
 """Names of the classes that make a tensor of a PIL image."""
 
