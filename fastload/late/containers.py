@@ -122,6 +122,8 @@ def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[i
         made = None if draw is None else draw(vars(transform), image)
         return 0 if made is None else 1, made
     is_first = type(image) is not Undecoded
+    if not is_first and type(transform) in _known.placing:
+        return (0, None) if change_of(transform) else (1, _placed(transform, image))
     if type(transform) not in (_known.first if is_first else _known.later):
         return 0, None
     run = (transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :]))
@@ -132,6 +134,16 @@ def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[i
         whole = (*image.run, *run)
         made = image.valued(whole, _table_of(whole), _table_of(whole[:1]))
     return 0 if made is None else len(run), made
+
+
+def _placed(transform: Any, image: Undecoded) -> Any:
+    """Return what a transform of version 2 makes of an image that is not decoded."""
+    from .tensors import LateTensor
+
+    made = transform(LateTensor.of(image))
+    if type(made) is LateTensor:
+        return made.undecoded if made.is_late else made.real()
+    return made
 
 
 def _table_of(run: Sequence[Any]) -> Table | None:
@@ -202,6 +214,12 @@ _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The transforms that look at one value at a time, by module, and the attributes that hold their arguments."""
 
+_PLACING = (
+    *("CenterCrop", "RandomCrop", "RandomHorizontalFlip", "RandomIoUCrop", "RandomResize", "RandomResizedCrop"),
+    *("RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter"),
+)
+"""Of version 2."""
+
 _FUNCTIONS = {
     "torchvision.transforms.functional": (
         *("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"),
@@ -211,7 +229,7 @@ _FUNCTIONS = {
     "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize"),
     "torchvision.transforms.v2.functional": (
         *("pil_to_tensor", "to_image", "to_dtype", "normalize"),
-        *("resized_crop", "horizontal_flip", "vertical_flip"),
+        *("center_crop", "crop", "horizontal_flip", "resize", "resized_crop", "vertical_flip"),
     ),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
@@ -230,6 +248,8 @@ class _Known:
         """By class: the attributes that hold a transform's arguments."""
         self.drawing: set[type] = set()
         """Classes whose draws can be made with fewer calls."""
+        self.placing: set[type] = set()
+        """Classes that crop, resize or flip images of version 2, beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
 
     def find(self, modules: tuple[str, ...]) -> None:
@@ -243,6 +263,11 @@ class _Known:
                 self._originals.add(kind, METHODS)
                 self.arguments[kind] = arguments
                 (self.first if name in _FIRST else self.later).add(kind)
+        version_2 = sys.modules.get("torchvision.transforms.v2")
+        for name in _PLACING if version_2 else ():
+            kind = getattr(version_2, name)
+            self._originals.add(kind, METHODS)
+            self.placing.add(kind)
         for kind in draws.classes():
             self._originals.add(kind, METHODS)
             self.drawing.add(kind)
