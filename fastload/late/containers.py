@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..native.rows import DTYPES
 from . import draws
@@ -66,9 +67,10 @@ def _replace_methods(in_worker_process: bool) -> None:
             setattr(owner, method, _around(known))
 
 
+_COMPOSE_2 = "torchvision.transforms.v2._container"
 _CONTAINERS = (
     ("torchvision.transforms.transforms", "Compose", "__call__"),
-    ("torchvision.transforms.v2._container", "Compose", "forward"),
+    (_COMPOSE_2, "Compose", "forward"),
     ("torch.nn.modules.container", "Sequential", "forward"),
 )
 
@@ -77,11 +79,16 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile sees nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or len(inputs) != 1:
+        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs:
+            return method(self, *inputs, **named)
+        is_image = len(inputs) == 1 and is_late(inputs[0])
+        is_tree = not is_image and self.__class__.__module__ == _COMPOSE_2 and _has_late(inputs)
+        if not (is_image or is_tree):
             return method(self, *inputs, **named)
         transforms = self if isinstance(self, nn.Sequential) else self.transforms
         # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
-        return _run(transforms if type(transforms) is list else list(transforms), inputs[0])
+        transforms = transforms if type(transforms) is list else list(transforms)
+        return _run(transforms, inputs[0]) if is_image else _run_tree(transforms, inputs)
 
     run.runs_late = True  # type: ignore[attr-defined]
     return run
@@ -108,6 +115,40 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
     return _real(image)
 
 
+def _has_late(inputs: tuple[Any, ...]) -> bool:
+    return any(is_late(one) for one in tree_leaves(inputs))
+
+
+def _run_tree(transforms: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
+    """Return what version 2's transforms make of images with boxes, masks and the like, as their container does."""
+    from .tensors import real
+
+    single = len(inputs) == 1
+    outputs: Any = inputs
+    has_late = False
+    for transform in transforms:
+        is_known = not change_of(transform) and not _known.is_patched()
+        if is_known and type(transform) is _known.to_image:
+            inputs = tree_map(lambda one: _late_tensor(transform, one), inputs)
+            has_late = True
+        elif has_late and not (is_known and _is_placing(transform)):
+            inputs = tree_map(real, inputs)
+            has_late = False
+        outputs = transform(*inputs)
+        inputs = (outputs,) if single else outputs
+    return tree_map(real, outputs) if has_late else outputs
+
+
+def _late_tensor(to_image: Any, found: Any) -> Any:
+    """Return what ``ToImage`` makes of a late image, late; anything else as it is."""
+    from .tensors import LateTensor
+
+    run = (to_image,)
+    table = _table_of(run) if is_late(found) else None
+    made = None if table is None else undecoded_of(found, run, table)
+    return found if made is None else LateTensor.of(made)
+
+
 def _real(image: Any) -> Any:
     return image.real() if type(image) is Undecoded else image
 
@@ -122,7 +163,7 @@ def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[i
         made = None if draw is None else draw(vars(transform), image)
         return 0 if made is None else 1, made
     is_first = type(image) is not Undecoded
-    if not is_first and type(transform) in _known.placing:
+    if not is_first and _is_placing(transform):
         return (0, None) if change_of(transform) else (1, _placed(transform, image))
     if type(transform) not in (_known.first if is_first else _known.later):
         return 0, None
@@ -134,6 +175,11 @@ def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[i
         whole = (*image.run, *run)
         made = image.valued(whole, _table_of(whole), _table_of(whole[:1]))
     return 0 if made is None else len(run), made
+
+
+def _is_placing(transform: Any) -> bool:
+    """Whether a transform crops, resizes or flips, as it does for a class that is not exactly torchvision's."""
+    return type(transform) in _known.placing and not isinstance(getattr(transform, "fill", None), dict)
 
 
 def _placed(transform: Any, image: Undecoded) -> Any:
@@ -248,6 +294,7 @@ class _Known:
         """By class: the attributes that hold a transform's arguments."""
         self.drawing: set[type] = set()
         """Classes whose draws can be made with fewer calls."""
+        self.to_image: type | None = None
         self.placing: set[type] = set()
         """Classes that crop, resize or flip images of version 2, beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
@@ -264,6 +311,7 @@ class _Known:
                 self.arguments[kind] = arguments
                 (self.first if name in _FIRST else self.later).add(kind)
         version_2 = sys.modules.get("torchvision.transforms.v2")
+        self.to_image = getattr(version_2, "ToImage", None)
         for name in _PLACING if version_2 else ():
             kind = getattr(version_2, name)
             self._originals.add(kind, METHODS)
