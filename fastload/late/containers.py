@@ -129,7 +129,7 @@ def _run_tree(transforms: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
     for transform in transforms:
         is_known = not change_of(transform) and not _known.is_patched()
         if is_known and type(transform) is _known.to_image:
-            inputs = tree_map(lambda one: _late_tensor(transform, one), inputs)
+            inputs = tree_map(functools.partial(_late_tensor, transform), inputs)
             has_late = True
         elif has_late and not (is_known and _is_placing(transform)):
             inputs = tree_map(real, inputs)
@@ -156,15 +156,16 @@ def _real(image: Any) -> Any:
 def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[int, Any]:
     """Return how many of the transforms from a place on are known here, and what these make of an image."""
     transform = transforms[place]
+    is_first = type(image) is not Undecoded
     if type(transform) in _known.drawing:
         draw = None if change_of(transform) else draws.draw_of(type(transform))
-        if type(image) is Undecoded:
-            image.functional = sys.modules[_V2 if ".v2." in type(transform).__module__ else _V1_FUNCTIONAL]
+        if not is_first:
+            image.functional = sys.modules[_FUNCTIONAL_2 if ".v2." in type(transform).__module__ else _FUNCTIONAL_1]
         made = None if draw is None else draw(vars(transform), image)
-        return 0 if made is None else 1, made
-    is_first = type(image) is not Undecoded
-    if not is_first and _is_placing(transform):
-        return (0, None) if change_of(transform) else (1, _placed(transform, image))
+        if made is not None:
+            return 1, made
+    if not is_first and _is_placing(transform) and not change_of(transform):
+        return 1, _placed(transform, image)
     if type(transform) not in (_known.first if is_first else _known.later):
         return 0, None
     run = (transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :]))
@@ -240,8 +241,8 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
     return tuple(arguments)
 
 
-_V1_FUNCTIONAL = "torchvision.transforms.functional"
-_V2 = "torchvision.transforms.v2.functional"
+_FUNCTIONAL_1 = "torchvision.transforms.functional"
+_FUNCTIONAL_2 = "torchvision.transforms.v2.functional"
 _FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
 """Names of the classes that make a tensor of a PIL image."""
 

@@ -1,4 +1,4 @@
-"""Tensors that are not decoded yet, for torchvision's version 2: its transforms crop, resize and flip them as their own.
+"""Tensors that are not decoded yet, which torchvision's version 2 crops, resizes and flips as its own.
 
 In: what a :class:`~torchvision.transforms.v2.Transform` does with an image of its own class, beside boxes and masks.
 Out: the same, recorded (:class:`~fastload.late.undecoded.Undecoded`); whatever else is done with the tensor, is done
@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
@@ -21,6 +22,8 @@ from torchvision.transforms.v2 import functional
 
 from .undecoded import Undecoded
 
+Record = TypeVar("Record", bound=Callable[..., Any])
+
 _RESAMPLINGS: dict[Any, Image.Resampling] = {
     form: resampling
     for resampling in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
@@ -29,7 +32,7 @@ _RESAMPLINGS: dict[Any, Image.Resampling] = {
 """By the forms in which torchvision takes them."""
 
 
-class LateTensor(tv_tensors.Image):
+class LateTensor(tv_tensors.Image):  # type: ignore[misc]  # torchvision has no types
     """An image that is not decoded yet, and has no memory. Only torchvision's transforms see it."""
 
     undecoded: Undecoded
@@ -77,11 +80,11 @@ def _add_kernel(function: Any, kernel: Any) -> None:
     functional.register_kernel(function, LateTensor)(kernel)
 
 
-def _recorded(name: str) -> Any:
+def _recorded(name: str) -> Callable[[Record], Record]:
     """Register a kernel for one of torchvision's functions; where it gives None, the real tensor is used."""
     function = getattr(functional, name)
 
-    def register(record: Any) -> Any:
+    def register(record: Record) -> Record:
         def kernel(image: LateTensor, *args: Any, **named: Any) -> Any:
             made = record(image.undecoded, *args, **named) if image.is_late else None
             if made is None:
@@ -95,26 +98,26 @@ def _recorded(name: str) -> Any:
 
 
 @_recorded("crop")
-def _crop(image: Undecoded, top: int, left: int, height: int, width: int) -> Undecoded | None:
+def _crop(image: Undecoded, top: int, left: int, height: int, width: int) -> Any:
     return image.crop((left, top, left + width, top + height))
 
 
 @_recorded("center_crop")
-def _center_crop(image: Undecoded, output_size: Any) -> Undecoded | None:
+def _center_crop(image: Undecoded, output_size: Any) -> Any:
     if not isinstance(output_size, (list, tuple)) or len(output_size) != 2:
         return None
     (height, width), (columns, rows) = output_size, image.size
-    left, top = int(round((columns - width) / 2.0)), int(round((rows - height) / 2.0))
+    left, top = round((columns - width) / 2.0), round((rows - height) / 2.0)
     return image.crop((left, top, left + width, top + height))
 
 
 @_recorded("horizontal_flip")
-def _horizontal_flip(image: Undecoded) -> Undecoded | None:
+def _horizontal_flip(image: Undecoded) -> Any:
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
 @_recorded("vertical_flip")
-def _vertical_flip(image: Undecoded) -> Undecoded | None:
+def _vertical_flip(image: Undecoded) -> Any:
     return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
 
 

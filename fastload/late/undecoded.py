@@ -1,4 +1,4 @@
-"""Tensors of late images before they are decoded: what ``ToImage`` and its like make, and crops, resizes and flips of it.
+"""Tensors of late images before they are decoded: what ``ToImage`` makes, and crops, resizes and flips of it.
 
 In: a late image, and the transforms that make a tensor of it. Out: the same tensor as torch's operators make, bit for
 bit, in the same place of a tensor with the same strides; of the file, only what was kept is decoded.
@@ -51,8 +51,8 @@ class Place(NamedTuple):
 class Undecoded:
     """A tensor [3, height, width] that is not made yet.
 
-    ``crop``, ``resize`` and ``transpose`` are named and called as Pillow's; they return another one, or the tensor where
-    torch's own operator has made it.
+    ``crop``, ``resize`` and ``transpose`` are named and called as Pillow's; they return another one, or the tensor
+    where torch's own operator has made it.
     """
 
     __slots__ = ("_place", "_source", "_view", "functional", "run", "table")
@@ -78,9 +78,7 @@ class Undecoded:
 
     def _with(self, view: View, place: Place | None = None, channels_last: bool | None = None) -> Undecoded:
         if place is None:  # a new tensor
-            place = Place(
-                view.shown_size, 0, 0, self._place.channels_last if channels_last is None else channels_last
-            )
+            place = Place(view.shown_size, 0, 0, self._place.channels_last if channels_last is None else channels_last)
         made = Undecoded(self._source, view, self.run, self.table, place)
         made.functional = self.functional
         return made
