@@ -17,36 +17,27 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..native.rows import DTYPES
 from . import draws
-from .image import is_late, tensor_of
+from .image import is_late, undecoded_of
 from .originals import METHODS, Originals, change_of, is_written_in
 from .scope import thread, tried
+from .undecoded import Table, Undecoded
 
-_tables: dict[tuple[Any, ...], _Table | None] = {}
+_tables: dict[tuple[Any, ...], Table | None] = {}
 """By default dtype and signatures of transforms."""
 _MOST_TABLES = 64
 
 # All levels in all channels.
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
-
-
-class _Table(NamedTuple):
-    """What a run of transforms makes of a PIL image in RGB."""
-
-    levels: Tensor
-    """[3, 256]: what becomes of each level of each channel."""
-    channels_last: bool
-    """The result's order in memory."""
-    kind: type[Tensor]
-    """``Tensor``, or a subclass of torchvision's."""
 
 
 def prepare(in_worker_process: bool) -> None:
@@ -76,9 +67,10 @@ def _replace_methods(in_worker_process: bool) -> None:
             setattr(owner, method, _around(known))
 
 
+_COMPOSE_2 = "torchvision.transforms.v2._container"
 _CONTAINERS = (
     ("torchvision.transforms.transforms", "Compose", "__call__"),
-    ("torchvision.transforms.v2._container", "Compose", "forward"),
+    (_COMPOSE_2, "Compose", "forward"),
     ("torch.nn.modules.container", "Sequential", "forward"),
 )
 
@@ -87,11 +79,16 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile sees nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or len(inputs) != 1:
+        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs:
+            return method(self, *inputs, **named)
+        is_image = len(inputs) == 1 and is_late(inputs[0])
+        is_tree = not is_image and self.__class__.__module__ == _COMPOSE_2 and _has_late(inputs)
+        if not (is_image or is_tree):
             return method(self, *inputs, **named)
         transforms = self if isinstance(self, nn.Sequential) else self.transforms
         # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
-        return _run(transforms if type(transforms) is list else list(transforms), inputs[0])
+        transforms = transforms if type(transforms) is list else list(transforms)
+        return _run(transforms, inputs[0]) if is_image else _run_tree(transforms, inputs)
 
     run.runs_late = True  # type: ignore[attr-defined]
     return run
@@ -103,7 +100,7 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
     is_intact: bool | None = None
     while place < len(transforms):
         length, made = 0, None
-        if is_late(image):
+        if is_late(image) or type(image) is Undecoded:
             if is_intact is None:
                 is_intact = not _known.is_patched()
             if is_intact:
@@ -112,30 +109,91 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
             image = made
             place += length
         else:
-            image = transforms[place](image)
+            image = transforms[place](_real(image))
             place += 1
             is_intact = None  # it may be the user's, and may have replaced something
-    return image
+    return _real(image)
+
+
+def _has_late(inputs: tuple[Any, ...]) -> bool:
+    return any(is_late(one) for one in tree_leaves(inputs))
+
+
+def _run_tree(transforms: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
+    """Return what version 2's transforms make of images with boxes, masks and the like, as their container does."""
+    from .tensors import real
+
+    single = len(inputs) == 1
+    outputs: Any = inputs
+    has_late = False
+    for transform in transforms:
+        is_known = not change_of(transform) and not _known.is_patched()
+        if is_known and type(transform) is _known.to_image:
+            inputs = tree_map(functools.partial(_late_tensor, transform), inputs)
+            has_late = True
+        elif has_late and not (is_known and _is_placing(transform)):
+            inputs = tree_map(real, inputs)
+            has_late = False
+        outputs = transform(*inputs)
+        inputs = (outputs,) if single else outputs
+    return tree_map(real, outputs) if has_late else outputs
+
+
+def _late_tensor(to_image: Any, found: Any) -> Any:
+    """Return what ``ToImage`` makes of a late image, late; anything else as it is."""
+    from .tensors import LateTensor
+
+    run = (to_image,)
+    table = _table_of(run) if is_late(found) else None
+    made = None if table is None else undecoded_of(found, run, table)
+    return found if made is None else LateTensor.of(made)
+
+
+def _real(image: Any) -> Any:
+    return image.real() if type(image) is Undecoded else image
 
 
 def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[int, Any]:
-    """Return how many of the transforms from a place on are known here, and what these make of a late image."""
+    """Return how many of the transforms from a place on are known here, and what these make of an image."""
     transform = transforms[place]
+    is_first = type(image) is not Undecoded
     if type(transform) in _known.drawing:
         draw = None if change_of(transform) else draws.draw_of(type(transform))
+        if not is_first:
+            image.functional = sys.modules[_FUNCTIONAL_2 if ".v2." in type(transform).__module__ else _FUNCTIONAL_1]
         made = None if draw is None else draw(vars(transform), image)
-        return 0 if made is None else 1, made
-    if type(transform) not in _known.first:
+        if made is not None:
+            return 1, made
+    if not is_first and _is_placing(transform) and not change_of(transform):
+        return 1, _placed(transform, image)
+    if type(transform) not in (_known.first if is_first else _known.later):
         return 0, None
-    run = [transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :])]
-    table = _table_of(run)
-    made = None if table is None else tensor_of(image, table.levels, table.channels_last)
-    if table is None or made is None:
-        return 0, None
-    return len(run), made if table.kind is Tensor else made.as_subclass(table.kind)
+    run = (transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :]))
+    if is_first:
+        table = _table_of(run)
+        made = None if table is None else undecoded_of(image, run, table)
+    else:
+        whole = (*image.run, *run)
+        made = image.valued(whole, _table_of(whole), _table_of(whole[:1]))
+    return 0 if made is None else len(run), made
 
 
-def _table_of(run: Sequence[Any]) -> _Table | None:
+def _is_placing(transform: Any) -> bool:
+    """Whether a transform crops, resizes or flips, as it does for a class that is not exactly torchvision's."""
+    return type(transform) in _known.placing and not isinstance(getattr(transform, "fill", None), dict)
+
+
+def _placed(transform: Any, image: Undecoded) -> Any:
+    """Return what a transform of version 2 makes of an image that is not decoded."""
+    from .tensors import LateTensor
+
+    made = transform(LateTensor.of(image))
+    if type(made) is LateTensor:
+        return made.undecoded if made.is_late else made.real()
+    return made
+
+
+def _table_of(run: Sequence[Any]) -> Table | None:
     """Return what a run of transforms makes of each level; None if one of them was changed, or has odd arguments."""
     signature = tuple(map(_signature, run))
     if None in signature:
@@ -150,7 +208,7 @@ def _table_of(run: Sequence[Any]) -> _Table | None:
         return table
 
 
-def _made_table(run: Sequence[Any]) -> _Table | None:
+def _made_table(run: Sequence[Any]) -> Table | None:
     # Where a transform fails, the user's own call raises the same, at its place.
     image: Any = Image.fromarray(_LEVELS)
     made = tried(lambda: functools.reduce(lambda made, transform: transform(made), run, image))
@@ -162,7 +220,8 @@ def _made_table(run: Sequence[Any]) -> _Table | None:
     if not channels_last and not made.is_contiguous():
         return None
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
-    return _Table(levels, channels_last, type(made))
+    is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
+    return Table(levels, channels_last, type(made), is_identity)
 
 
 def _signature(transform: Any) -> tuple[Any, ...] | None:
@@ -182,6 +241,8 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
     return tuple(arguments)
 
 
+_FUNCTIONAL_1 = "torchvision.transforms.functional"
+_FUNCTIONAL_2 = "torchvision.transforms.v2.functional"
 _FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
 """Names of the classes that make a tensor of a PIL image."""
 
@@ -200,6 +261,12 @@ _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The transforms that look at one value at a time, by module, and the attributes that hold their arguments."""
 
+_PLACING = (
+    *("CenterCrop", "RandomCrop", "RandomHorizontalFlip", "RandomIoUCrop", "RandomResize", "RandomResizedCrop"),
+    *("RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter"),
+)
+"""Of version 2."""
+
 _FUNCTIONS = {
     "torchvision.transforms.functional": (
         *("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"),
@@ -209,7 +276,7 @@ _FUNCTIONS = {
     "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize"),
     "torchvision.transforms.v2.functional": (
         *("pil_to_tensor", "to_image", "to_dtype", "normalize"),
-        *("resized_crop", "horizontal_flip", "vertical_flip"),
+        *("center_crop", "crop", "horizontal_flip", "resize", "resized_crop", "vertical_flip"),
     ),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
@@ -228,6 +295,9 @@ class _Known:
         """By class: the attributes that hold a transform's arguments."""
         self.drawing: set[type] = set()
         """Classes whose draws can be made with fewer calls."""
+        self.to_image: type | None = None
+        self.placing: set[type] = set()
+        """Classes that crop, resize or flip images of version 2, beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
 
     def find(self, modules: tuple[str, ...]) -> None:
@@ -241,6 +311,12 @@ class _Known:
                 self._originals.add(kind, METHODS)
                 self.arguments[kind] = arguments
                 (self.first if name in _FIRST else self.later).add(kind)
+        version_2 = sys.modules.get("torchvision.transforms.v2")
+        self.to_image = getattr(version_2, "ToImage", None)
+        for name in _PLACING if version_2 else ():
+            kind = getattr(version_2, name)
+            self._originals.add(kind, METHODS)
+            self.placing.add(kind)
         for kind in draws.classes():
             self._originals.add(kind, METHODS)
             self.drawing.add(kind)

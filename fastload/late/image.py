@@ -22,14 +22,13 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image, JpegImagePlugin
-from torch import Tensor
 
 from ..native.rows import FILTERS, MOST_SIDE, Pixels
 from .originals import Originals
 from .scope import Scope, thread
 from .source import FileSource, read
+from .undecoded import Place, Table, Undecoded
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
@@ -452,18 +451,13 @@ def _to_core(state: _State, mode: str) -> Any:
     return getattr(Image.frombytes(mode, (width, height), pixels.data, "raw", layout), CORE)
 
 
-def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
-    """Return what a table [3, 256] of levels makes of a late image: [3, H, W] of the table's dtype.
+def undecoded_of(image: Any, run: tuple[Any, ...], table: Table) -> Undecoded | None:
+    """Return what transforms that look at one value at a time make of a late image, not decoded yet.
 
     None where the image must become real: it is grey, transposed, or was used before.
     """
     state = _state_of(image, "__array_interface__") if image._mode == "RGB" else None
     if state is None or state.view.transposed:
         return None
-    width, height = state.view.upright_size
-    if channels_last:
-        out = torch.empty((height, width, 3), dtype=table.dtype, device="cpu").permute(2, 0, 1)
-    else:
-        out = torch.empty((3, height, width), dtype=table.dtype, device="cpu")
-    state.source.row(state.view.cut, table, out, thread.scope)
-    return out
+    place = Place(state.view.shown_size, 0, 0, table.channels_last)
+    return Undecoded(state.source, state.view, run, table, place)

@@ -133,10 +133,10 @@ class FileSource:
         made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
         return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
 
-    def row(self, cut: Cut, table: Tensor, out: Tensor, scope: Scope | None) -> None:
-        """Write what a table [3, 256] says of each level of a cut, and count the image.
+    def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: Scope | None) -> None:
+        """Write what a table [3, 256] says of each level of a cut (None: the level itself), and count the image.
 
-        ``out``: [3, height, width] of the cut's window and the table's dtype, of any strides.
+        ``out``: [3, height, width] of the cut's window and the table's dtype (without one, uint8), of any strides.
 
         Raises:
             PackError: it is a damaged record.

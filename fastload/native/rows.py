@@ -32,6 +32,8 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 FILTERS = ("bilinear", "bicubic", "box", "hamming", "lanczos")
 """All antialiased, as Pillow has them."""
+TENSOR_FILTERS = ("tensor bilinear", "tensor bicubic")
+"""Antialiased, as torch's ``interpolate`` has them for tensors of uint8: weights of 16 bits."""
 LAYOUTS = {"RGB": 3, "RGBX": 4, "L": 1}
 """Bytes of a pixel. RGBX is RGB with a byte of 255 behind each pixel, as Pillow keeps it; L is for grey images."""
 MOST_SIDE = 1 << 15
@@ -157,7 +159,7 @@ def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes
         raise ValueError(f"a cut's box, window and source are four numbers each, its size two, got {cut}") from error
 
 
-_CODES = {name: code for code, name in enumerate(FILTERS)}
+_CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}
 
 
 def refusal(cut: Cut, height: int, width: int) -> ValueError:

@@ -35,6 +35,7 @@ def _as_in_a_worker_process():
     torch.set_warn_always(True)  # else the second call does not repeat what the first was warned of
     before = {place: getattr(_owner(place), place[2]) for place in containers._CONTAINERS}
     process.is_worker = True
+    containers._known.modules = ()  # it may have been asked before
     yield
     process.is_worker = False
     torch.set_warn_always(False)
@@ -325,8 +326,8 @@ def test_an_image_that_goes_through_two_containers_stays_what_it_is(file):
 
 def test_a_known_run_is_made_in_the_decoding_pass(monkeypatch):
     made = []
-    original = containers.tensor_of
-    monkeypatch.setattr(containers, "tensor_of", lambda *inputs: made.append(original(*inputs)) or made[-1])
+    original = containers.undecoded_of
+    monkeypatch.setattr(containers, "undecoded_of", lambda *inputs: made.append(original(*inputs)) or made[-1])
     assert_equal(v1.Compose([v1.RandomResizedCrop(17), v1.ToTensor(), norm()]), jpeg())
     assert len(made) == 1
     assert made[0] is not None
