@@ -42,11 +42,13 @@ class LateSamples(Scope):
 
     def __enter__(self) -> LateSamples:
         if "PIL.Image" in sys.modules:
-            from . import containers, opener
+            from . import arrays, containers, opener
 
             self.is_possible = opener.prepare()
             if self.is_possible:
                 containers.prepare(compat.process.is_worker)
+                if compat.process.is_worker:
+                    arrays.prepare()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True

@@ -34,8 +34,9 @@ FILTERS = ("bilinear", "bicubic", "box", "hamming", "lanczos")
 """All antialiased, as Pillow has them."""
 TENSOR_FILTERS = ("tensor bilinear", "tensor bicubic")
 """Antialiased, as torch's ``interpolate`` has them for tensors of uint8: weights of 16 bits."""
-LAYOUTS = {"RGB": 3, "RGBX": 4, "L": 1}
-"""Bytes of a pixel. RGBX is RGB with a byte of 255 behind each pixel, as Pillow keeps it; L is for grey images."""
+LAYOUTS = {"RGB": 3, "BGR": 3, "RGBX": 4, "L": 1}
+"""Bytes of a pixel. BGR is OpenCV's order; RGBX is RGB with a byte of 255 behind each pixel, as Pillow keeps it; L is
+for grey images."""
 MOST_SIDE = 1 << 15
 """Of a result."""
 MOST_SOURCE_SIDE = 1 << 24
@@ -186,7 +187,8 @@ def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
     _check_sides(height, width)
     pixels = np.empty((height, width) if channels == 1 else (height, width, channels), dtype=np.uint8)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pixels.data))
-    return pixels, (address, channels * width, channels, 1, 0, 1, channels)
+    first, step = (address + 2, -1) if layout == "BGR" else (address, 1)
+    return pixels, (first, channels * width, channels, step, 0, 1, channels)
 
 
 def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor, _Target]:
