@@ -43,12 +43,14 @@ _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2
 def prepare(in_worker_process: bool) -> None:
     """Replace the methods of the containers that are imported, unless somebody else has."""
     imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if _is_imported(name))
-    if imported == _known.modules:
+    wanted = imported, in_worker_process
+    if wanted == _known.prepared:
         return
     with _preparing:
-        if imported != _known.modules:
+        if wanted != _known.prepared:
             _replace_methods(in_worker_process)
             _known.find(imported)
+            _known.prepared = wanted
 
 
 def _is_imported(name: str) -> bool:
@@ -286,7 +288,8 @@ class _Known:
     """The known transforms, as far as their modules are imported, and the code that they run."""
 
     def __init__(self) -> None:
-        self.modules: tuple[str, ...] = ()
+        self.prepared: tuple[tuple[str, ...], bool] | None = None
+        """The modules that were imported, and whether it was in a worker process."""
         self.first: set[type] = set()
         """Classes that make a tensor of a PIL image."""
         self.later: set[type] = set()
@@ -320,7 +323,6 @@ class _Known:
         for kind in draws.classes():
             self._originals.add(kind, METHODS)
             self.drawing.add(kind)
-        self.modules = modules
 
     def is_patched(self) -> bool:
         """Whether code that the known classes run was replaced, or all modules have a hook."""

@@ -41,7 +41,7 @@ def _as_in_a_worker_process():
     torch.set_warn_always(False)
     for place, method in before.items():
         setattr(_owner(place), place[2], method)
-    containers._known.modules = ()
+    containers._known.prepared = None
 
 
 def _owner(place: tuple[str, str, str]) -> Any:
@@ -338,3 +338,11 @@ def test_outside_of_samples_transforms_are_called_one_by_one(monkeypatch, file):
     v1.Compose([v1.ToTensor()])(opened(file))
     v2.Compose([v2.ToImage()])(opened(file))
     nn.Sequential(v2.PILToTensor())(opened(file))
+
+
+def test_a_worker_process_replaces_more_than_the_process_that_has_forked_it(monkeypatch, file):
+    monkeypatch.setattr(nn.Sequential, "forward", nn.Sequential.forward.__wrapped__)
+    for is_worker in (False, True):
+        monkeypatch.setattr(process, "is_worker", is_worker)
+        assert_equal(v1.Compose([v1.ToTensor()]), file)
+        assert hasattr(nn.Sequential.forward, "runs_late") is is_worker
