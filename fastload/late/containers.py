@@ -2,9 +2,10 @@
 
 In: the transforms of a ``Compose`` or ``nn.Sequential``, and a late image. Out: what calling one transform after the
 other returns, bit for bit, with the same strides and type. Random resized crops and flips make the same draws with
-fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. Those from
-there on that look at one value at a time become a table of 256 levels for each channel, which the transforms
-themselves make once, of an image that has all levels.
+fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. From there
+on the image is an :class:`~fastload.late.undecoded.Undecoded`: transforms that look at one value at a time become a
+table of 256 levels for each channel, which the transforms themselves make once, of an image that has all levels;
+version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded tensor.
 
 ``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
 ``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
@@ -158,26 +159,27 @@ def _made_by_kernels(transform: Any, image: Undecoded) -> Any:
     return made.undecoded if type(made) is LateTensor else made
 
 
-def _run_tree(transforms: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
+def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
     """Return what version 2's transforms make of images with boxes, masks and the like, as their container does."""
-    returned: Any = None
+    outputs: Any = None
     is_single = len(inputs) == 1
-    holds_tensors = False  # inputs hold late tensors
+    holds_tensors = False  # whether the inputs hold late tensors
     is_intact: bool | None = None  # None: to be asked
     for transform in transforms:
-        if is_intact is None:
+        is_first = type(transform) is _known.to_image and not change_of(transform) and _has_late(inputs)
+        is_known = is_first or (holds_tensors and _is_geometric(transform))
+        if is_known and is_intact is None:
             is_intact = _known.is_intact()
-        is_first = is_intact and type(transform) is _known.to_image and not change_of(transform) and _has_late(inputs)
-        if is_first:
-            inputs = _with_late_tensors(transform, inputs)
-            holds_tensors = True
-        elif not (is_intact and _is_geometric(transform)):
+        if not (is_known and is_intact):
             inputs = _with_decoded(inputs) if holds_tensors else inputs
             holds_tensors = False
             is_intact = None  # it may be the user's, and may replace something
-        returned = transform(*inputs)
-        inputs = (returned,) if is_single else returned
-    return _with_decoded(returned) if holds_tensors else returned
+        elif is_first:
+            inputs = _with_late_tensors(transform, inputs)
+            holds_tensors = True
+        outputs = transform(*inputs)
+        inputs = (outputs,) if is_single else outputs
+    return _with_decoded(outputs) if holds_tensors else outputs
 
 
 def _has_late(inputs: Any) -> bool:
