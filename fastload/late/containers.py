@@ -144,12 +144,11 @@ def _drawn(transform: Any, image: Any) -> Any:
 def _is_geometric(transform: Any) -> bool:
     """Whether a transform of version 2 crops, resizes or flips :class:`~fastload.late.tensors.LateTensor` as an image.
 
-    It does not where its fill or the types that it transforms are chosen by exact class.
+    It does not where it looks up what to fill by the exact class.
     """
     if type(transform) not in _known.geometric or change_of(transform):
         return False
-    own = vars(transform)
-    return "_transformed_types" not in own and not isinstance(own.get("fill"), dict)
+    return not isinstance(vars(transform).get("fill"), dict)
 
 
 def _made_by_kernels(transform: Any, image: Undecoded) -> Any:

@@ -170,7 +170,8 @@ RARE: dict[str, Make] = {
     "no other": list,
     "padding": lambda: [v2.RandomCrop(14, pad_if_needed=True), v2.RandomCrop(30, padding=3)],
     "padding by class": lambda: [v2.RandomCrop(60, pad_if_needed=True, fill={tv_tensors.Image: 9, "others": 0})],
-    "other types": lambda: [_with(v2.Resize(10), _transformed_types=(tv_tensors.Image,))],
+    "other types": lambda: [_with(v2.Resize(10), _transformed_types=(tv_tensors.Image,)), to_float()],
+    "other types of values": lambda: [_with(to_float(), _transformed_types=()), v2.CenterCrop(9)],
     "another method": lambda: [_with(v2.CenterCrop(40), transform=lambda image, params: image), v2.Resize(20)],
     "boxes": lambda: [v2.RandomIoUCrop(), v2.RandomVerticalFlip(), v2.SanitizeBoundingBoxes()],
     "scales": lambda: [v2.ScaleJitter((30, 30)), v2.RandomShortestSize([20, 24], max_size=40), v2.Resize(15)],
@@ -220,7 +221,8 @@ def test_of_the_file_only_what_is_kept_is_decoded(placed):
     found = placed()
     last = [v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), norm(v2)]
     transforms = [v2.ToImage(), *(found if isinstance(found, list) else [found]), *last]
-    for run in (v2.Compose(transforms), nn.Sequential(*transforms)):
+    compose = v2.Compose(transforms)
+    for run in (compose, nn.Sequential(*transforms), pair(compose), in_a_dict(compose)):
         assert decoded(run, jpeg(80, 60)) == "late, in part"
         assert_equal(run, jpeg(80, 60))
 
