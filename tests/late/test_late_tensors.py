@@ -211,6 +211,7 @@ def decoded(run: Any, data: bytes) -> str:
     [
         lambda: v2.RandomResizedCrop(16, scale=(0.1, 0.2)),
         lambda: v2.RandomCrop(20),
+        lambda: v2.RandomResizedCrop((16, 20), scale=(0.1, 0.2)),
         lambda: v2.CenterCrop(16),
         lambda: v2.Compose([v2.CenterCrop(30), v2.Resize(20), v2.CenterCrop(10)]).transforms,
         lambda: v2.RandomResizedCrop(16, scale=(0.1, 0.2), interpolation=MODES.NEAREST),
