@@ -28,7 +28,7 @@ from ..native.rows import FILTERS, MOST_SIDE, Pixels
 from .originals import Originals
 from .scope import Scope, thread
 from .source import FileSource, read
-from .undecoded import Place, Table, Undecoded
+from .undecoded import Table, Undecoded
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
@@ -451,13 +451,13 @@ def _to_core(state: _State, mode: str) -> Any:
     return getattr(Image.frombytes(mode, (width, height), pixels.data, "raw", layout), CORE)
 
 
-def undecoded_of(image: Any, run: tuple[Any, ...], table: Table) -> Undecoded | None:
-    """Return what transforms that look at one value at a time make of a late image, not decoded yet.
+def undecoded_of(image: Any, table: Table) -> Undecoded | None:
+    """Return what a transform that looks at one value at a time makes of a late image, not decoded yet.
 
-    None where the image must become real: it is grey, transposed, or was used before.
+    None where the image must become real: it is grey, transposed, was used before, or has one row or column, whose
+    strides do not tell the order in memory.
     """
-    state = _state_of(image, "__array_interface__") if image._mode == "RGB" else None
+    state = _state_of(image, "__array_interface__") if image._mode == "RGB" and min(image.size) > 1 else None
     if state is None or state.view.transposed:
         return None
-    place = Place(state.view.shown_size, 0, 0, table.channels_last)
-    return Undecoded(state.source, state.view, run, table, place)
+    return Undecoded(state.source, state.view, table)

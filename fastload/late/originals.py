@@ -9,6 +9,8 @@ from typing import Any
 
 METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
 """The methods that torchvision's transforms run."""
+_OF_ITS_OWN = (*METHODS, "_transformed_types")
+"""What makes a transform another one, if it has one of its own."""
 
 
 def is_imported(name: str) -> bool:
@@ -49,13 +51,13 @@ def _package_of(function: Any) -> str:
 
 
 def change_of(transform: Any) -> str | None:
-    """Return what makes a transform differ from others of its class: hooks or methods of its own; None: nothing."""
+    """Return what makes a transform differ from others of its class: its own hooks, methods or types; None: nothing."""
     own = vars(transform)
     if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
         return "it has hooks"
-    if own.keys().isdisjoint(METHODS):
+    if own.keys().isdisjoint(_OF_ITS_OWN):
         return None
-    return f"its {next(name for name in METHODS if name in own)} was replaced"
+    return f"its {next(name for name in _OF_ITS_OWN if name in own)} was replaced"
 
 
 class Originals:

@@ -92,7 +92,7 @@ class Cut(NamedTuple):
     size: tuple[int, int]
     """(height, width) to which the box is resized, antialiased; the box's own size: no resize."""
     interpolation: str
-    """torchvision's name: ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"``, ``"lanczos"``."""
+    """torchvision's name: ``"nearest"``, or one of ``FILTERS``; or one of ``TENSOR_FILTERS``."""
     window: Box
     """The part of the resized box that is kept."""
     flips: tuple[bool, bool]
@@ -145,7 +145,7 @@ def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes
     code = _CODES.get(interpolation)
     if code is None:
         if source is not None or tuple(size) != tuple(box[2:]):
-            raise ValueError(f"interpolation must be one of {FILTERS}, got {interpolation!r}")
+            raise ValueError(f"interpolation must be one of {', '.join(_CODES)}, got {interpolation!r}")
         code = 0
     if order is None:
         order = pillow_order()

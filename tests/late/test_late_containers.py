@@ -15,6 +15,7 @@ import torch
 from comparing import jpeg, opened, without_names
 from PIL import Image
 from torch import nn
+from torch.utils._pytree import tree_flatten
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -35,7 +36,7 @@ def _as_in_a_worker_process():
     torch.set_warn_always(True)  # else the second call does not repeat what the first was warned of
     before = {place: getattr(_owner(place), place[2]) for place in containers._CONTAINERS}
     process.is_worker = True
-    containers._known.modules = ()  # it may have been asked before
+    containers._known.prepared = None  # it may have been asked before
     yield
     process.is_worker = False
     torch.set_warn_always(False)
@@ -50,8 +51,13 @@ def _owner(place: tuple[str, str, str]) -> Any:
 
 def seen(made: Any) -> Any:
     if isinstance(made, torch.Tensor):
-        bits = made.detach().as_subclass(torch.Tensor).contiguous().view(torch.uint8).numpy().tobytes()
-        return type(made), made.dtype, made.device, made.shape, made.stride(), made.requires_grad, bits
+        plain = made.detach().as_subclass(torch.Tensor)
+        memory = made.shape, made.stride(), plain.storage_offset(), plain.untyped_storage().nbytes()
+        bits = plain.clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy().tobytes()
+        return type(made), made.dtype, made.device, made.requires_grad, made.is_inference(), *memory, bits
+    if isinstance(made, (dict, list, tuple)):
+        leaves, nodes = tree_flatten(made)
+        return nodes, [seen(one) for one in leaves]
     if isinstance(made, Exception):
         return type(made), without_names(str(made))
     return type(made), np.asarray(made).tobytes()

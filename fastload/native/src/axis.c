@@ -138,7 +138,9 @@ int plan_axis(struct axis *axis, struct block *memory, const struct stretch *s, 
         begin = first < begin ? first : begin;
         end = first + count > end ? first + count : end;
     }
-    const int taps = (most + 3) / 4 * 4, room = 2 * (int)ceil(reach.support) + 1; /* for any result's weights */
+    /* The weights of a result outside of the window may be more than those within, and torch's bits are of all. */
+    const int reached = 2 * (int)ceil(reach.support) + 1, room = reached < s->in ? reached : s->in;
+    const int taps = (most + 3) / 4 * 4;
     const size_t numbers = (size_t)s->num * 2 + (size_t)s->num * taps;
     uint8_t *data = reserve(memory, numbers * sizeof(int32_t) + (size_t)room * sizeof(double));
     if (!data)
