@@ -40,11 +40,11 @@ class Pipeline:
     Args:
         source: the first.
         last: gives the batches; the source, if there is no other.
-        pin: what is still to be done with them; None: nothing.
+        finish: what is still to be done with them in ``next()``; None: nothing.
     """
 
-    def __init__(self, source: Source, last: Stage, pin: Callable[[Any], Any] | None = None) -> None:
-        self.source, self.last, self.pin = source, last, pin
+    def __init__(self, source: Source, last: Stage, finish: Callable[[Any], Any] | None = None) -> None:
+        self.source, self.last, self.finish = source, last, finish
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None) -> None:
         """Begin an epoch: see :meth:`fastload.work.Source.begin`."""
@@ -87,16 +87,17 @@ class Builder:
             pin_device: torch's ``pin_memory_device`` where torch would pin batches; else None.
         """
         spec, kept = self._spec, self._kept
-        pin = None
-        if pin_device is not None and spec.pin_memory and spec.device is None:
-            pin = functools.partial(compat.pin_memory, device=pin_device)
+        # A batch transform may begin work ahead of time, and wait for it when the user asks: in place of pinning.
+        finish = getattr(spec.batch_transform, "fastload_finish", None)
+        if finish is None and pin_device is not None and spec.pin_memory and spec.device is None:
+            finish = functools.partial(compat.pin_memory, device=pin_device)
         columns = self.resident_columns()
         if columns is not None:
             from .build_resident import resident_source
 
             samplers = spec.sampler, spec.batch_sampler
             source = resident_source(columns, self._device, kept, self.keys_of(epoch), epoch, samplers)
-            return Pipeline(source, source, pin)
+            return Pipeline(source, source, finish)
         if spec.num_workers and not spec.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
@@ -108,15 +109,15 @@ class Builder:
 
                 mover = mover_of(self._device, kept, tail=tail)
                 keys = self.keys_of(epoch)(epoch.shard)
-                return Pipeline(source, DeviceAhead(source, mover, spec.prefetch_to_device, keys.draws), pin)
-            if pin is not None and source.workers:
+                return Pipeline(source, DeviceAhead(source, mover, spec.prefetch_to_device, keys.draws), finish)
+            if finish is not None and source.workers:
                 from ..device.pinning import pinned_ahead
 
                 return Pipeline(source, pinned_ahead(source, pin_device))
         except BaseException:
             source.close(0)
             raise
-        return Pipeline(source, source, pin)
+        return Pipeline(source, source, finish)
 
     def can_continue(self, pipeline: Pipeline) -> bool:
         """Return whether a pipeline can go on with the next epoch: this spec may be another than it was built for."""

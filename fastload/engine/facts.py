@@ -58,9 +58,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     slow = seeding.slow_because() if spec.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
-    images = images_in_words(part(spec, FusingArguments))
-    if images is not None:
-        lines.append(("images", images))
+    for number, words in enumerate(images_in_words(part(spec, FusingArguments))):
+        lines.append(("" if number else "images", words))
     if spec.device is not None:
         ahead = f"{spec.device}, {spec.prefetch_to_device} batches ahead"
         lines.append(("device", ahead + _way_to_device(spec.device, statistics, kept.page_lock)))

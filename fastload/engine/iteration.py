@@ -226,7 +226,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         else:  # no error of a batch: it ends the iteration
             self._shutdown_workers(grace=0 if source.broken else GRACE)
         data = batch.result()
-        return data if pipeline.pin is None else pipeline.pin(data)
+        return data if pipeline.finish is None else pipeline.finish(data)
 
     @property
     def base_seed(self) -> int:

@@ -28,7 +28,7 @@ from torch.utils._pytree import SUPPORTED_NODES, tree_map
 from ..native.rows import DTYPES
 from . import draws
 from .image import is_late, undecoded_of
-from .originals import METHODS, Originals, change_of, is_written_in
+from .originals import METHODS, Originals, change_of, is_imported, is_written_in
 from .scope import thread, tried
 from .undecoded import V2_FUNCTIONAL, Table, Undecoded
 
@@ -42,7 +42,7 @@ _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2
 
 def prepare(in_worker_process: bool) -> None:
     """Replace the methods of the containers that are imported, unless somebody else has."""
-    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if _is_imported(name))
+    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if is_imported(name))
     wanted = imported, in_worker_process
     if wanted == _known.prepared:
         return
@@ -51,12 +51,6 @@ def prepare(in_worker_process: bool) -> None:
             _replace_methods(in_worker_process)
             _known.find(imported)
             _known.prepared = wanted
-
-
-def _is_imported(name: str) -> bool:
-    """Return whether a module is imported, and not just being imported by another thread."""
-    module = sys.modules.get(name)
-    return module is not None and not getattr(module.__spec__, "_initializing", False)
 
 
 def _replace_methods(in_worker_process: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +11,19 @@ METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_ca
 """The methods that torchvision's transforms run."""
 _OF_ITS_OWN = (*METHODS, "_transformed_types")
 """What makes a transform another one, if it has one of its own."""
+
+
+def is_imported(name: str) -> bool:
+    """Whether a module is imported, and not just being imported by another thread."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the function that fastload's profiler has put others around."""
+    while hasattr(function, "__wrapped__") and _package_of(function) == "fastload":
+        function = function.__wrapped__
+    return function
 
 
 def is_written_in(function: Any, *packages: str) -> bool:
@@ -68,8 +82,8 @@ class Originals:
         known = self._known[owner, name]
         if found is known:
             return False
-        while "fastload" in self._packages and hasattr(found, "__wrapped__") and _package_of(found) == "fastload":
-            found = found.__wrapped__
+        if "fastload" in self._packages:
+            found = unwrapped(found)
         if known is None and is_written_in(found, *self._packages):
             self._known[owner, name] = known = found
         return found is not known

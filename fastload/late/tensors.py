@@ -140,7 +140,7 @@ def _resized_crop(
 
 def _size_after(size: tuple[int, int], wanted: Any, max_size: Any) -> tuple[int, int] | None:
     """Return the (width, height) to which torchvision resizes an image; None for arguments that are not plain."""
-    if type(wanted) is not list or not _are_ints(*wanted, 0 if max_size is None else max_size):
+    if type(wanted) not in (list, tuple) or not _are_ints(*wanted, 0 if max_size is None else max_size):
         return None
     if len(wanted) == 2 and max_size is None:
         return wanted[1], wanted[0]
@@ -149,24 +149,18 @@ def _size_after(size: tuple[int, int], wanted: Any, max_size: Any) -> tuple[int,
     try:
         # torchvision is asked: it resizes the boxes of an image, of which there are none, and returns the image's size.
         no_boxes = torch.empty((0, 4), device="cpu")
-        _, (height, width) = functional.resize_bounding_boxes(no_boxes, size[::-1], wanted, max_size)
+        _, (height, width) = functional.resize_bounding_boxes(no_boxes, size[::-1], list(wanted), max_size)
     except ValueError:  # the function raises it again, for the user
         return None
     return width, height
 
 
-def _register_the_others() -> None:
-    """Register a kernel for each other function of images: it calls the function with the decoded tensor."""
-
-    def of_decoded(function: Any) -> Any:
-        return lambda image, *args, **named: function(decoded(image), *args, **named)
-
-    functions = vars(functional)
-    for name in functions.keys() - _recorded:
-        if f"{name}_image" in functions:  # as all functions of images have
-            size_of: Any = lambda image: list(image.undecoded.size[::-1])  # noqa: E731
-            kernel = size_of if name == "get_size" else of_decoded(functions[name])
-            functional.register_kernel(functions[name], LateTensor)(kernel)
+def _kernel_of(name: str, function: Any) -> Any:
+    if name == "get_size":
+        return lambda image: list(image.undecoded.size[::-1])
+    return lambda image, *args, **named: function(decoded(image), *args, **named)
 
 
-_register_the_others()
+for _name, _function in vars(functional).items():
+    if f"{_name}_image" in vars(functional) and _name not in _recorded:  # the other functions that take images
+        functional.register_kernel(_function, LateTensor)(_kernel_of(_name, _function))

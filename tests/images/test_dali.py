@@ -29,7 +29,7 @@ from fastload.errors import DatasetError, StateError
 from fastload.images import PackedImages, dali
 from fastload.images.dali import DALILoader
 from fastload.images.dali.inputs import Files
-from fastload.images.dali.loader import _DALIIterator
+from fastload.images.dali.pipelines import Pipelines, Ticket
 from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
 
@@ -545,36 +545,35 @@ class Streams:
         return self.events[-1]
 
 
-class Outputs:
-    """In the place of pipelines: gives each ticket's tensor out, and does not keep it."""
-
-    def finish(self, ticket: Any) -> list[Tensor]:
-        return [torch.full((3,), float(ticket.rest[0][0]))]
+def finished(pipelines: Pipelines, targets: Tensor) -> list[Any]:
+    ticket = Ticket(SimpleNamespace(targets=targets))  # type: ignore[arg-type]
+    ticket.outputs = [torch.full((3,), float(targets[0]))]
+    return pipelines.fastload_finish(ticket)
 
 
 def test_outputs_on_a_device_are_held_until_the_device_has_copied_them_and_targets_do_not_block():
     streams = Streams()
-    tickets = [SimpleNamespace(rest=(torch.tensor([number]), None)) for number in range(5)]
-    batches = _DALIIterator(iter(tickets), Outputs(), None, streams)  # type: ignore[arg-type]
+    pipelines = Pipelines(None, None, print, {}, streams, reseeded=False)  # type: ignore[arg-type]
+    host = [torch.tensor([number]) for number in range(5)]
     given = []
     for number in range(3):
-        images, targets = next(batches)
+        images, targets = finished(pipelines, host[number])
         given.append((images, targets))
         assert images.tolist() == [float(number)] * 3
         assert targets.tolist() == [number]
-        assert targets is not tickets[number].rest[0]
+        assert targets is not host[number]
     assert [leaf.item() for leaf in streams.copied] == [0, 1, 2]
-    held = [outputs[0] for _, outputs in batches._read]
+    held = [outputs[0] for _, outputs in pipelines._read]
     assert [tensor[0].item() for tensor in held] == [0, 1, 2]
     assert not {tensor.data_ptr() for tensor in held} & {images.data_ptr() for images, _ in given}
     streams.events[0].come = True
     del held
-    next(batches)
-    assert [outputs[0][0].item() for _, outputs in batches._read] == [1, 2, 3]
+    finished(pipelines, host[3])
+    assert [outputs[0][0].item() for _, outputs in pipelines._read] == [1, 2, 3]
     assert not any(event.waited for event in streams.events)
-    next(batches)  # the device is three batches behind
-    assert [outputs[0][0].item() for _, outputs in batches._read] == [2, 3, 4]
+    finished(pipelines, host[4])  # the device is three batches behind
+    assert [outputs[0][0].item() for _, outputs in pipelines._read] == [2, 3, 4]
     assert [event.waited for event in streams.events] == [False, True, False, False, False]
-    del batches
+    del pipelines
     gc.collect()
     assert [event.waited for event in streams.events] == [False, True, True, True, True]

@@ -135,7 +135,7 @@ class Called(nn.Module):
         return self.transform(image)
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(pipelines(), st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))), st.booleans())
 def test_any_transforms_after_the_first_give_the_same_and_draw_the_same(run, size, is_grey):
     assert_equal(then_drawn(run), jpeg(*size, "L" if is_grey else "RGB"))
@@ -211,6 +211,7 @@ def decoded(run: Any, data: bytes) -> str:
     [
         lambda: v2.RandomResizedCrop(16, scale=(0.1, 0.2)),
         lambda: v2.RandomCrop(20),
+        lambda: v2.RandomResizedCrop((16, 20), scale=(0.1, 0.2)),
         lambda: v2.CenterCrop(16),
         lambda: v2.Compose([v2.CenterCrop(30), v2.Resize(20), v2.CenterCrop(10)]).transforms,
         lambda: v2.RandomResizedCrop(16, scale=(0.1, 0.2), interpolation=MODES.NEAREST),

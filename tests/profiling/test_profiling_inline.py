@@ -69,7 +69,7 @@ def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine:
         iterator = iter(loader)
         iterator._pin_memory, iterator._pin_memory_device = True, None
         if engine is fastload.DataLoader:
-            iterator._pipeline.pin = lambda data: compat.pin_memory(data, None)
+            iterator._pipeline.finish = lambda data: compat.pin_memory(data, None)
         assert [batch.samples for batch in iterator] == [list(range(p, p + 4)) for p in range(0, 24, 4)]
     (rank,) = recorded.trace().ranks
     assert [step.batch.number for step in rank.steps] == list(range(6))

@@ -19,6 +19,8 @@ from fastload.profiling import changes
 from fastload.profiling.changes import lines_of
 from fastload.profiling.hooks.rerun import ArgumentChange
 
+pytestmark = pytest.mark.slow  # the recording takes ten seconds
+
 SCRIPT = """
 import sys, time
 import torch
@@ -54,9 +56,6 @@ def whatif(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = cli.main(["whatif", *words])
     return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
-
-
-pytestmark = pytest.mark.slow  # the recording takes ten seconds
 
 
 @pytest.fixture(scope="module")

@@ -1,32 +1,25 @@
-"""The loader, which reads files and draws parameters, and its iteration, which takes DALI's outputs."""
+"""The loader, and the pipeline that does what its dataset's transform says."""
 
 # N samples, C channels, H and W of the images.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from ...arguments import WorkerMethod, check_count
-from ...device.streams import Streams, device_of, streams_of
+from ...device.streams import device_of, streams_of
 from ...engine.statistics import Statistics
 from ...errors import ConfigError
 from ...fusion.plan import recognise
 from ...loader import DataLoader
-from ...transforms.draws import draws_for
-from .inputs import BatchInputs, Files, import_dali, source
-from .pipelines import Pipelines, Ticket
+from .inputs import Files, import_dali, source
+from .pipelines import Pipelines
 from .recipe import Recipe, Scaling, recipe_of
-
-_MOST_READ = 2
-"""Batches whose outputs are held, at most, before the next: the host waits for a device that is further behind."""
 
 
 class DALILoader:
@@ -108,7 +101,10 @@ class DALILoader:
             self._recipe = recipe_of(dataset, whole=pipeline is None)
         import_dali()  # after what needs none is checked, and before what only its systems have
         self.num_threads = len(os.sched_getaffinity(0)) if num_threads is None else num_threads
+        files = Files(dataset)
         self._pipelines = Pipelines(
+            files,
+            self._recipe,
             _built_in(self._recipe, self.device) if pipeline is None else pipeline,
             {
                 "num_threads": self.num_threads,
@@ -116,10 +112,9 @@ class DALILoader:
                 # Of one: more are scheduled ahead, and DALI would begin by running as many as are in its queue.
                 "prefetch_queue_depth": 1,
             },
+            streams_of(self.device),
             reseeded=pipeline is not None,
         )
-        self._streams = streams_of(self.device)
-        files = Files(dataset)
         self.loader: DataLoader[Any] = DataLoader(
             files,
             batch_size,
@@ -134,15 +129,14 @@ class DALILoader:
             worker_method=worker_method,
             seed=seed,
             overlap_epochs=overlap_epochs,
-            # Holds no loader: a loader that is deleted ends its threads at once.
-            batch_transform=functools.partial(_schedule, files, self._recipe, self._pipelines),
+            batch_transform=self._pipelines,
             prefetch_to_device=self.prefetch_queue_depth,
         )
         """Gives the order, and reads the files."""
 
     def __iter__(self) -> Iterator[list[Any]]:
         self._pipelines.begin()
-        return _DALIIterator(iter(self.loader), self._pipelines, self._recipe, self._streams)
+        return iter(self.loader)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -186,63 +180,6 @@ class DALILoader:
         """End the workers and DALI's pipeline, with its threads. The loader can be used again."""
         self.loader.close()
         self._pipelines.close()
-
-
-def _schedule(files: Files, recipe: Recipe | None, pipelines: Pipelines, batch: Any) -> Ticket:
-    """Begin a batch of samples, collated; called with its draws at hand."""
-    draws = draws_for(len(batch[0]), None)
-    inputs = BatchInputs(files, recipe, batch, draws)
-    ticket = Ticket(inputs, (inputs.targets, draws))
-    pipelines.schedule(ticket, len(inputs.files), int.from_bytes(draws.key[:4], "little") >> 1)
-    return ticket
-
-
-class _DALIIterator:
-    """One pass."""
-
-    def __init__(
-        self, tickets: Iterator[Ticket], pipelines: Pipelines, recipe: Recipe | None, streams: Streams | None
-    ) -> None:
-        self._tickets = tickets
-        self._pipelines = pipelines
-        self._tail = None if recipe is None else recipe.tail
-        self._streams = streams
-        self._read: deque[tuple[Any, list[Tensor]]] = deque()
-        """Outputs in DALI's memory that torch's stream may still be reading, and the events behind."""
-
-    def __iter__(self) -> _DALIIterator:
-        return self
-
-    def __next__(self) -> list[Any]:
-        ticket = next(self._tickets)
-        outputs: list[Any] = self._pipelines.finish(ticket)
-        if self._streams is not None:
-            outputs = self._owned(outputs, self._streams)
-        targets, draws = ticket.rest
-        if self._tail is not None:
-            outputs = [self._tail(outputs[0], draws=draws)]
-        if self._streams is not None and isinstance(targets, Tensor):
-            targets = self._streams.to_device(targets)  # through page-locked memory: the host does not wait
-        return [*outputs, targets]
-
-    def _owned(self, outputs: list[Tensor], streams: Streams) -> list[Tensor]:
-        """Return copies of outputs in memory of torch's.
-
-        DALI knows nothing of torch's streams: it uses the memory of an output again as soon as nobody holds it, though
-        kernels that read it are still queued. So outputs are held until the event behind their copies has come.
-        """
-        while self._read and self._read[0][0].query():
-            self._read.popleft()
-        if len(self._read) > _MOST_READ:
-            self._read[0][0].synchronize()
-            self._read.popleft()
-        copies = [output.clone() for output in outputs]
-        self._read.append((streams.mark_compute(), outputs))
-        return copies
-
-    def __del__(self) -> None:
-        for event, _ in self._read:
-            event.synchronize()
 
 
 def _built_in(recipe: Recipe | None, device: torch.device) -> Callable[..., Any]:

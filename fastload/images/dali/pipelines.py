@@ -1,7 +1,7 @@
 """DALI at work: batches go into a pipeline ahead of time, and come out in order.
 
-In: the inputs of a batch, in a :class:`Ticket`. Out: tensors in that ticket, or the error that is raised in their
-place. A pipeline that has failed is not used again: what was under way in it is done once more in another one.
+In: a batch of files. Out: the user's batch, or the error that is raised in its place; in between a :class:`Ticket`. A
+pipeline that has failed is not used again: what was under way in it is done once more in another one.
 
 NOTE [Outputs and executors]
 Batches are scheduled before others have come out, and outputs are taken without a copy. DALI's dynamic executor, the
@@ -20,18 +20,22 @@ from typing import Any
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from ...device.streams import Streams
 from ...errors import ConfigError
-from .inputs import BatchInputs, declaring_inputs
+from ...transforms.draws import draws_for
+from .inputs import BatchInputs, Files, declaring_inputs
+from .recipe import Recipe
+
+_MOST_READ = 2
+"""Batches whose outputs are held, at most, before the next: the host waits for a device that is further behind."""
 
 
 class Ticket:
     """A batch that is under way in a pipeline, or has come out of it."""
 
-    def __init__(self, inputs: BatchInputs, rest: Any) -> None:
+    def __init__(self, inputs: BatchInputs) -> None:
         self.inputs = inputs
-        self.rest = rest
-        """What does not go through the pipeline."""
-        self.run: Running | None = None
+        self.run: Running
         """Where it is under way."""
         self.outputs: list[Tensor] | None = None
         self.error: Exception | None = None
@@ -108,40 +112,55 @@ class Running:
 
 
 class Pipelines:
-    """Makes pipelines, and sends batches through.
+    """The transform of the loader's batches: sends them through DALI ahead of time, and finishes each in ``next()``.
+
+    Makes the pipelines. Holds no loader, so that a loader that is deleted ends its threads at once.
 
     Args:
+        files: what batches are made of.
+        recipe: how images are cut, and what is done after DALI; None: neither.
         factory: what ``@pipeline_def`` made.
         options: its keyword arguments, but for the seed and the size of batches.
+        streams: of the device; None: the CPU.
         reseeded: each pass has a pipeline of its own, seeded for its epoch.
     """
 
-    def __init__(self, factory: Callable[..., Any], options: dict[str, Any], *, reseeded: bool) -> None:
-        self._factory = factory
-        self._options = options
+    def __init__(
+        self,
+        files: Files,
+        recipe: Recipe | None,
+        factory: Callable[..., Any],
+        options: dict[str, Any],
+        streams: Streams | None,
+        *,
+        reseeded: bool,
+    ) -> None:
+        self._files, self._recipe = files, recipe
+        self._factory, self._options = factory, options
+        self._streams = streams
         self._reseeded = reseeded
         self._seed = 0
         self._largest = 0
         """The largest batch of the pipeline."""
         self._current: Running | None = None
+        self._read: deque[tuple[Any, list[Tensor]]] = deque()
+        """Outputs in DALI's memory that torch's stream may still be reading, and the events behind."""
 
     def begin(self) -> None:
         """Begin a pass."""
         if self._reseeded:
             self._current = None
 
-    def schedule(self, ticket: Ticket, num_samples: int, seed: int) -> None:
-        """Begin a batch.
-
-        Args:
-            ticket: of the batch.
-            num_samples: in it.
-            seed: of DALI's own random operators, 31 bits.
+    def __call__(self, batch: Any) -> Ticket:
+        """Begin a batch of samples, collated; called with its draws at hand.
 
         Raises:
             Exception: what the making of a pipeline or of the inputs raises.
         """
-        self._seed = seed
+        num_samples = len(batch[0])
+        draws = draws_for(num_samples, None)
+        ticket = Ticket(BatchInputs(self._files, self._recipe, batch, draws))
+        self._seed = int.from_bytes(draws.key[:4], "little") >> 1  # DALI takes 31 bits
         # A pipeline has a largest batch: for one that is larger there is another pipeline.
         if num_samples > self._largest:
             self._largest, self._current = num_samples, None
@@ -152,31 +171,57 @@ class Pipelines:
         except RuntimeError:  # it may be an earlier batch's; reading this one raises it
             if not self._current.failed:
                 raise
+        return ticket
 
-    def finish(self, ticket: Ticket) -> list[Tensor]:
-        """Return the outputs of a batch. Blocks until it has come out.
+    def fastload_finish(self, ticket: Ticket) -> list[Any]:
+        """Return the user's batch, for ``Builder.build``. Blocks until it has come out.
 
         Raises:
             Exception: the ticket's.
         """
         while ticket.outputs is None and ticket.error is None:
-            run = ticket.run
-            assert run is not None
-            if run.failed:
-                self._do_again(run, ticket)
+            if ticket.run.failed:
+                self._do_again(ticket.run, ticket)
             else:
-                run.advance()
+                ticket.run.advance()
         if ticket.error is not None:
             error, ticket.error = ticket.error, None  # whose traceback holds the ticket
             raise error
-        assert ticket.outputs is not None
-        return ticket.outputs
+        outputs, targets, streams = ticket.outputs, ticket.inputs.targets, self._streams
+        assert outputs is not None
+        if streams is not None:
+            outputs = self._owned(outputs, streams)
+            if isinstance(targets, Tensor):
+                targets = streams.to_device(targets)  # through page-locked memory: the host does not wait
+        if self._recipe is not None and self._recipe.tail is not None:
+            outputs = [self._recipe.tail(outputs[0], draws=ticket.inputs.draws)]
+        return [*outputs, targets]
+
+    def _owned(self, outputs: list[Tensor], streams: Streams) -> list[Tensor]:
+        """Return copies of outputs in memory of torch's.
+
+        DALI knows nothing of torch's streams: it uses the memory of an output again as soon as nobody holds it, though
+        kernels that read it are still queued. So outputs are held until the event behind their copies has come.
+        """
+        while self._read and self._read[0][0].query():
+            self._read.popleft()
+        if len(self._read) > _MOST_READ:
+            self._read[0][0].synchronize()
+            self._read.popleft()
+        copies = [output.clone() for output in outputs]
+        self._read.append((streams.mark_compute(), outputs))
+        return copies
 
     def close(self) -> None:
-        """End the pipeline and its threads; what is under way is dropped."""
+        """End the pipeline and its threads, when the device has read its outputs; what is under way is dropped."""
+        while self._read:
+            self._read[0][0].synchronize()
+            self._read.popleft()
         if self._current is not None:
             self._current.end()
             self._current = None
+
+    __del__ = close
 
     def _made(self) -> Running:
         return Running(self._factory, {**self._options, "batch_size": self._largest, "seed": self._seed})
