@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
+from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees
 from ..native.rows import FILTERS, MOST_SIDE, Pixels
 from .originals import Originals
 from .scope import Scope, thread
@@ -45,7 +46,7 @@ _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS
 ORIGINALS = Originals("PIL", "fastload")
 """Pillow's methods that late images override, and those that these call."""
 ORIGINALS.add(Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
-ORIGINALS.add(Image.Image, ("tobytes", "transpose"))
+ORIGINALS.add(Image.Image, ("histogram", "point", "tobytes", "transform", "transpose"))
 ORIGINALS.add(JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare", "load_read"))
 
 
@@ -125,8 +126,60 @@ def _recorded(image: Any, method: str, change: Callable[[View], View | None], mo
     state = None if view is None else _state_of(image, method)
     if state is None or view is None:
         return None
-    info = {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
-    return made_late(state.source, view, mode or image._mode, info)
+    return made_late(state.source, view, mode or image._mode, _info_of(image))
+
+
+def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], info: Any = None) -> Any:
+    """Return the late image that a function makes of an image's pixels; None if ``method`` of Pillow's is to be called.
+
+    Args:
+        image: a late image.
+        method: of Pillow's image, which must not be replaced.
+        change: returns new pixels, or changes those that it gets.
+        info: of the new image; None: a copy of the image's.
+    """
+    state = _state_of(image, method) if pillow_agrees() else None
+    if state is None:
+        return None
+    pixels = change(_pixels_of(state, image._mode))
+    if pixels is None:
+        return None
+    after = _in_memory(pixels)
+    return made_late(
+        after.source, after.view, "L" if pixels.ndim == 2 else "RGB", _info_of(image) if info is None else info
+    )
+
+
+def _kept_pixels(image: Any, state: _State) -> Pixels:
+    """Return the pixels of a late image that is still needed; it stays late, and they take the place of its file."""
+    pixels = _pixels_of(state, image._mode)
+    kept = _in_memory(pixels)
+    kept.sample, kept.access = state.sample, state.access
+    _attributes(image)["_late"] = kept
+    return pixels
+
+
+def _in_memory(pixels: Pixels) -> _State:
+    height, width = pixels.shape[:2]
+    return _State(FileSource(pixels, width, height, pixels.ndim == 2), View.whole(width, height))
+
+
+def _info_of(image: Any) -> dict[Any, Any]:
+    return {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
+
+
+_AFFINE, _NEAREST = (Image.Transform.AFFINE,), (Image.Resampling.NEAREST,)
+
+
+def _is_plain(numbers: Any, length: int, *kinds: type) -> bool:
+    return type(numbers) in (tuple, list) and len(numbers) == length and all(type(one) in kinds for one in numbers)
+
+
+def _table_of(lut: Any) -> bytes | None:
+    """Return a table of levels as bytes, cut to 8 bits as Pillow does; None for what is no list of integers."""
+    if type(lut) is not list or not all(type(level) is int for level in lut):
+        return None
+    return bytes(min(max(level, 0), 255) for level in lut)
 
 
 def _pixels(image: Any, method: str) -> Pixels | None:
@@ -168,6 +221,8 @@ class _Late:
         known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
         made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
+        if plain and (self._mode, mode) == ("RGB", "L"):
+            made = changed(self, "convert", greys)
         return Image.Image.convert(make_real(self), mode, *args, **options) if made is None else made
 
     def crop(self, box: Any = None) -> Any:
@@ -188,6 +243,44 @@ class _Late:
         if isinstance(method, int):
             made = _recorded(self, "transpose", lambda view: view.transposed_by(method))
         return Image.Image.transpose(make_real(self), method) if made is None else made
+
+    def transform(
+        self,
+        size: Any,
+        method: Any,
+        data: Any = None,
+        resample: Any = Image.Resampling.NEAREST,
+        fill: Any = 1,
+        fillcolor: Any = None,
+    ) -> Any:
+        """See :meth:`PIL.Image.Image.transform`; an affine one by the nearest pixel is made by the native library."""
+        made = None
+        levels = (0,) * len(self._mode) if fillcolor is None else fillcolor
+        is_plain = (
+            _is_plain(size, 2, int) and _is_plain(data, 6, int, float) and _is_plain(levels, len(self._mode), int)
+        )
+        is_nearest = method in _AFFINE and resample in _NEAREST
+        if is_nearest and is_plain and min(size) > 0 and 0 <= min(levels) <= max(levels) < 256:
+            made = changed(self, "transform", partial(affine, size=size, matrix=data, fill=levels))
+        if made is None:
+            return Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
+        return made
+
+    def point(self, lut: Any, mode: str | None = None) -> Any:
+        """See :meth:`PIL.Image.Image.point`; a table of levels of 8 bits is applied by the native library."""
+        table = _table_of(lut) if mode is None else None
+        made = None
+        if table is not None and len(table) == 256 * len(self._mode):
+            made = changed(self, "point", partial(map_levels, table=table))
+        return Image.Image.point(make_real(self), lut, mode) if made is None else made
+
+    def histogram(self, mask: Any = None, extrema: Any = None) -> list[int]:
+        """See :meth:`PIL.Image.Image.histogram`; counted by the native library."""
+        state = _state_of(self, "histogram") if mask is None and extrema is None and pillow_agrees() else None
+        if state is None:
+            return list(Image.Image.histogram(make_real(self), mask, extrema))
+        counts: list[int] = histogram(_kept_pixels(self, state)).tolist()
+        return counts
 
     def load(self) -> Any:
         """See :meth:`PIL.Image.Image.load`; the pixels stay late until the access object is used."""

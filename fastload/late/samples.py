@@ -44,11 +44,13 @@ class LateSamples(Scope):
 
     def __enter__(self) -> LateSamples:
         if "PIL.Image" in sys.modules:
-            from . import containers, opener
+            from . import colors, containers, opener
 
             self.is_possible = opener.prepare()
             if self.is_possible:
                 containers.prepare(compat.process.is_worker)
+                if compat.process.is_worker:
+                    colors.prepare()
         if compat.process.is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
             from . import arrays
 

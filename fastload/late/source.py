@@ -98,7 +98,7 @@ _recent_uses = _RecentUses()
 
 
 class FileSource:
-    """A JPEG image that is not decoded yet: a file up to its end of image, or a record and where it lies, for errors.
+    """What images are made of: a JPEG file up to its end of image, or a record and where it lies, for errors; or pixels.
 
     Sizes are in pixels.
     """
@@ -107,7 +107,7 @@ class FileSource:
 
     def __init__(
         self,
-        data: bytes | memoryview,
+        data: bytes | memoryview | Pixels,
         width: int,
         height: int,
         is_grey: bool,
