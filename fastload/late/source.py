@@ -98,7 +98,7 @@ _recent_uses = _RecentUses()
 
 
 class FileSource:
-    """What images are made of: a JPEG file up to its end of image, or a record and where it lies, for errors; or pixels.
+    """What images are made of: a JPEG file up to its end of image; a record, and where it lies, for errors; or pixels.
 
     Sizes are in pixels.
     """
