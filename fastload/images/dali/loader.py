@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from ...arguments import WorkerMethod, check_count
+from ...arguments import check_count
+from ...base.worker_kinds import WorkerMethod
 from ...device.streams import Streams, device_of, streams_of
 from ...engine.statistics import Statistics
 from ...errors import ConfigError
