@@ -46,7 +46,7 @@ class Pool(Protocol):
     pid: int
     """The process that made it."""
     workers: Sequence[Any]
-    """Processes or threads."""
+    """Processes, threads or others; each with a ``pid`` or a ``name``, by which a timeout names it."""
     start_method: str
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
