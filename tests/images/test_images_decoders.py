@@ -258,6 +258,14 @@ def test_a_torchvision_that_decodes_nothing_or_otherwise_is_not_offered(monkeypa
     assert "not compiled with libjpeg" in why_not()
 
 
+def test_a_library_that_is_not_installed_is_the_reason_why_a_decoder_is_not_offered():
+    def without_library(data: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'it'")
+
+    assert base.differs_from_pillow(without_library) == "does not decode JPEG files: No module named 'it'"
+    assert base.differs_from_pillow(lambda data: np.asarray(base.opened(data))) is None
+
+
 def test_a_torchvision_that_has_dropped_its_decoders_is_not_offered(monkeypatch):
     monkeypatch.setattr(torch.ops, "image", object())
     assert torchvision_io.TorchvisionDecoder.why_not.__wrapped__() == (
