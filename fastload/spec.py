@@ -105,11 +105,6 @@ class Spec:
         return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
 
     @property
-    def worker_name(self) -> str:
-        """The beginning of the sentence in which an error says where it was caught, as torch words it."""
-        return f"in DataLoader worker {'thread' if self.has_threads else 'process'}"
-
-    @property
     def has_device_stage(self) -> bool:
         """Whether batches are copied to a device or transformed before the user gets them."""
         return self.device is not None or self.batch_transform is not None

@@ -49,16 +49,15 @@ class TorchvisionDecoder(Decoder):
         data = file_of(data)
         with PIL.Image.open(FileData(data)) as header:
             reason, info = why_left_to_pillow(header), dict(header.info)
-        if reason is None:
-            try:
-                image = PIL.Image.fromarray(_decoded(data))
-            except RuntimeError:  # also for files that Pillow accepts
-                reason = "damaged"
-            else:
-                image.info = info
-                self.tally.add("torchvision")
-                return image
-        return self.left_to_pillow(data, reason)
+        if reason is not None:
+            return self.left_to_pillow(data, reason)
+        try:
+            image = PIL.Image.fromarray(_decoded(data))
+        except RuntimeError:  # also for files that Pillow accepts
+            return self.left_to_pillow(data, "damaged")
+        image.info = info
+        self.tally.add("torchvision")
+        return image
 
 
 def why_left_to_pillow(header: PIL.Image.Image) -> str | None:
