@@ -225,7 +225,7 @@ class Builder:
             in_order=spec.in_order,
             timeout=spec.timeout,
             device=spec.device,
-            where=f"{spec.worker_name} 0",
+            where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
         )
         pool = start_workers(job, part(spec, WorkerArguments), slots)
         kept.note_pool(pool)
