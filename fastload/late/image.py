@@ -21,7 +21,6 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
-import numpy as np
 from PIL import Image, JpegImagePlugin
 
 from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees
@@ -533,8 +532,8 @@ def _pixels_of(state: _State, layout: str) -> Pixels:
     pixels = state.source.pixels(view.cut, layout, thread.scope)
     if view.transposed:
         pixels = pixels.swapaxes(0, 1)
-        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1]
-    return np.ascontiguousarray(pixels)
+        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1].copy()
+    return pixels
 
 
 def _to_core(state: _State, mode: str) -> Any:
