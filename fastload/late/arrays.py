@@ -240,7 +240,7 @@ def _says_upright(segment: bytes) -> bool:
 
 def in_words(dataset: Any) -> Iterator[str]:
     """Yield what worker processes decode in place of others, and what they cannot, in words."""
-    libraries, reason = " and ".join(filter(is_imported, DOORS)), why_not()
+    libraries, reason = ", ".join(filter(is_imported, DOORS)), why_not()
     if reason is not None:
         yield f"{libraries} decode by themselves: {reason}"
         return

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import compat
 from ..errors import DatasetError, add_note
 from ..keys.seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
+from ..late.samples import IMAGE_LIBRARIES
 from ..observe import Watch
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ class SampleLoader:
         self._late: LateSamples | None = None
 
     def decoding_late(self) -> AbstractContextManager[Any]:
-        """Return the context to load samples in: it decodes images late, once Pillow has been imported."""
-        if self._late is None and self.job.late and "PIL.Image" in sys.modules:
+        """Return the context to load samples in: it decodes images late, once a library that reads them is imported."""
+        if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(IMAGE_LIBRARIES):
             from ..late import LateSamples
 
             self._late = LateSamples()

@@ -6,6 +6,7 @@ import importlib
 import io
 import pickle
 import random
+import subprocess
 import sys
 import threading
 import types
@@ -375,9 +376,29 @@ def test_explain_says_what_is_decoded_in_place_of_others_and_what_is_not(monkeyp
     module = types.ModuleType("made_up_module")
     module.imread = imread_by_name  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "made_up_module", module)
-    assert "JPEG files that worker processes read by cv2 and torchvision.io" in explained()
+    assert "JPEG files that worker processes read by cv2, torchvision.io" in explained()
     assert "but not by imread in made_up_module, which was imported by its name: call cv2.imread there" in explained()
     monkeypatch.delattr(module, "imread")
     assert "made_up_module," not in explained()
     monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
     assert "decode by themselves: without AVX2" in explained()
+
+
+@pytest.mark.slow
+def test_a_script_that_has_not_imported_pillow_is_reached_too(folder: Path) -> None:
+    script = f"""
+import sys, cv2, fastload
+from torch.utils.data import Dataset
+
+class Photos(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return cv2.imread({str(folder / "0False.jpg")!r})
+
+loader = fastload.DataLoader(Photos(), 2, num_workers=1)
+list(loader)
+print(loader.statistics().decoded, "PIL" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "{'at once, for cv2.imread': 4} False\n", done.stderr
