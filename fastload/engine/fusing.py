@@ -20,7 +20,7 @@ from ..arguments import FusingArguments
 from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
-from ..late.samples import IMAGE_LIBRARIES, WHOLE_IMAGES
+from ..late.samples import WHOLE_IMAGES
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
@@ -91,7 +91,9 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
 
 def images_in_words(arguments: FusingArguments) -> Iterator[str]:
     """Yield how the images are decoded that the dataset opens itself, in words; nothing where it has no library."""
-    if sys.modules.keys().isdisjoint(IMAGE_LIBRARIES) or (arguments.fuse is True and _planned(arguments)[0].fused):
+    if sys.modules.keys().isdisjoint(WHOLE_IMAGES | {"PIL.Image"}) or (
+        arguments.fuse is True and _planned(arguments)[0].fused
+    ):
         return
     if arguments.fuse is False:
         yield "decoded at once, as fuse=False asks"

@@ -21,7 +21,6 @@ from .scope import Scope, making, thread
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
 WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
 """Modules whose functions return whole images: see :mod:`fastload.late.arrays`."""
-IMAGE_LIBRARIES = WHOLE_IMAGES | {"PIL.Image"}
 # A sample has fewer.
 _MOST_OBJECTS = 100_000
 

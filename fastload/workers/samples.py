@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 from ..base import compat
 from ..errors import DatasetError, add_note
 from ..keys.seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
-from ..late.samples import IMAGE_LIBRARIES
 from ..observe import Watch
 
 if TYPE_CHECKING:
     from ..late import LateSamples
     from .on_error import ErrorPolicy, Failure
+
+# Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
+_IMAGE_LIBRARIES = ("PIL.Image", "cv2", "torchvision.io", "torchcodec.decoders")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ class SampleLoader:
 
     def decoding_late(self) -> AbstractContextManager[Any]:
         """Return the context to load samples in: it decodes images late, once a library that reads them is imported."""
-        if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(IMAGE_LIBRARIES):
+        if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
             from ..late import LateSamples
 
             self._late = LateSamples()

@@ -38,12 +38,10 @@ def _as_in_a_worker_process():
     process.is_worker = True
     containers._known.prepared = None  # it may have been asked before
     # Other functions are not replaced: their tests begin with the originals.
-    known = {arrays: set(arrays.DOORS), colors: set(colors._REPLACE)}
-    for module, names in known.items():
-        module._prepared |= names
+    prepared = arrays._prepared, colors._prepared
+    arrays._prepared, colors._prepared = set(arrays.DOORS), set(colors._REPLACE)
     yield
-    for module, names in known.items():
-        module._prepared -= names
+    arrays._prepared, colors._prepared = prepared
     process.is_worker = False
     torch.set_warn_always(False)
     for place, method in before.items():
