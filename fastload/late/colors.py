@@ -56,6 +56,8 @@ def _postponed(kind: Any, init: Callable[..., Any]) -> Callable[..., Any]:
     def construct(self: Any, image: Any) -> None:
         if thread.scope is not None and type(self) is kind and is_late(image) and image.mode == "RGB":
             self.image = image
+            # As it is now: a late copy.
+            self._image_before = image.copy()
         else:
             init(self, image)
 
@@ -64,9 +66,12 @@ def _postponed(kind: Any, init: Callable[..., Any]) -> Callable[..., Any]:
 
 def _degenerate(self: Any, name: str) -> Any:
     """Make the other image, which the constructor has left."""
-    if "image" not in vars(self) or "degenerate" in vars(self):
+    before = vars(self).pop("_image_before", None)
+    if before is None:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-    type(self).__init__.__wrapped__(self, self.image)
+    image = self.image
+    type(self).__init__.__wrapped__(self, before)
+    self.image = image
     return getattr(self, name)
 
 
@@ -74,7 +79,8 @@ def _enhance(change: Change, known: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(known)
     def enhance(self: Any, factor: Any) -> Any:
         image, made = self.image, None
-        if "degenerate" not in vars(self) and type(factor) in (float, int) and is_late(image) and image.mode == "RGB":
+        is_postponed = "_image_before" in vars(self)
+        if is_postponed and type(factor) in (float, int) and is_late(image) and image.mode == "RGB":
             # Of the image that it is mixed with.
             info: Any = None if change is Change.SATURATION else {}
             made = changed(image, "convert", functools.partial(adjust, change=change, part=factor), info)
@@ -135,11 +141,13 @@ def _agrees(adjust_hue: Callable[..., Any]) -> bool:
 
 def _add_kernels(functional: Any) -> None:
     """Let version 2's hue, which keeps the function that it was written with, take late images by ours."""
-    register = getattr(sys.modules.get(f"{_V2}._utils"), "_register_kernel_internal", None)
-    functions = sys.modules.get(_PILLOW)
-    if register is not None and functions is not None:
-        for kind in (LateImage, LateJpeg):
-            register(functional.adjust_hue, kind)(lambda image, hue_factor: functions.adjust_hue(image, hue_factor))
+    utils = sys.modules.get(f"{_V2}._utils")
+    register, kernel_of = (getattr(utils, name, None) for name in ("_register_kernel_internal", "_get_kernel"))
+    if register is not None and kernel_of is not None:
+        known = kernel_of(functional.adjust_hue, Image.Image)
+        if is_written_in(known, "torchvision"):
+            for kind in (LateImage, LateJpeg):
+                register(functional.adjust_hue, kind)(_around(known, _turned))
 
 
 _PILLOW, _V2 = "torchvision.transforms._functional_pil", "torchvision.transforms.v2.functional"

@@ -12,21 +12,20 @@ is a property here that makes the image real.
 
 from __future__ import annotations
 
+import functools
 import inspect
-import operator
 import weakref
-from array import array
 from collections.abc import Callable
 from functools import partial
-from types import NoneType
 from typing import Any
 
 from PIL import Image, JpegImagePlugin
 
 from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees
-from ..native.rows import FILTERS, MOST_SIDE, Pixels
+from ..native.rows import LAYOUTS, Pixels
 from .originals import Originals
-from .scope import Scope, thread
+from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
+from .scope import Scope, thread, tried
 from .source import FileSource, read
 from .undecoded import Table, Undecoded
 from .view import View
@@ -40,8 +39,6 @@ _attributes: Callable[[Any], dict[str, Any]] = vars(Image.Image)["__dict__"].__g
 MOST_BYTES = 8 << 20
 """Read and decoded by a sample's images, before those of them are made real that take less."""
 
-_INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
-
 ORIGINALS = Originals("PIL", "fastload")
 """Pillow's methods that late images override, and those that these call."""
 ORIGINALS.add(Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
@@ -52,50 +49,17 @@ ORIGINALS.add(JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare"
 class _State:
     """What a late image is."""
 
-    __slots__ = ("access", "sample", "source", "view")
+    __slots__ = ("access", "pixels", "sample", "source", "view")
 
     def __init__(self, source: FileSource, view: View) -> None:
         self.source = source
         self.view = view
+        self.pixels: Pixels | None = None
+        """In RGB or L, if they were made before."""
         self.sample: object = None
         """The sample that used the image; None: none has."""
         self.access: weakref.ref[_LateAccess] | None = None
         """What ``load`` returned."""
-
-
-def _cropped(view: View, box: Any) -> View | None:
-    if box is None:
-        return view
-    if not isinstance(box, (tuple, list)):
-        return None  # Pillow treats some of them in ways of its own
-    try:
-        left, upper, right, lower = map(int, map(round, box))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and (right - left) * (lower - upper) > limit:
-        return None  # Pillow warns, or refuses
-    return view.cropped((left, upper, right, lower))
-
-
-def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
-    if not isinstance(size, (tuple, list)) or not isinstance(box, (tuple, list, NoneType)):
-        return None  # versions of Pillow differ in what they make of others
-    width, height = view.shown_size
-    try:
-        columns, rows = map(operator.index, size)
-        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else operator.index(resample))
-        # In single precision, as Pillow reads them.
-        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(array("f", box))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if interpolation is None or not (0 < columns <= MOST_SIDE and 0 < rows <= MOST_SIDE):
-        return None
-    if source is None:
-        return view if (columns, rows) == (width, height) else view.resized((columns, rows), interpolation)
-    if len(source) != 4 or not (0 <= source[0] < source[2] <= width and 0 <= source[1] < source[3] <= height):
-        return None
-    return view.resized((columns, rows), interpolation, source)
 
 
 # Functions and no methods: another thread may make an image real, and so exchange its class, at any moment.
@@ -129,56 +93,34 @@ def _recorded(image: Any, method: str, change: Callable[[View], View | None], mo
 
 
 def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], info: Any = None) -> Any:
-    """Return the late image that a function makes of an image's pixels; None if ``method`` of Pillow's is to be called.
+    """Return a late image with the pixels that a function makes of a late image's; None if Pillow is to make it.
 
     Args:
-        image: a late image.
-        method: of Pillow's image, which must not be replaced.
-        change: returns new pixels, or changes those that it gets.
+        image: the late image.
+        method: Pillow's, which must not have been replaced.
+        change: gets the pixels as its own, and returns them changed, or others; None if Pillow is to make them.
         info: of the new image; None: a copy of the image's.
     """
-    state = _state_of(image, method) if pillow_agrees() else None
-    if state is None:
-        return None
-    pixels = change(_pixels_of(state, image._mode))
+    state = _state_of(image, method) if _colors_agree() else None
+    pixels = None if state is None else change(_pixels_of(state, image._mode))
     if pixels is None:
         return None
-    after = _in_memory(pixels)
+    height, width = pixels.shape[:2]
+    is_grey = pixels.ndim == 2
+    source = FileSource(pixels, width, height, is_grey)
     return made_late(
-        after.source, after.view, "L" if pixels.ndim == 2 else "RGB", _info_of(image) if info is None else info
+        source, View.whole(width, height), "L" if is_grey else "RGB", _info_of(image) if info is None else info
     )
 
 
-def _kept_pixels(image: Any, state: _State) -> Pixels:
-    """Return the pixels of a late image that is still needed; it stays late, and they take the place of its file."""
-    pixels = _pixels_of(state, image._mode)
-    kept = _in_memory(pixels)
-    kept.sample, kept.access = state.sample, state.access
-    _attributes(image)["_late"] = kept
-    return pixels
-
-
-def _in_memory(pixels: Pixels) -> _State:
-    height, width = pixels.shape[:2]
-    return _State(FileSource(pixels, width, height, pixels.ndim == 2), View.whole(width, height))
+@functools.cache
+def _colors_agree() -> bool:
+    """Whether the native library changes colors as Pillow does; False too if a function that was replaced fails."""
+    return bool(tried(pillow_agrees))
 
 
 def _info_of(image: Any) -> dict[Any, Any]:
     return {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
-
-
-_AFFINE, _NEAREST = (Image.Transform.AFFINE,), (Image.Resampling.NEAREST,)
-
-
-def _is_plain(numbers: Any, length: int, *kinds: type) -> bool:
-    return type(numbers) in (tuple, list) and len(numbers) == length and all(type(one) in kinds for one in numbers)
-
-
-def _table_of(lut: Any) -> bytes | None:
-    """Return a table of levels as bytes, cut to 8 bits as Pillow does; None for what is no list of integers."""
-    if type(lut) is not list or not all(type(level) is int for level in lut):
-        return None
-    return bytes(min(max(level, 0), 255) for level in lut)
 
 
 def _pixels(image: Any, method: str) -> Pixels | None:
@@ -216,7 +158,10 @@ class _Late:
     __copy__ = copy
 
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
-        """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
+        """See :meth:`PIL.Image.Image.convert`.
+
+        To the same mode, and from L to RGB, it is recorded; from RGB to L, the native library makes it.
+        """
         known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
         made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
@@ -226,14 +171,14 @@ class _Late:
 
     def crop(self, box: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
-        made = _recorded(self, "crop", partial(_cropped, box=box))
+        made = _recorded(self, "crop", partial(cropped, box=box))
         return Image.Image.crop(make_real(self), box) if made is None else made
 
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
         made = None
         if reducing_gap is None:
-            made = _recorded(self, "resize", partial(_resized, size=size, resample=resample, box=box))
+            made = _recorded(self, "resize", partial(resized, size=size, resample=resample, box=box))
         return Image.Image.resize(make_real(self), size, resample, box, reducing_gap) if made is None else made
 
     def transpose(self, method: Any) -> Any:
@@ -253,32 +198,25 @@ class _Late:
         fillcolor: Any = None,
     ) -> Any:
         """See :meth:`PIL.Image.Image.transform`; an affine one by the nearest pixel is made by the native library."""
-        made = None
-        levels = (0,) * len(self._mode) if fillcolor is None else fillcolor
-        is_plain = (
-            _is_plain(size, 2, int) and _is_plain(data, 6, int, float) and _is_plain(levels, len(self._mode), int)
-        )
-        is_nearest = method in _AFFINE and resample in _NEAREST
-        if is_nearest and is_plain and min(size) > 0 and 0 <= min(levels) <= max(levels) < 256:
-            made = changed(self, "transform", partial(affine, size=size, matrix=data, fill=levels))
+        arguments = affine_arguments(self._mode, size, method, data, resample, fillcolor)
+        made = None if arguments is None else changed(self, "transform", partial(affine, **arguments))
         if made is None:
             return Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
         return made
 
     def point(self, lut: Any, mode: str | None = None) -> Any:
         """See :meth:`PIL.Image.Image.point`; a table of levels of 8 bits is applied by the native library."""
-        table = _table_of(lut) if mode is None else None
-        made = None
-        if table is not None and len(table) == 256 * len(self._mode):
-            made = changed(self, "point", partial(map_levels, table=table))
+        table = table_of_levels(lut, len(self._mode)) if mode is None else None
+        made = None if table is None else changed(self, "point", partial(map_levels, table=table))
         return Image.Image.point(make_real(self), lut, mode) if made is None else made
 
     def histogram(self, mask: Any = None, extrema: Any = None) -> list[int]:
         """See :meth:`PIL.Image.Image.histogram`; counted by the native library."""
-        state = _state_of(self, "histogram") if mask is None and extrema is None and pillow_agrees() else None
+        state = _state_of(self, "histogram") if mask is None and extrema is None and _colors_agree() else None
         if state is None:
             return list(Image.Image.histogram(make_real(self), mask, extrema))
-        counts: list[int] = histogram(_kept_pixels(self, state)).tolist()
+        state.pixels = _pixels_of(state, self._mode)  # the image is likely to be needed again
+        counts: list[int] = histogram(state.pixels).tolist()
         return counts
 
     def load(self) -> Any:
@@ -528,7 +466,9 @@ def _is_small(image: Any, state: _State) -> bool:
 
 def _pixels_of(state: _State, layout: str) -> Pixels:
     """Return the pixels of a late image: see :func:`~fastload.native.rows.pixels_of_image`."""
-    view = state.view
+    view, known = state.view, state.pixels
+    if known is not None and LAYOUTS[layout] == known.size // (known.shape[0] * known.shape[1]):
+        return known.copy()
     pixels = state.source.pixels(view.cut, layout, thread.scope)
     if view.transposed:
         pixels = pixels.swapaxes(0, 1)

@@ -52,7 +52,7 @@ def test_an_image_is_late_behind_a_change_of_its_colors(name: str) -> None:
 @replaced
 @pytest.mark.parametrize("name", CHANGES)
 def test_colors_are_pillows_where_the_library_makes_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "pillow_agrees", lambda: False)
+    monkeypatch.setattr(image, "_colors_agree", lambda: False)
     assert as_sample(lambda: type(CHANGES[name](opened(jpeg(60, 44))))) is Image.Image
     assert_equal(lambda: CHANGES[name](opened(jpeg(60, 44))))
 
@@ -76,9 +76,23 @@ def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
         lambda found: _functional_pil.to_grayscale(found, 2),
         lambda found: _functional_pil.to_grayscale(found, num_output_channels=1),
         lambda found: found.point([0, 1]),
+        lambda found: found.point([True, False] * 384),
+        lambda found: found.point([*range(-128, 640)]),
+        lambda found: found.transform((9, 9), 0.0, (1, 0, 0, 0, 1, 0)),
+        lambda found: found.transform((9, 9), 0, (1, 0, 0, 0, 1, 0), 0.0),
+        lambda found: found.transform((9, 9), 0, (1, 0, 0, 0, 1, 0), False),
+        lambda found: found.transform((9, 0), 0, (1, 0, 0, 0, 1, 0)),
+        lambda found: _changed_between(found, ImageEnhance.Color),
+        lambda found: _changed_between(found, ImageEnhance.Contrast),
         lambda found: found.histogram(found.convert("L")),
     ):
         assert_equal(lambda make=make: make(opened(data)))
+
+
+def _changed_between(found: Any, kind: Any) -> Any:
+    enhancer = kind(found)
+    found.paste(7, (0, 0, 30, 30))
+    return enhancer.enhance(0.5), enhancer.degenerate, enhancer.image
 
 
 def _policies(version: Any) -> dict[str, Any]:
@@ -115,7 +129,8 @@ def test_samples_are_those_without_late_decoding(tmp_path: Path, version: Any, n
     expected, _ = batches(fuse=False)
     found, decoded = batches()
     assert torch.equal(found, expected)
-    assert decoded == {"late, in part": 24}
+    assert decoded.keys() <= {"late, in part", "late, whole"}  # the first may be whole, by a guess of earlier tests
+    assert sum(decoded.values()) == 24  # each once
 
 
 def test_functions_that_somebody_has_replaced_are_left_alone() -> None:
