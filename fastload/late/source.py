@@ -1,4 +1,4 @@
-"""A JPEG file, or the record of one in a pack, whose pixels are decoded when they are needed.
+"""A JPEG file, or the record of one in a pack, whose pixels are decoded when they are needed; or pixels.
 
 In: an image that Pillow has opened, or a record; later, cuts. Out: the file, read and closed as Pillow does; later,
 pixels equal to Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
