@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 from torch.utils.data import IterableDataset
 
 from .base import compat
 from .base.users_line import warn_at_users_line
+from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
 from .sampling.samplers import as_integer, check_seed
 from .work import brings_source
-
-WORKER_MODULES = {"multiprocessing": "processes", "thread": "threads", "ray": "ray"}
-"""Values of ``worker_method``, and the modules of :mod:`fastload.workers` that start these workers."""
-WorkerMethod = Literal["multiprocessing", "thread", "ray"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +50,9 @@ class WorkerArguments:
     def check(self) -> None:
         """Raise a ConfigError if they cannot be, or not together."""
         method, context, chunk_size, seed = self.worker_method, self.multiprocessing_context, self.chunk_size, self.seed
-        if method not in WORKER_MODULES:
+        if method not in WORKER_KINDS:
             raise ConfigError(
-                f"worker_method must be {' or '.join(map(repr, WORKER_MODULES))}, got worker_method={method!r}"
+                f"worker_method must be {' or '.join(map(repr, WORKER_KINDS))}, got worker_method={method!r}"
             )
         if method != "multiprocessing" and context is not None:
             raise ConfigError(

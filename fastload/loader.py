@@ -20,10 +20,10 @@ from .arguments import (
     FusingArguments,
     ResidentArguments,
     WorkerArguments,
-    WorkerMethod,
     check_number,
 )
 from .base import compat
+from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
 from .engine.kept import Kept
 from .errors import ConfigError

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from torch.utils.data import BatchSampler, IterableDataset
 
 from .base import compat
+from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
 
@@ -99,9 +100,9 @@ class Spec:
         return self.num_workers + self.remote_workers if self.num_workers else 0
 
     @property
-    def worker_name(self) -> str:
-        """The beginning of the sentence in which an error says where it was caught, as torch words it."""
-        return f"in DataLoader worker {'thread' if self.worker_method == 'thread' else 'process'}"
+    def has_threads(self) -> bool:
+        """Whether there are workers that are threads of this process."""
+        return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
 
     @property
     def has_device_stage(self) -> bool:
@@ -155,7 +156,6 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         reason = "none: the dataset is known to draw nothing"
     else:
         seeded, reason = True, f"each sample, by its {'index' if ids_are_indices else 'position in the epoch'}"
-    threads = spec.worker_method == "thread" and spec.num_workers > 0
     return replace(
         spec,
         iterable=iterable,
@@ -168,7 +168,7 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         assigned=iterable or spec.seeding == "torch",
         seeded=seeded,
         seeding_reason=reason,
-        routed=threads and (draws or spec.worker_init_fn is not None),
+        routed=spec.has_threads and (draws or spec.worker_init_fn is not None),
     )
 
 

@@ -6,8 +6,10 @@ Measured on a JPEG file made here, in processor time, which other processes dist
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import os
+import pkgutil
 import re
 import statistics
 import time
@@ -186,6 +188,31 @@ def torchvision_io() -> Iterator[Finding]:
         yield Finding("torchvision.io", "ok", f"{words}; its pixels are Pillow's")
     else:
         yield Finding("torchvision.io", "costs", words, f"decoder='torchvision' is not available: {reason}")
+
+
+def whole_images() -> Iterator[Finding]:
+    """Compare other packages' functions that return whole images with the native library, which takes their place."""
+    from ..late import arrays
+
+    name, reason = "whole images", arrays.why_not()
+    if reason is not None:
+        yield Finding(name, "costs", f"cv2.imread, torchvision.io and TorchCodec decode by themselves: {reason}")
+        return
+    equal: list[str] = []
+    for module, functions in arrays.DOORS.items():
+        try:
+            importlib.import_module(module)
+        except ImportError:  # not installed
+            continue
+        for owner, attribute, decode, title in functions:
+            if arrays.agrees(getattr(pkgutil.resolve_name(owner), attribute), decode):
+                equal.append(title)
+            else:
+                yield Finding(name, "costs", f"{title} decodes by itself: its pixels are not the native library's")
+    if equal:
+        yield Finding(
+            name, "ok", f"JPEG files that workers give to {', '.join(equal)} are decoded by the native library"
+        )
 
 
 def rebuild() -> str:

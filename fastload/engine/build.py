@@ -88,8 +88,10 @@ class Builder:
         """
         spec, kept = self._spec, self._kept
         # A batch transform may begin work ahead of time, and wait for it when the user asks: in place of pinning.
-        finish = getattr(spec.batch_transform, "fastload_finish", None)
-        if finish is None and pin_device is not None and spec.pin_memory and spec.device is None:
+        finish = None
+        if hasattr(type(spec.batch_transform), "fastload_finish"):
+            finish = spec.batch_transform.fastload_finish  # type: ignore[union-attr]
+        elif pin_device is not None and spec.pin_memory and spec.device is None:
             finish = functools.partial(compat.pin_memory, device=pin_device)
         columns = self.resident_columns()
         if columns is not None:
@@ -225,7 +227,7 @@ class Builder:
             in_order=spec.in_order,
             timeout=spec.timeout,
             device=spec.device,
-            where=f"{spec.worker_name} 0",
+            where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
         )
         pool = start_workers(job, part(spec, WorkerArguments), slots)
         kept.note_pool(pool)

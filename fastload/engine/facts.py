@@ -11,6 +11,7 @@ from typing import Any
 from ..arguments import FusingArguments
 from ..base import gil
 from ..base.memory import in_words
+from ..base.worker_kinds import WORKER_KINDS
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
 from ..keys import seeding
@@ -58,9 +59,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     slow = seeding.slow_because() if spec.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
-    images = images_in_words(part(spec, FusingArguments))
-    if images is not None:
-        lines.append(("images", images))
+    for number, words in enumerate(images_in_words(part(spec, FusingArguments))):
+        lines.append(("" if number else "images", words))
     if spec.device is not None:
         ahead = f"{spec.device}, {spec.prefetch_to_device} batches ahead"
         lines.append(("device", ahead + _way_to_device(spec.device, statistics, kept.page_lock)))
@@ -79,17 +79,6 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     return lines
 
 
-_KINDS = {
-    "multiprocessing": ("process", "processes"),
-    "thread": ("thread", "threads"),
-    "ray": ("Ray worker", "Ray workers"),
-}
-
-
-def _number(number: int, names: tuple[str, str]) -> str:
-    return f"{number} {names[number != 1]}"
-
-
 def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     if statistics.resident is not None:
         yield "workers", "none: batches are gathered inside next()"
@@ -100,18 +89,17 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     if spec.num_workers == 0:
         yield "workers", "none: samples are loaded inside next()"
         return
-    threads = spec.worker_method == "thread"
-    words = _number(spec.num_workers, _KINDS[spec.worker_method])
+    words = WORKER_KINDS[spec.worker_method].counted(spec.num_workers)
     if spec.remote_workers:
-        words += f" and {_number(spec.remote_workers, _KINDS['ray'])}"
+        words += f" and {WORKER_KINDS['ray'].counted(spec.remote_workers)}"
     if statistics.remote:
         running, sharing = statistics.remote["workers"], statistics.remote["sharing_memory"]
         words += f" ({running} of Ray's running, {sharing} of them sharing memory)"
     if spec.persistent_workers:
         words += ", kept between epochs"
-    if threads and gil.IS_FREE_THREADED:
+    if spec.has_threads and gil.IS_FREE_THREADED:
         words += "; the GIL is on, fastload doctor says why" if gil.is_on() else ", without the GIL"
-    if statistics.start_method and not threads:
+    if statistics.start_method and not spec.has_threads:
         if spec.worker_method != "ray":
             words += f", started by {statistics.start_method}, over {statistics.transport}"
         words += f"; dataset {statistics.dataset_pickled}"

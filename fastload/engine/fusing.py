@@ -8,6 +8,7 @@ Pillow and torch elsewhere, or the decoder that the user names: the samples are 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..arguments import FusingArguments
 from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
+from ..late.samples import WHOLE_IMAGES
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
@@ -87,20 +89,31 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
     return FusedDataset(arguments.dataset, plan, seed, **_makers(arguments.decoder)), tail
 
 
-def images_in_words(arguments: FusingArguments) -> str | None:
-    """Return how the images are decoded that the dataset opens itself, in words; None where Pillow is not used."""
-    if "PIL.Image" not in sys.modules:
-        return None
+def images_in_words(arguments: FusingArguments) -> Iterator[str]:
+    """Yield how the images are decoded that the dataset opens itself, in words; nothing where it has no library."""
+    if sys.modules.keys().isdisjoint(WHOLE_IMAGES | {"PIL.Image"}) or (
+        arguments.fuse is True and _planned(arguments)[0].fused
+    ):
+        return
     if arguments.fuse is False:
-        return "decoded at once, as fuse=False asks"
-    if arguments.fuse is True and _planned(arguments)[0].fused:
-        return None
+        yield "decoded at once, as fuse=False asks"
+        return
+    if "PIL.Image" in sys.modules:
+        yield _opened_by_pillow(arguments.dataset)
+    if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
+        from ..late import arrays
+
+        yield from arrays.in_words(arguments.dataset)
+
+
+def _opened_by_pillow(dataset: Any) -> str:
+    """Return how the images are decoded that a dataset opens through Pillow, in words."""
     from ..late.opener import why_not
 
     reason = why_not()
     if reason is not None:
         return f"decoded at once: {reason}"
-    packed = "packed coefficients and " if _has_coefficients(arguments.dataset) else ""
+    packed = "packed coefficients and " if _has_coefficients(dataset) else ""
     return f"{packed}JPEG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
 
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor
 
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
 from ..transforms.sample import Kind, NotRecognised, SampleTransform, State
-from ..transforms.tensors import memory_format_of
 from ..transforms.values import Normalize
 from .changes import replaced
 from .recognition import Pipeline, recognise_transform
@@ -105,10 +103,6 @@ class FusedTail(Compose):
         """Return the batched transforms of some steps; None if there are none."""
         made = [(transform, name) for step, state, name in tail for transform in step.batched(state) or []]
         return cls([transform for transform, _ in made], [name for _, name in made]) if made else None
-
-    def transform(self, images: Tensor, params: dict[str, Any]) -> Tensor:
-        """Return the transformed images, [N, C, H, W], lying as these do: contiguous or channels-last."""
-        return super().transform(images, params).contiguous(memory_format=memory_format_of(images))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,9 @@ and counted. Decoders that know files alone are given a record's file, which ``f
 from __future__ import annotations
 
 import io
+import itertools
 import threading
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -135,6 +137,22 @@ def opened(data: Data) -> PIL.Image.Image:
     """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB."""
     with PIL.Image.open(FileData(file_of(data))) as image:
         return image.convert("RGB")
+
+
+def differs_from_pillow(decode: Callable[[Data], Pixels]) -> str | None:
+    """Return how a function decodes some small JPEG files otherwise than Pillow; None if it does not."""
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (21, 37, 3), dtype=np.uint8)
+    for subsampling, mode in itertools.product((0, 1, 2), ("RGB", "L")):
+        buffer = io.BytesIO()
+        PIL.Image.fromarray(noise).convert(mode).save(buffer, "JPEG", subsampling=subsampling)
+        data = buffer.getvalue()
+        try:
+            found = decode(data)
+        except Exception as error:  # such as ImportError: the library is not installed
+            return f"does not decode JPEG files: {error}"
+        if not np.array_equal(found, np.asarray(opened(data))):
+            return "decodes to other pixels than Pillow here"
+    return None
 
 
 def cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:

@@ -1,12 +1,13 @@
 """Which decoder: by name, or the fastest that can be used here.
 
-To add a decoder, write a module with a subclass of ``Decoder``, like ``fastload.images.torchvision_io``;
-import the class here, and name it in ``DECODERS``.
+To add a decoder, write a module with a subclass of ``Decoder``, like ``fastload.images.torchvision_io``, and name both
+in ``DECODERS``.
 """
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import NamedTuple
 
 import PIL.Image
@@ -16,11 +17,13 @@ from ..errors import ConfigError
 from ..native.rows import Pixels, whole
 from . import nvjpeg
 from .base import Data, Decoder
-from .native_jpeg import NativeDecoder
-from .torchvision_io import TorchvisionDecoder
 
-DECODERS: dict[str, type[Decoder]] = {"native": NativeDecoder, "torchvision": TorchvisionDecoder, "pillow": Decoder}
-"""Those that decode file by file, on the CPU; the fastest first."""
+DECODERS = {
+    "native": "native_jpeg:NativeDecoder",
+    "torchvision": "torchvision_io:TorchvisionDecoder",
+    "pillow": "base:Decoder",
+}
+"""Modules and classes of those that decode file by file, on the CPU; the fastest first."""
 
 
 class DecoderInfo(NamedTuple):
@@ -54,8 +57,14 @@ def decoders() -> tuple[DecoderInfo, ...]:
     return (*map(_info, DECODERS), DecoderInfo("nvjpeg", library, "cuda", reason, remedy))
 
 
+def _class_of(name: str) -> type[Decoder]:
+    module, _, found = DECODERS[name].partition(":")
+    decoder: type[Decoder] = getattr(import_module(f".{module}", __package__), found)
+    return decoder
+
+
 def _info(name: str) -> DecoderInfo:
-    decoder = DECODERS[name]
+    decoder = _class_of(name)
     reason = decoder.why_not()
     return DecoderInfo(name, decoder.library(), "cpu", reason, None if reason is None else decoder.remedy)
 
@@ -100,7 +109,7 @@ def make_decoder(decoder: str = "auto") -> Decoder:
     Raises:
         ConfigError: the decoder is unknown or not available.
     """
-    return DECODERS[chosen(decoder)[0]]()
+    return _class_of(chosen(decoder)[0])()
 
 
 def decode(data: Data, decoder: str = "auto") -> Pixels:

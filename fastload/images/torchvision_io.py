@@ -9,8 +9,6 @@ Pillow reads each header, so that its errors about sizes, kinds and damage are r
 from __future__ import annotations
 
 import functools
-import io
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +20,7 @@ from torch import Tensor
 
 from ..native.rows import Pixels
 from ..pack.records import file_of
-from .base import NO_JPEG, Data, Decoder, FileData, opened
+from .base import NO_JPEG, Data, Decoder, FileData, differs_from_pillow
 
 # Sizes beyond this are Pillow's to judge.
 _MOST_PIXELS = 1 << 26
@@ -44,34 +42,21 @@ class TorchvisionDecoder(Decoder):
     @functools.cache
     def why_not() -> str | None:
         """Return why torchvision cannot be used, found by decoding some small files; None where it can."""
-        noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (21, 37, 3), dtype=np.uint8)
-        for subsampling, mode in itertools.product((0, 1, 2), ("RGB", "L")):
-            buffer = io.BytesIO()
-            PIL.Image.fromarray(noise).convert(mode).save(buffer, "JPEG", subsampling=subsampling)
-            data = buffer.getvalue()
-            try:
-                found = _decoded(data)
-            except RuntimeError as error:
-                return f"torchvision {torchvision.__version__} does not decode JPEG files: {error}"
-            if not np.array_equal(found, np.asarray(opened(data))):
-                return f"torchvision {torchvision.__version__} decodes to other pixels than Pillow here"
-        return None
+        reason = differs_from_pillow(_decoded)
+        return None if reason is None else f"torchvision {torchvision.__version__} {reason}"
 
     def image(self, data: Data) -> PIL.Image.Image:
         data = file_of(data)
         with PIL.Image.open(FileData(data)) as header:
-            reason = why_left_to_pillow(header)
-            if reason is None:
-                try:
-                    image = PIL.Image.fromarray(_decoded(data))
-                except RuntimeError:  # also for files that Pillow accepts
-                    reason = "damaged"
-                else:
-                    image.info = dict(header.info)
-                    self.tally.add("torchvision")
-                    return image
-            image = header.convert("RGB")
-        self.tally.add(f"pillow ({reason})")
+            reason, info = why_left_to_pillow(header), dict(header.info)
+        if reason is not None:
+            return self.left_to_pillow(data, reason)
+        try:
+            image = PIL.Image.fromarray(_decoded(data))
+        except RuntimeError:  # also for files that Pillow accepts
+            return self.left_to_pillow(data, "damaged")
+        image.info = info
+        self.tally.add("torchvision")
         return image
 
 

@@ -5,9 +5,13 @@ While a sample is made (:class:`LateSamples`), the samples stay the same, bit fo
 
 ``PIL.Image.open`` gives an image whose file is read, checked and closed as Pillow does, but not decoded. ``convert``,
 ``crop``, ``resize`` and flips are recorded (:class:`~fastload.late.view.View`). When pixels are asked for, the native
-library makes only those (:class:`~fastload.late.source.Source`). Every other operation turns the image into an
-ordinary Pillow image first. ``torchvision.transforms.Compose`` makes conversion, scaling and ``Normalize`` in the same
-pass (:mod:`fastload.late.containers`).
+library makes only those (:class:`~fastload.late.source.FileSource`). Changes of colors are made by it too
+(:mod:`fastload.late.colors`). Every other operation turns the image into an ordinary Pillow image first.
+``torchvision.transforms.Compose`` makes conversion, scaling and ``Normalize`` in the same pass
+(:mod:`fastload.late.containers`), also of tensors that are not decoded yet (:mod:`fastload.late.undecoded`).
+
+Functions that return whole images, such as ``cv2.imread``, are decoded by the native library at once
+(:mod:`fastload.late.arrays`).
 
 Late decoding stays off where the library's pixels are not the installed Pillow's, where Pillow was patched, and outside
 of samples. To support one more operation: record it in ``View``, and override it in

@@ -2,9 +2,10 @@
 
 In: the transforms of a ``Compose`` or ``nn.Sequential``, and a late image. Out: what calling one transform after the
 other returns, bit for bit, with the same strides and type. Random resized crops and flips make the same draws with
-fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. Those from
-there on that look at one value at a time become a table of 256 levels for each channel, which the transforms
-themselves make once, of an image that has all levels.
+fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. From there
+on the image is an :class:`~fastload.late.undecoded.Undecoded`: transforms that look at one value at a time become a
+table of 256 levels for each channel, which the transforms themselves make once, of an image that has all levels;
+version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded tensor.
 
 ``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
 ``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
@@ -13,24 +14,25 @@ themselves make once, of an image that has all levels.
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils._pytree import SUPPORTED_NODES, tree_map
 
 from ..native.rows import DTYPES
 from . import draws
-from .image import is_late, tensor_of
-from .originals import METHODS, Originals, change_of, is_written_in
+from .image import is_late, undecoded_of
+from .originals import METHODS, Originals, change_of, is_imported, is_written_in
 from .scope import thread, tried
+from .undecoded import V2_FUNCTIONAL, Table, Undecoded
 
-_tables: dict[tuple[Any, ...], _Table | None] = {}
+_tables: dict[tuple[Any, ...], Table | None] = {}
 """By default dtype and signatures of transforms."""
 _MOST_TABLES = 64
 
@@ -38,20 +40,9 @@ _MOST_TABLES = 64
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
 
 
-class _Table(NamedTuple):
-    """What a run of transforms makes of a PIL image in RGB."""
-
-    levels: Tensor
-    """[3, 256]: what becomes of each level of each channel."""
-    channels_last: bool
-    """The result's order in memory."""
-    kind: type[Tensor]
-    """``Tensor``, or a subclass of torchvision's."""
-
-
 def prepare(in_worker_process: bool) -> None:
     """Replace the methods of the containers that are imported, unless somebody else has."""
-    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if _is_imported(name))
+    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if is_imported(name))
     wanted = imported, in_worker_process
     if wanted == _known.prepared:
         return
@@ -60,12 +51,6 @@ def prepare(in_worker_process: bool) -> None:
             _replace_methods(in_worker_process)
             _known.find(imported)
             _known.prepared = wanted
-
-
-def _is_imported(name: str) -> bool:
-    """Return whether a module is imported, and not just being imported by another thread."""
-    module = sys.modules.get(name)
-    return module is not None and not getattr(module.__spec__, "_initializing", False)
 
 
 def _replace_methods(in_worker_process: bool) -> None:
@@ -78,9 +63,10 @@ def _replace_methods(in_worker_process: bool) -> None:
             setattr(owner, method, _around(known))
 
 
+_COMPOSE_2 = "torchvision.transforms.v2._container"
 _CONTAINERS = (
     ("torchvision.transforms.transforms", "Compose", "__call__"),
-    ("torchvision.transforms.v2._container", "Compose", "forward"),
+    (_COMPOSE_2, "Compose", "forward"),
     ("torch.nn.modules.container", "Sequential", "forward"),
 )
 
@@ -89,11 +75,17 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile sees nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or len(inputs) != 1:
+        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs:
+            return method(self, *inputs, **named)
+        is_image = len(inputs) == 1 and is_late(inputs[0])
+        if not is_image and not (method.__module__ == _COMPOSE_2 and _has_late(inputs)):
             return method(self, *inputs, **named)
         transforms = self if isinstance(self, nn.Sequential) else self.transforms
         # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
-        return _run(transforms if type(transforms) is list else list(transforms), inputs[0])
+        transforms = transforms if type(transforms) is list else list(transforms)
+        if not transforms:
+            return method(self, *inputs, **named)
+        return _run(transforms, inputs[0]) if is_image else _run_tree(transforms, inputs)
 
     run.runs_late = True  # type: ignore[attr-defined]
     return run
@@ -101,70 +93,154 @@ def _around(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _run(transforms: Sequence[Any], image: Any) -> Any:
     """Return what the transforms make of an image, as their container calls them."""
-    place = 0
-    is_intact: bool | None = None
-    while place < len(transforms):
-        length, made = 0, None
-        if is_late(image):
+    is_intact: bool | None = None  # None: to be asked
+    for transform in transforms:
+        made = None
+        if is_late(image) or type(image) is Undecoded:
             if is_intact is None:
-                is_intact = not _known.is_patched()
+                is_intact = _known.is_intact()
             if is_intact:
-                length, made = _made_by_known(transforms, place, image)
-        if length:
-            image = made
-            place += length
-        else:
-            image = transforms[place](image)
-            place += 1
+                made = _made_late(transform, image)
+        if made is None:
+            made = transform(_decoded(image))
             is_intact = None  # it may be the user's, and may have replaced something
-    return image
+        image = made
+    return _decoded(image)
 
 
-def _made_by_known(transforms: Sequence[Any], place: int, image: Any) -> tuple[int, Any]:
-    """Return how many of the transforms from a place on are known here, and what these make of a late image."""
-    transform = transforms[place]
-    if type(transform) in _known.drawing:
-        draw = None if change_of(transform) else draws.draw_of(type(transform))
-        made = None if draw is None else draw(vars(transform), image)
-        return 0 if made is None else 1, made
-    if type(transform) not in _known.first:
-        return 0, None
-    run = [transform, *itertools.takewhile(lambda one: type(one) in _known.later, transforms[place + 1 :])]
-    table = _table_of(run)
-    made = None if table is None else tensor_of(image, table.levels, table.channels_last)
-    if table is None or made is None:
-        return 0, None
-    return len(run), made if table.kind is Tensor else made.as_subclass(table.kind)
+def _decoded(image: Any) -> Any:
+    return image.tensor() if type(image) is Undecoded else image
 
 
-def _table_of(run: Sequence[Any]) -> _Table | None:
-    """Return what a run of transforms makes of each level; None if one of them was changed, or has odd arguments."""
-    signature = tuple(map(_signature, run))
-    if None in signature:
+def _made_late(transform: Any, image: Any) -> Any:
+    """Return what a transform makes of a late or undecoded image; None if the transform is to be called."""
+    kind = type(transform)
+    if type(image) is not Undecoded:
+        if kind in _known.random:
+            return None if change_of(transform) else _drawn(transform, image)
+        table = _table_of(transform) if kind in _known.first else None
+        return None if table is None else undecoded_of(image, table)
+    if _is_geometric(transform):
+        made = _drawn(transform, image) if kind in _known.random else None
+        return _made_by_kernels(transform, image) if made is None else made
+    # Version 1 makes a plain tensor of an image of version 2, or not: the user may choose.
+    if kind not in _known.later or (image.table.kind is not Tensor and kind.__module__ == _V1):
         return None
-    key = (torch.get_default_dtype(), *signature)
+    table = _table_of(transform, image.table)
+    return None if table is None else image.mapped(table)
+
+
+def _drawn(transform: Any, image: Any) -> Any:
+    draw = draws.draw_of(type(transform))
+    return None if draw is None else draw(vars(transform), image)
+
+
+def _is_geometric(transform: Any) -> bool:
+    """Whether a transform of version 2 crops, resizes or flips :class:`~fastload.late.tensors.LateTensor` as an image.
+
+    It does not where it looks up what to fill by the exact class.
+    """
+    if type(transform) not in _known.geometric or change_of(transform):
+        return False
+    return not isinstance(vars(transform).get("fill"), dict)
+
+
+def _made_by_kernels(transform: Any, image: Undecoded) -> Any:
+    from .tensors import LateTensor
+
+    made = transform(LateTensor.of(image))
+    return made.undecoded if type(made) is LateTensor else made
+
+
+def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
+    """Return what version 2's transforms make of images with boxes, masks and the like, as their container does."""
+    outputs: Any = None
+    is_single = len(inputs) == 1
+    holds_tensors = False  # whether the inputs hold late tensors
+    is_intact: bool | None = None  # None: to be asked
+    for transform in transforms:
+        is_first = type(transform) is _known.to_image and not change_of(transform) and _has_late(inputs)
+        is_known = is_first or (holds_tensors and _is_geometric(transform))
+        if is_known and is_intact is None:
+            is_intact = _known.is_intact()
+        if not (is_known and is_intact):
+            inputs = _with_decoded(inputs) if holds_tensors else inputs
+            holds_tensors = False
+            is_intact = None  # it may be the user's, and may replace something
+        elif is_first:
+            inputs = _with_late_tensors(transform, inputs)
+            holds_tensors = True
+        outputs = transform(*inputs)
+        inputs = (outputs,) if is_single else outputs
+    return _with_decoded(outputs) if holds_tensors else outputs
+
+
+def _has_late(inputs: Any) -> bool:
+    """Whether a tree holds a late image, and has no nodes but dicts, lists and tuples: others run code of their own."""
+    leaves = list(_leaves(inputs))
+    is_plain = not any(isinstance(leaf, tuple) or type(leaf) in SUPPORTED_NODES for leaf in leaves)
+    return is_plain and any(map(is_late, leaves))
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    if type(node) in (dict, list, tuple):
+        for one in node.values() if type(node) is dict else node:
+            yield from _leaves(one)
+    else:
+        yield node
+
+
+def _with_late_tensors(to_image: Any, inputs: Any) -> Any:
+    """Return a tree with late tensors in place of late images."""
+    from .tensors import LateTensor
+
+    table = _table_of(to_image)
+
+    def late_tensor(found: Any) -> Any:
+        made = undecoded_of(found, table) if table is not None and is_late(found) else None
+        return found if made is None else LateTensor.of(made)
+
+    return tree_map(late_tensor, inputs)
+
+
+def _with_decoded(made: Any) -> Any:
+    from .tensors import decoded
+
+    return tree_map(decoded, made)
+
+
+def _table_of(transform: Any, before: Table | None = None) -> Table | None:
+    """Return what a transform makes of each level, after the transforms of another table.
+
+    None if it was changed, or has arguments of an unusual type, or does not look at one value at a time.
+    """
+    signature = _signature(transform)
+    if signature is None:
+        return None
+    signatures = (*(() if before is None else before.signatures), signature)
+    key = (torch.get_default_dtype(), *signatures)
     try:
         return _tables[key]  # in one step, since another thread may clear it
     except KeyError:
         if len(_tables) >= _MOST_TABLES:
             _tables.clear()
-        table = _tables[key] = _made_table(run)
+        # Where a transform fails, the user's own call raises the same, at its place.
+        table = _tables[key] = tried(lambda: _made_table(transform, before, signatures))
         return table
 
 
-def _made_table(run: Sequence[Any]) -> _Table | None:
-    # Where a transform fails, the user's own call raises the same, at its place.
-    image: Any = Image.fromarray(_LEVELS)
-    made = tried(lambda: functools.reduce(lambda made, transform: transform(made), run, image))
-    if made is None:
-        return None
+def _made_table(transform: Any, before: Table | None, signatures: tuple[Any, ...]) -> Table | None:
+    image: Any = Image.fromarray(_LEVELS) if before is None else before.example()
+    made = transform(image)
     if tuple(made.shape) != (3, 16, 16) or made.dtype not in DTYPES:
         return None
     channels_last = made.stride() == (1, 48, 3)
     if not channels_last and not made.is_contiguous():
         return None
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
-    return _Table(levels, channels_last, type(made))
+    is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
+    shares_memory = before is not None and made.untyped_storage().data_ptr() == image.untyped_storage().data_ptr()
+    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory)
 
 
 def _signature(transform: Any) -> tuple[Any, ...] | None:
@@ -187,10 +263,10 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
 _FIRST = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor")
 """Names of the classes that make a tensor of a PIL image."""
 
-_V1 = "torchvision.transforms.transforms"
+_V1, _V2 = "torchvision.transforms.transforms", "torchvision.transforms.v2"
 _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     _V1: {"ToTensor": (), "PILToTensor": (), "ConvertImageDtype": ("dtype",), "Normalize": ("mean", "std", "inplace")},
-    "torchvision.transforms.v2": {
+    _V2: {
         "PILToTensor": (),
         "ToImage": (),
         "ToDtype": ("dtype", "scale"),
@@ -202,6 +278,12 @@ _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The transforms that look at one value at a time, by module, and the attributes that hold their arguments."""
 
+_GEOMETRIC = (
+    *("CenterCrop", "RandomCrop", "RandomHorizontalFlip", "RandomIoUCrop", "RandomResize", "RandomResizedCrop"),
+    *("RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter"),
+)
+"""Names of version 2's classes that crop, resize or flip."""
+
 _FUNCTIONS = {
     "torchvision.transforms.functional": (
         *("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"),
@@ -209,9 +291,9 @@ _FUNCTIONS = {
     ),
     "torchvision.transforms._functional_pil": ("get_dimensions", "crop", "resize", "hflip", "vflip"),
     "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize"),
-    "torchvision.transforms.v2.functional": (
+    V2_FUNCTIONAL: (
         *("pil_to_tensor", "to_image", "to_dtype", "normalize"),
-        *("resized_crop", "horizontal_flip", "vertical_flip"),
+        *("center_crop", "crop", "horizontal_flip", "resize", "resized_crop", "vertical_flip"),
     ),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
@@ -229,8 +311,11 @@ class _Known:
         """Classes that change each value of such a tensor by itself."""
         self.arguments: dict[type, tuple[str, ...]] = {}
         """By class: the attributes that hold a transform's arguments."""
-        self.drawing: set[type] = set()
+        self.random: set[type] = set()
         """Classes whose draws can be made with fewer calls."""
+        self.to_image: type | None = None
+        self.geometric: set[type] = set()
+        """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
 
     def find(self, modules: tuple[str, ...]) -> None:
@@ -246,13 +331,29 @@ class _Known:
                 (self.first if name in _FIRST else self.later).add(kind)
         for kind in draws.classes():
             self._originals.add(kind, METHODS)
-            self.drawing.add(kind)
+            self.random.add(kind)
+        if _V2 in modules and V2_FUNCTIONAL in modules:
+            self._find_geometric(sys.modules[_V2])
 
-    def is_patched(self) -> bool:
-        """Whether code that the known classes run was replaced, or all modules have a hook."""
+    def _find_geometric(self, version_2: Any) -> None:
+        kinds = [getattr(version_2, name) for name in _GEOMETRIC]
+        for kind in kinds:
+            self._originals.add(kind, METHODS)
+        if self._originals.replaced() is None:
+            from . import tensors  # noqa: F401  # registers kernels for torchvision's functions
+
+            self.to_image = version_2.ToImage
+            self.geometric.update(kinds)
+
+    def is_intact(self) -> bool:
+        """Whether the known classes run the code that they were written with, and nothing else looks on.
+
+        That would be hooks of all modules, or a mode of torch, such as a default device.
+        """
         hooks = nn.modules.module
         has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-        return bool(has_hooks) or self._originals.replaced() is not None
+        has_modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
+        return not has_hooks and not has_modes and self._originals.replaced() is None
 
 
 _known = _Known()

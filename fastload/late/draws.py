@@ -45,7 +45,10 @@ def _random_resized_crop(arguments: dict[str, Any], image: Any) -> Any:
         return None
     low, high = _logarithms(*ratio) if logarithms is None else logarithms.tolist()
     width, height = image.size
-    left, upper, w, h = _box(width, height, (scale[0], scale[1]), (ratio[0], ratio[1]), (low, high), number)
+    middle = _middle(width, height, (ratio[0], ratio[1]))
+    if min(middle[2:]) == 0:
+        return None
+    left, upper, w, h = _box(width, height, (scale[0], scale[1]), (low, high), number) or middle
     image = image.crop((left, upper, left + w, upper + h))
     return image if image.size == (size[1], size[0]) else image.resize((size[1], size[0]), resample)
 
@@ -54,11 +57,10 @@ def _box(
     width: int,
     height: int,
     scale: tuple[float, float],
-    ratio: tuple[float, float],
     log_ratio: tuple[float, float],
     number: Tensor,
-) -> tuple[int, int, int, int]:
-    """Draw the left and upper edge, the width and the height of a crop."""
+) -> tuple[int, int, int, int] | None:
+    """Draw the left and upper edge, the width and the height of a crop; None where ten draws do not fit the image."""
     area = height * width
     integer = torch.empty(1, dtype=torch.int64)
     for _ in range(10):
@@ -69,7 +71,11 @@ def _box(
         if 0 < w <= width and 0 < h <= height:
             upper = integer.random_(0, height - h + 1).item()
             return int(integer.random_(0, width - w + 1).item()), int(upper), w, h
-    # The largest crop in the middle whose aspect ratio is allowed.
+    return None
+
+
+def _middle(width: int, height: int, ratio: tuple[float, float]) -> tuple[int, int, int, int]:
+    """Return the largest crop in the middle whose aspect ratio is allowed."""
     w, h = width, height
     if width / height < min(ratio):
         h = round(width / min(ratio))

@@ -12,24 +12,22 @@ is a property here that makes the image real.
 
 from __future__ import annotations
 
+import functools
 import inspect
-import operator
 import weakref
-from array import array
 from collections.abc import Callable
 from functools import partial
-from types import NoneType
 from typing import Any
 
-import numpy as np
-import torch
 from PIL import Image, JpegImagePlugin
-from torch import Tensor
 
-from ..native.rows import FILTERS, MOST_SIDE, Pixels
+from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees
+from ..native.rows import LAYOUTS, Pixels
 from .originals import Originals
-from .scope import Scope, thread
+from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
+from .scope import Scope, thread, tried
 from .source import FileSource, read
+from .undecoded import Table, Undecoded
 from .view import View
 
 CORE = "_im" if "_im" in vars(Image.Image()) else "im"
@@ -41,62 +39,27 @@ _attributes: Callable[[Any], dict[str, Any]] = vars(Image.Image)["__dict__"].__g
 MOST_BYTES = 8 << 20
 """Read and decoded by a sample's images, before those of them are made real that take less."""
 
-_INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
-
 ORIGINALS = Originals("PIL", "fastload")
 """Pillow's methods that late images override, and those that these call."""
 ORIGINALS.add(Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
-ORIGINALS.add(Image.Image, ("tobytes", "transpose"))
+ORIGINALS.add(Image.Image, ("histogram", "point", "tobytes", "transform", "transpose"))
 ORIGINALS.add(JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare", "load_read"))
 
 
 class _State:
     """What a late image is."""
 
-    __slots__ = ("access", "sample", "source", "view")
+    __slots__ = ("access", "pixels", "sample", "source", "view")
 
     def __init__(self, source: FileSource, view: View) -> None:
         self.source = source
         self.view = view
+        self.pixels: Pixels | None = None
+        """In RGB or L, if they were made before."""
         self.sample: object = None
         """The sample that used the image; None: none has."""
         self.access: weakref.ref[_LateAccess] | None = None
         """What ``load`` returned."""
-
-
-def _cropped(view: View, box: Any) -> View | None:
-    if box is None:
-        return view
-    if not isinstance(box, (tuple, list)):
-        return None  # Pillow treats some of them in ways of its own
-    try:
-        left, upper, right, lower = map(int, map(round, box))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and (right - left) * (lower - upper) > limit:
-        return None  # Pillow warns, or refuses
-    return view.cropped((left, upper, right, lower))
-
-
-def _resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
-    if not isinstance(size, (tuple, list)) or not isinstance(box, (tuple, list, NoneType)):
-        return None  # versions of Pillow differ in what they make of others
-    width, height = view.shown_size
-    try:
-        columns, rows = map(operator.index, size)
-        interpolation = _INTERPOLATIONS.get(Image.Resampling.BICUBIC if resample is None else operator.index(resample))
-        # In single precision, as Pillow reads them.
-        source = None if box is None or tuple(box) == (0, 0, width, height) else tuple(array("f", box))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if interpolation is None or not (0 < columns <= MOST_SIDE and 0 < rows <= MOST_SIDE):
-        return None
-    if source is None:
-        return view if (columns, rows) == (width, height) else view.resized((columns, rows), interpolation)
-    if len(source) != 4 or not (0 <= source[0] < source[2] <= width and 0 <= source[1] < source[3] <= height):
-        return None
-    return view.resized((columns, rows), interpolation, source)
 
 
 # Functions and no methods: another thread may make an image real, and so exchange its class, at any moment.
@@ -126,8 +89,38 @@ def _recorded(image: Any, method: str, change: Callable[[View], View | None], mo
     state = None if view is None else _state_of(image, method)
     if state is None or view is None:
         return None
-    info = {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
-    return made_late(state.source, view, mode or image._mode, info)
+    return made_late(state.source, view, mode or image._mode, _info_of(image))
+
+
+def changed(image: Any, method: str, change: Callable[[Pixels], Pixels | None], info: Any = None) -> Any:
+    """Return a late image with the pixels that a function makes of a late image's; None if Pillow is to make it.
+
+    Args:
+        image: the late image.
+        method: Pillow's, which must not have been replaced.
+        change: gets the pixels as its own, and returns them changed, or others; None if Pillow is to make them.
+        info: of the new image; None: a copy of the image's.
+    """
+    state = _state_of(image, method) if _colors_agree() else None
+    pixels = None if state is None else change(_pixels_of(state, image._mode))
+    if pixels is None:
+        return None
+    height, width = pixels.shape[:2]
+    is_grey = pixels.ndim == 2
+    source = FileSource(pixels, width, height, is_grey)
+    return made_late(
+        source, View.whole(width, height), "L" if is_grey else "RGB", _info_of(image) if info is None else info
+    )
+
+
+@functools.cache
+def _colors_agree() -> bool:
+    """Whether the native library changes colors as Pillow does; False too if a function that was replaced fails."""
+    return bool(tried(pillow_agrees))
+
+
+def _info_of(image: Any) -> dict[Any, Any]:
+    return {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
 
 
 def _pixels(image: Any, method: str) -> Pixels | None:
@@ -165,22 +158,27 @@ class _Late:
     __copy__ = copy
 
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
-        """See :meth:`PIL.Image.Image.convert`; to the same mode, and from L to RGB, it is recorded."""
+        """See :meth:`PIL.Image.Image.convert`.
+
+        To the same mode, and from L to RGB, it is recorded; from RGB to L, the native library makes it.
+        """
         known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
         plain = not args and not options and "transparency" not in self.info
         made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
+        if plain and (self._mode, mode) == ("RGB", "L"):
+            made = changed(self, "convert", greys)
         return Image.Image.convert(make_real(self), mode, *args, **options) if made is None else made
 
     def crop(self, box: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.crop`; within the image it is recorded."""
-        made = _recorded(self, "crop", partial(_cropped, box=box))
+        made = _recorded(self, "crop", partial(cropped, box=box))
         return Image.Image.crop(make_real(self), box) if made is None else made
 
     def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         """See :meth:`PIL.Image.Image.resize`; with all filters but ``NEAREST`` it is recorded."""
         made = None
         if reducing_gap is None:
-            made = _recorded(self, "resize", partial(_resized, size=size, resample=resample, box=box))
+            made = _recorded(self, "resize", partial(resized, size=size, resample=resample, box=box))
         return Image.Image.resize(make_real(self), size, resample, box, reducing_gap) if made is None else made
 
     def transpose(self, method: Any) -> Any:
@@ -189,6 +187,37 @@ class _Late:
         if isinstance(method, int):
             made = _recorded(self, "transpose", lambda view: view.transposed_by(method))
         return Image.Image.transpose(make_real(self), method) if made is None else made
+
+    def transform(
+        self,
+        size: Any,
+        method: Any,
+        data: Any = None,
+        resample: Any = Image.Resampling.NEAREST,
+        fill: Any = 1,
+        fillcolor: Any = None,
+    ) -> Any:
+        """See :meth:`PIL.Image.Image.transform`; an affine one by the nearest pixel is made by the native library."""
+        arguments = affine_arguments(self._mode, size, method, data, resample, fillcolor)
+        made = None if arguments is None else changed(self, "transform", partial(affine, **arguments))
+        if made is None:
+            return Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
+        return made
+
+    def point(self, lut: Any, mode: str | None = None) -> Any:
+        """See :meth:`PIL.Image.Image.point`; a table of levels of 8 bits is applied by the native library."""
+        table = table_of_levels(lut, len(self._mode)) if mode is None else None
+        made = None if table is None else changed(self, "point", partial(map_levels, table=table))
+        return Image.Image.point(make_real(self), lut, mode) if made is None else made
+
+    def histogram(self, mask: Any = None, extrema: Any = None) -> list[int]:
+        """See :meth:`PIL.Image.Image.histogram`; counted by the native library."""
+        state = _state_of(self, "histogram") if mask is None and extrema is None and _colors_agree() else None
+        if state is None:
+            return list(Image.Image.histogram(make_real(self), mask, extrema))
+        state.pixels = _pixels_of(state, self._mode)  # the image is likely to be needed again
+        counts: list[int] = histogram(state.pixels).tolist()
+        return counts
 
     def load(self) -> Any:
         """See :meth:`PIL.Image.Image.load`; the pixels stay late until the access object is used."""
@@ -437,12 +466,14 @@ def _is_small(image: Any, state: _State) -> bool:
 
 def _pixels_of(state: _State, layout: str) -> Pixels:
     """Return the pixels of a late image: see :func:`~fastload.native.rows.pixels_of_image`."""
-    view = state.view
+    view, known = state.view, state.pixels
+    if known is not None and LAYOUTS[layout] == known.size // (known.shape[0] * known.shape[1]):
+        return known.copy()
     pixels = state.source.pixels(view.cut, layout, thread.scope)
     if view.transposed:
         pixels = pixels.swapaxes(0, 1)
-        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1]
-    return np.ascontiguousarray(pixels)
+        pixels = pixels[:: -1 if view.inverted else 1, :: -1 if view.mirrored else 1].copy()
+    return pixels
 
 
 def _to_core(state: _State, mode: str) -> Any:
@@ -452,18 +483,13 @@ def _to_core(state: _State, mode: str) -> Any:
     return getattr(Image.frombytes(mode, (width, height), pixels.data, "raw", layout), CORE)
 
 
-def tensor_of(image: Any, table: Tensor, channels_last: bool) -> Tensor | None:
-    """Return what a table [3, 256] of levels makes of a late image: [3, H, W] of the table's dtype.
+def undecoded_of(image: Any, table: Table) -> Undecoded | None:
+    """Return what a transform that looks at one value at a time makes of a late image, not decoded yet.
 
-    None where the image must become real: it is grey, transposed, or was used before.
+    None where the image must become real: it is grey, transposed, was used before, or has one row or column, whose
+    strides do not tell the order in memory.
     """
-    state = _state_of(image, "__array_interface__") if image._mode == "RGB" else None
+    state = _state_of(image, "__array_interface__") if image._mode == "RGB" and min(image.size) > 1 else None
     if state is None or state.view.transposed:
         return None
-    width, height = state.view.upright_size
-    if channels_last:
-        out = torch.empty((height, width, 3), dtype=table.dtype, device="cpu").permute(2, 0, 1)
-    else:
-        out = torch.empty((3, height, width), dtype=table.dtype, device="cpu")
-    state.source.row(state.view.cut, table, out, thread.scope)
-    return out
+    return Undecoded(state.source, state.view, table)

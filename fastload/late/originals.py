@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterable
 from typing import Any
 
 METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
 """The methods that torchvision's transforms run."""
+_OF_ITS_OWN = (*METHODS, "_transformed_types")
+"""What makes a transform another one, if it has one of its own."""
+
+
+def is_imported(name: str) -> bool:
+    """Whether a module is imported, and not just being imported by another thread."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the function that fastload's profiler has put others around."""
+    while hasattr(function, "__wrapped__") and _package_of(function) == "fastload":
+        function = function.__wrapped__
+    return function
 
 
 def is_written_in(function: Any, *packages: str) -> bool:
@@ -35,13 +51,13 @@ def _package_of(function: Any) -> str:
 
 
 def change_of(transform: Any) -> str | None:
-    """Return what makes a transform differ from others of its class: hooks or methods of its own; None: nothing."""
+    """Return what makes a transform differ from others of its class: its own hooks, methods or types; None: nothing."""
     own = vars(transform)
     if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
         return "it has hooks"
-    if own.keys().isdisjoint(METHODS):
+    if own.keys().isdisjoint(_OF_ITS_OWN):
         return None
-    return f"its {next(name for name in METHODS if name in own)} was replaced"
+    return f"its {next(name for name in _OF_ITS_OWN if name in own)} was replaced"
 
 
 class Originals:
@@ -66,8 +82,8 @@ class Originals:
         known = self._known[owner, name]
         if found is known:
             return False
-        while "fastload" in self._packages and hasattr(found, "__wrapped__") and _package_of(found) == "fastload":
-            found = found.__wrapped__
+        if "fastload" in self._packages:
+            found = unwrapped(found)
         if known is None and is_written_in(found, *self._packages):
             self._known[owner, name] = known = found
         return found is not known

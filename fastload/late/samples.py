@@ -19,6 +19,8 @@ from .scope import Scope, making, thread
 
 # Types that neither are images nor hold any.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
+WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
+"""Modules whose functions return whole images: see :mod:`fastload.late.arrays`."""
 # A sample has fewer.
 _MOST_OBJECTS = 100_000
 
@@ -42,11 +44,17 @@ class LateSamples(Scope):
 
     def __enter__(self) -> LateSamples:
         if "PIL.Image" in sys.modules:
-            from . import containers, opener
+            from . import colors, containers, opener
 
             self.is_possible = opener.prepare()
             if self.is_possible:
                 containers.prepare(compat.process.is_worker)
+                if compat.process.is_worker:
+                    colors.prepare()
+        if compat.process.is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
+            from . import arrays
+
+            arrays.prepare()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True

@@ -1,4 +1,4 @@
-"""A JPEG file, or the record of one in a pack, whose pixels are decoded when they are needed.
+"""A JPEG file, or the record of one in a pack, whose pixels are decoded when they are needed; or pixels.
 
 In: an image that Pillow has opened, or a record; later, cuts. Out: the file, read and closed as Pillow does; later,
 pixels equal to Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
@@ -98,7 +98,7 @@ _recent_uses = _RecentUses()
 
 
 class FileSource:
-    """A JPEG image that is not decoded yet: a file up to its end of image, or a record and where it lies, for errors.
+    """What images are made of: a JPEG file up to its end of image; a record, and where it lies, for errors; or pixels.
 
     Sizes are in pixels.
     """
@@ -107,7 +107,7 @@ class FileSource:
 
     def __init__(
         self,
-        data: bytes | memoryview,
+        data: bytes | memoryview | Pixels,
         width: int,
         height: int,
         is_grey: bool,
@@ -133,10 +133,10 @@ class FileSource:
         made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
         return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
 
-    def row(self, cut: Cut, table: Tensor, out: Tensor, scope: Scope | None) -> None:
-        """Write what a table [3, 256] says of each level of a cut, and count the image.
+    def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: Scope | None) -> None:
+        """Write what a table [3, 256] says of each level of a cut (None: the level itself), and count the image.
 
-        ``out``: [3, height, width] of the cut's window and the table's dtype, of any strides.
+        ``out``: [3, height, width] of the cut's window and the table's dtype (without one, uint8), of any strides.
 
         Raises:
             PackError: it is a damaged record.

@@ -271,7 +271,7 @@ def pillow_agrees() -> bool:
         return False
     noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (72, 144, 3), dtype=np.uint8)
     cut = Cut((9, 19, 40, 50), (40, 50), "nearest", (0, 0, 40, 50), (False, False))
-    for data in _trial_files(Image.fromarray(noise)):
+    for data in trial_files(Image.fromarray(noise)):
         # The order is without effect: nothing is resized.
         found = pixels_of_jpeg(data, cut, order=Order.COLUMNS_FIRST)
         expected = Image.open(io.BytesIO(data)).convert("RGB").crop((19, 9, 69, 49))
@@ -296,7 +296,7 @@ def why_not_as_pillow() -> str | None:
     return None
 
 
-def _trial_files(image: Image.Image) -> Iterator[bytes]:
+def trial_files(image: Image.Image) -> Iterator[bytes]:
     """Give an image as files of all kinds of decoding: 4:4:4, 4:2:2, 4:2:0, 4:4:0 and grey, in one scan and in many."""
     for progressive in (False, True):
         for subsampling in (0, 1, 2):

@@ -37,8 +37,11 @@ Data: TypeAlias = Any
 
 FILTERS = ("bilinear", "bicubic", "box", "hamming", "lanczos")
 """All antialiased, as Pillow has them."""
-LAYOUTS = {"RGB": 3, "RGBX": 4, "L": 1}
-"""Bytes of a pixel. RGBX is RGB with a byte of 255 behind each pixel, as Pillow keeps it; L is for grey images."""
+TENSOR_FILTERS = ("tensor bilinear", "tensor bicubic")
+"""Antialiased, as torch's ``interpolate`` has them for tensors of uint8: weights of 16 bits."""
+LAYOUTS = {"RGB": 3, "BGR": 3, "RGBX": 4, "L": 1}
+"""Bytes of a pixel. BGR is OpenCV's order; RGBX is RGB with a byte of 255 behind each pixel, as Pillow keeps it; L is
+for grey images."""
 MOST_SIDE = 1 << 15
 """Of a result."""
 MOST_SOURCE_SIDE = 1 << 24
@@ -98,7 +101,7 @@ class Cut(NamedTuple):
     size: tuple[int, int]
     """(height, width) to which the box is resized, antialiased; the box's own size: no resize."""
     interpolation: str
-    """torchvision's name: ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"box"``, ``"hamming"``, ``"lanczos"``."""
+    """torchvision's name: ``"nearest"``, or one of ``FILTERS``; or one of ``TENSOR_FILTERS``."""
     window: Box
     """The part of the resized box that is kept."""
     flips: tuple[bool, bool]
@@ -151,7 +154,7 @@ def request(target: _Target, cut: Cut, order: Order | None, level: str) -> bytes
     code = _CODES.get(interpolation)
     if code is None:
         if source is not None or tuple(size) != tuple(box[2:]):
-            raise ValueError(f"interpolation must be one of {FILTERS}, got {interpolation!r}")
+            raise ValueError(f"interpolation must be one of {', '.join(_CODES)}, got {interpolation!r}")
         code = 0
     if order is None:
         order = pillow_order()
@@ -207,7 +210,7 @@ def cut_file(
     return status
 
 
-_CODES = {name: code for code, name in enumerate(FILTERS)}
+_CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}
 
 
 def refusal(cut: Cut, height: int, width: int) -> ValueError:
@@ -234,7 +237,8 @@ def new_pixels(cut: Cut, layout: str) -> tuple[Pixels, _Target]:
     _check_sides(height, width)
     pixels = np.empty((height, width) if channels == 1 else (height, width, channels), dtype=np.uint8)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pixels.data))
-    return pixels, (address, channels * width, channels, 1, 0, 1, channels)
+    first, step = (address + 2, -1) if layout == "BGR" else (address, 1)
+    return pixels, (first, channels * width, channels, step, 0, 1, channels)
 
 
 def new_row(cut: Cut, table: Tensor | None, out: Tensor | None) -> tuple[Tensor, _Target]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
+from ..base.worker_kinds import has_threads
 from .trace import Rank, Sample, Span, TaskSpan, TracedBatch, TracedStep
 from .workers import UnusualTasks, WorkerTimes, all_batches, core_wait_share, first_tasks, gil_share, union
 
@@ -269,7 +270,7 @@ class _Attribution:
         """
         found: Counter[str] = Counter()
         self._main(found, begun, ended, "main-thread")
-        if self._loaders.get(step.loader, {}).get("worker_method") == "thread" and step.wait_cpu_ns is not None:
+        if has_threads(self._loaders.get(step.loader, {}).get("worker_method")) and step.wait_cpu_ns is not None:
             waited = max(0, found["main-thread"] - step.wait_cpu_ns - (step.wait_runnable_ns or 0))
             found["main-thread"] -= waited
             found["gil"] += waited

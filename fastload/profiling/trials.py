@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..base.worker_kinds import has_threads
 from ..errors import ConfigError
 from .stats import middle_90, resamples
 
@@ -98,7 +99,7 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
     if settings.get("engine", before.engine) != "fastload":
         if named:
             raise ConfigError(f"{named[0]} is an argument of fastload's loader; set engine=fastload too")
-        if is_fastload and loader.get("worker_method") == "thread" and loader.get("num_workers"):
+        if is_fastload and has_threads(loader.get("worker_method")) and loader.get("num_workers"):
             raise ConfigError(
                 "engine=torch cannot be predicted from a recording with worker threads: what samples cost in processes "
                 "is not known; record with worker_method='multiprocessing'"

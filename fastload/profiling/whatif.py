@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..base.worker_kinds import has_threads
 from ..errors import TraceError
 from .changes import (
     changed_model,
@@ -169,7 +170,7 @@ class WhatIf:
     def _doubt(self, reproduced_ns: float, lost: float) -> str:
         """Return why predictions cannot be trusted; empty if they can."""
         workload = self._workload
-        if self.loader.get("worker_method") == "thread" and self._models[0].workers:
+        if has_threads(self.loader.get("worker_method")) and self._models[0].workers:
             computed = sum(batch.collate.cpu + total(batch.samples).cpu for batch in workload.batches)
             share = computed / sum(workload.step_ns)
             if share > _MOST_THREAD_CPU:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from statistics import median, median_low, quantiles
 
+from ..base.worker_kinds import has_threads
 from .schema import SlowSample, Workers
 from .trace import Rank, Sample, Span, TaskSpan, TracedBatch
 
@@ -35,7 +36,7 @@ def worker_kind(loader: Mapping[str, object]) -> str:
     """Return how a loader's workers run: ``inline``, ``thread``, or ``process``."""
     if not loader.get("num_workers"):
         return "inline"
-    return "thread" if loader.get("worker_method") == "thread" else "process"
+    return "thread" if has_threads(loader.get("worker_method")) else "process"
 
 
 def main_loader(rank: Rank) -> int:

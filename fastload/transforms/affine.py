@@ -32,7 +32,7 @@ from .arguments import (
 )
 from .base import BatchShape, Layout, Params, Transform, shape_of, tensor_of
 from .draws import Stream
-from .tensors import eager_on_cpu, matrix_dtype, memory_format_of, narrowed, pick, wide_dtype
+from .tensors import eager_on_cpu, matrix_dtype, narrowed, pick, wide_dtype
 
 _RADIANS = math.pi / 180
 
@@ -223,14 +223,13 @@ def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) 
         that tells what lies outside.
     """
     num, channels, height, width = images.shape
-    memory_format = memory_format_of(images)
     step = num
     if eager_on_cpu(images):
         # grid_sample distributes samples over threads.
         step = max(1, _CHUNK // (height * width * (channels + 3))) * torch.get_num_threads()
     if step >= num:
-        return _warp_part(images, matrix, interpolation, fill).contiguous(memory_format=memory_format)
-    warped = torch.empty_like(images, memory_format=memory_format)
+        return _warp_part(images, matrix, interpolation, fill)
+    warped = torch.empty_like(images)
     for begin in range(0, num, step):
         part = slice(begin, begin + step)
         warped[part] = _warp_part(images[part], matrix[part], interpolation, fill)

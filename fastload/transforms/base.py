@@ -24,6 +24,7 @@ from ..errors import ConfigError
 from .draws import Draws, Stream, draws_for
 from .params import Params as Params
 from .params import check_params, params_to, uncompiled
+from .tensors import memory_format_of
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 
@@ -70,7 +71,7 @@ class Transform(nn.Module):
         return {}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the transformed images. Does not change ``images``.
+        """Return the transformed images, lying in any order. Does not change ``images``.
 
         Args:
             images: [N, C, H, W], contiguous or not.
@@ -172,11 +173,12 @@ class Transform(nn.Module):
         return labels
 
     def _applied(self, images: Tensor, params: Any) -> Tensor:
-        """Return the transformed images, in either layout, given parameters on their device."""
+        """Return the transformed images, lying as these do, in either layout, given parameters on their device."""
+        last = self.layout == "NHWC"
+        images = images.permute(0, 3, 1, 2) if last else images
         with _without_autocast(images.device):
-            if self.layout == "NHWC":
-                return self.transform(images.permute(0, 3, 1, 2), params).permute(0, 2, 3, 1)
-            return self.transform(images, params)
+            found = self.transform(images, params).contiguous(memory_format=memory_format_of(images))
+        return found.permute(0, 2, 3, 1) if last else found
 
 
 def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:

@@ -28,6 +28,7 @@ from .crop import Flip, RandomHorizontalFlip
 from .draws import Draws
 from .gather import MovingTransform, transformed
 from .resize import RandomResizedCrop, Resize
+from .tensors import memory_format_of
 from .values import Normalize, ToDtype, ValueTransform, arithmetic_of
 
 
@@ -106,9 +107,10 @@ class Compose(Transform):
 
     def transform(self, images: Tensor, params: dict[str, Any]) -> Tensor:
         """Return the transformed images, [N, C, H, W]. Labels are not touched."""
-        names = iter(self._names)
+        names, lie = iter(self._names), memory_format_of(images)
         for stage in self._stages:
-            images = stage.transform(images, [params[name] for name in islice(names, len(stage.members))])
+            found = stage.transform(images, [params[name] for name in islice(names, len(stage.members))])
+            images = found.contiguous(memory_format=lie)
         return images
 
     def transform_labels(self, labels: Tensor, params: Any) -> Tensor:

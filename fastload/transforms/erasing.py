@@ -16,7 +16,7 @@ from .arguments import Fill, check_fill, check_probability, check_range, check_s
 from .base import DTYPES, BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Draws, Integers, Stream, first_fitting
 from .sample import Drawn, NotRecognised, SampleTransform, Sizes, State, Version, numbers_argument
-from .tensors import check_box, memory_format_of, on_host
+from .tensors import check_box, on_host
 
 _ATTEMPTS = 10
 _LOW = 0xFFFFFFFF
@@ -224,21 +224,19 @@ def _erase_all(images: Tensor, params: Params, values: Tensor | None) -> Tensor:
     )
     inside = rows[:, None, :, None] & cols[:, None, None, :]
     if values is not None:
-        found = torch.where(inside, values, images)
-    else:
-        places = torch.arange(channels * height * width, device=images.device).view(channels, height, width)
-        step = max(1, _CHUNK // places.numel())
-        found = torch.cat(
-            [
-                torch.where(
-                    inside[begin : begin + step],
-                    normal_noise(params["noise"][begin : begin + step, :, None, None, None], places).to(images.dtype),
-                    images[begin : begin + step],
-                )
-                for begin in range(0, num, step)
-            ]
-        )
-    return found.contiguous(memory_format=memory_format_of(images))
+        return torch.where(inside, values, images)
+    places = torch.arange(channels * height * width, device=images.device).view(channels, height, width)
+    step = max(1, _CHUNK // places.numel())
+    return torch.cat(
+        [
+            torch.where(
+                inside[begin : begin + step],
+                normal_noise(params["noise"][begin : begin + step, :, None, None, None], places).to(images.dtype),
+                images[begin : begin + step],
+            )
+            for begin in range(0, num, step)
+        ]
+    )
 
 
 def normal_noise(words: Tensor, places: Tensor) -> Tensor:

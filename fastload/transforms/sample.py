@@ -34,7 +34,7 @@ Drawn: TypeAlias = dict[str, Any]
 
 Role: TypeAlias = Literal["move", "resize", "color", "value", "erase"]
 """What a transform does to an image: it moves pixels, resizes, computes colors by Pillow's or torch's arithmetic,
-changes each value by itself, or replaces a rectangle."""
+changes each value by itself, without a draw, or replaces a rectangle."""
 
 # What Pillow resizes with; of tensors torchvision resizes with fewer.
 _PIL_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")

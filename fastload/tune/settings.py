@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.worker_kinds import WORKER_KINDS
 from ..run.defaults import OPTIONS
 
 PREFETCH = 2
@@ -48,9 +49,7 @@ class Setting:
 
     def in_words(self, present: Setting) -> str:
         """Return the workers, and the other arguments that differ from the present setting."""
-        kind = "thread" if self.worker_method == "thread" else "process"
-        plural = "es" if kind == "process" else "s"
-        words = [f"{self.num_workers} {kind}{plural if self.num_workers > 1 else ''}" if self.num_workers else "inline"]
+        words = [WORKER_KINDS[self.worker_method].counted(self.num_workers) if self.num_workers else "inline"]
         words += [
             f"{name}={_quoted(value)}"
             for name, value in self.changes(present).items()

@@ -4,7 +4,7 @@ In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.work.W
 :class:`~fastload.workers.fetch.Result` for each task.
 
 To add a kind: write a module with ``memory_kind()`` and ``start(job, arguments, slots)``, and name it in
-:data:`fastload.arguments.WORKER_MODULES`.
+:data:`fastload.base.worker_kinds.WORKER_KINDS`.
 
 NOTE [Interrupts]
 Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
@@ -23,7 +23,8 @@ from typing import Any, Protocol
 
 from torch._utils import ExceptionWrapper
 
-from ..arguments import WORKER_MODULES, WorkerArguments
+from ..arguments import WorkerArguments
+from ..base.worker_kinds import WORKER_KINDS
 from ..buffers.layout import Layout
 from ..buffers.slots import SlotPool
 from ..work import GRACE, WorkItem
@@ -45,7 +46,7 @@ class Pool(Protocol):
     pid: int
     """The process that made it."""
     workers: Sequence[Any]
-    """Processes or threads."""
+    """Processes, threads or others; each with a ``pid`` or a ``name``, by which a timeout names it."""
     start_method: str
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
@@ -120,7 +121,7 @@ def start_workers(job: Job, arguments: WorkerArguments, slots: SlotPool) -> Pool
 
 
 def _module(worker_method: str) -> Any:
-    return import_module(f".{WORKER_MODULES[worker_method]}", __package__)
+    return import_module(f".{WORKER_KINDS[worker_method].module}", __package__)
 
 
 _held: HeldInterrupts | None = None

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..late import LateSamples
     from .on_error import ErrorPolicy, Failure
 
+# Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
+_IMAGE_LIBRARIES = ("PIL.Image", "cv2", "torchvision.io", "torchcodec.decoders")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -85,8 +88,8 @@ class SampleLoader:
         self._late: LateSamples | None = None
 
     def decoding_late(self) -> AbstractContextManager[Any]:
-        """Return the context to load samples in: it decodes images late, once Pillow has been imported."""
-        if self._late is None and self.job.late and "PIL.Image" in sys.modules:
+        """Return the context to load samples in: it decodes images late, once a library that reads them is imported."""
+        if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
             from ..late import LateSamples
 
             self._late = LateSamples()

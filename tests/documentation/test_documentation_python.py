@@ -17,10 +17,17 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchvision
-from documentation_blocks import PAGES, Block, blocks_of
+from documentation_blocks import PAGES, ROOT, Block, blocks_of
+from PIL import Image
+from torchvision import datasets
+from torchvision.transforms import v2
+
+import fastload.transforms
+from fastload import DataLoader
 
 SETUPS = Path(__file__).parent / "setups"
 LANGUAGES = {"python", "sh", "text", "toml", "json"}
@@ -111,6 +118,30 @@ def test_the_python_of_a_page_runs(
         assert PRINTED[path.stem] in path.read_text()
         assert PRINTED[path.stem] in capsys.readouterr().out.replace("'", '"')
     assert eval(TRUE_AT_THE_END.get(path.stem, "True"), names)
+
+
+def test_the_transform_that_shows_how_to_add_one_is_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "RandomChannelPermutation"
+    [code] = [block.text for block in python_of(ROOT / "docs" / "development.md") if f"class {name}" in block.text]
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(code, names)
+    monkeypatch.setattr(fastload.transforms, name, names[name], raising=False)
+    monkeypatch.setattr(fastload.transforms, "__all__", [*fastload.transforms.__all__, name])
+    (tmp_path / "a").mkdir()
+    for place in range(8):
+        noise = np.random.default_rng(place).integers(0, 256, (9, 8, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / "a" / f"{place}.png")
+    to_tensor = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    permuted, plain = (
+        DataLoader(
+            datasets.ImageFolder(str(tmp_path), v2.Compose([v2.CenterCrop(8), *steps, *to_tensor])), 8, fuse=True
+        )
+        for steps in ([v2.RandomChannelPermutation()], [])
+    )
+    assert name in permuted.explain()
+    [(found, _)], [(images, _)] = permuted, plain
+    assert torch.equal(found.sort(1).values, images.sort(1).values)
+    assert not torch.equal(found, images)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload import ConfigError, DataLoader, images
+from fastload.images.choice import DECODERS
 from fastload.images.native_jpeg import NativeDecoder
 
 FILES = files()
@@ -131,7 +132,10 @@ def test_images_that_lie_in_memory_need_no_decoder():
             {"decoder": "pillow"},
             r"is what fuse=True decodes .*got fuse='auto'; use fuse=True, or give",
         ),
-        ({"decoder": "Pillow", "fuse": True}, r"one of 'native', 'torchvision', 'pillow', got decoder='Pillow'"),
+        (
+            {"decoder": "Pillow", "fuse": True},
+            f"'auto' or one of {', '.join(map(repr, DECODERS))}, got decoder='Pillow'",
+        ),
         ({"decoder": None}, "got decoder=None"),
         (
             {"decoder": "nvjpeg", "fuse": True},

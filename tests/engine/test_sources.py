@@ -1,6 +1,6 @@
 """What every source of batches does, whatever makes them: see :class:`fastload.work.Source`.
 
-A new source gets a line in ``SOURCES``.
+A new one gets a line in ``SOURCES``; in ``SERVED`` if a dataset brings it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from fastload.work import EpochWork, Shard, Source
 LENGTH, SIZE = 24, 4
 FAILS = 9
 
+# What starts a server of samples, and a dataset of what it serves.
+SERVED: dict[str, tuple[Any, Any]] = {"socket": (served, OnServer)}
 SOURCES: dict[str, dict[str, Any]] = {
     "inline": {},
     "processes": {"num_workers": 2},
@@ -33,7 +35,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "torch's seeding": {"num_workers": 2, "seeding": "torch"},
     "resident": {"resident": "host"},
     "ray": {"num_workers": 2, "worker_method": "ray"},
-    "socket": {},
+    **{name: {} for name in SERVED},
 }
 RAY = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 NAMES = [pytest.param(name, marks=RAY if name == "ray" else []) for name in SOURCES]
@@ -70,9 +72,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[None]:
 def opened(name: str, dataset: Numbers) -> Iterator[Source]:
     data: Dataset[Any] = dataset
     served_by = None
-    if name == "socket":
-        address, served_by = served(dataset.__getitem__)
-        data = OnServer(address, LENGTH)
+    if name in SERVED:
+        serve, kind = SERVED[name]
+        address, served_by = serve(dataset.__getitem__)
+        data = kind(address, LENGTH)
     loader = DataLoader(data, SIZE, **SOURCES[name])
     epoch = Epoch(number=0, known=None, shard=Shard(length=LENGTH), base_seed=1)
     source = Builder(spec_of(loader), Kept()).build(epoch).source

@@ -205,23 +205,18 @@ def test_bombs_are_pillows_to_judge(name, monkeypatch):
         make_decoder(name).image(FILES["size7.jpg"])
 
 
-COUNTED = {
-    "size7.jpg": {"native": "native", "torchvision": "torchvision"},
-    "gray.jpg": {"native": "native", "torchvision": "torchvision"},
-    "cmyk.jpg": {"native": "pillow (colors)", "torchvision": "pillow (colors)"},
-    "alpha.png": {"native": "pillow (no JPEG file)", "torchvision": "pillow (no JPEG file)"},
-}
-
-
-@pytest.mark.parametrize("kind", COUNTED)
-def test_each_image_is_counted_once(name, kind):
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [("size7.jpg", None), ("gray.jpg", None), ("cmyk.jpg", "colors"), ("alpha.png", "no JPEG file")],
+)
+def test_each_image_is_counted_once(name, kind, left):
     decoder = make_decoder(name)
     cut = whole(*decoder.size(FILES[kind]))
     assert decoder.counted() == {}
     decoder.pixels(FILES[kind], cut)
     decoder.image(FILES[kind])
     decoder.row(FILES[kind], cut, Doubled(), torch.empty(3, *cut.size, dtype=torch.uint8))
-    assert decoder.counted() == {COUNTED[kind].get(name, "pillow"): 3}
+    assert decoder.counted() == {f"pillow ({left})" if left and name != "pillow" else name: 3}
     assert decoder.counted() == {}
 
 
@@ -261,6 +256,14 @@ def test_a_torchvision_that_decodes_nothing_or_otherwise_is_not_offered(monkeypa
 
     monkeypatch.setattr(torchvision_io, "_decoded", without_libjpeg)
     assert "not compiled with libjpeg" in why_not()
+
+
+def test_a_library_that_is_not_installed_is_the_reason_why_a_decoder_is_not_offered():
+    def without_library(data: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'it'")
+
+    assert base.differs_from_pillow(without_library) == "does not decode JPEG files: No module named 'it'"
+    assert base.differs_from_pillow(lambda data: np.asarray(base.opened(data))) is None
 
 
 def test_a_torchvision_that_has_dropped_its_decoders_is_not_offered(monkeypatch):
@@ -310,14 +313,21 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_decoders_are_listed_with_what_is_missing_and_the_remedy(no_library, monkeypatch):
     monkeypatch.setattr(nvjpeg, "why_not", lambda: "torch sees no CUDA device")
     found = {info.name: info for info in decoders()}
-    assert list(found) == ["native", "torchvision", "pillow", "nvjpeg"]
-    assert {name for name, info in found.items() if info.available} == {"torchvision", "pillow"}
+    assert list(found) == [*DECODERS, "nvjpeg"]
+    assert found["torchvision"].available
+    assert found["pillow"].available
     assert found["native"].why_not == "it was not built"
     assert "apt-get install gcc" in (found["native"].remedy or "")
     assert found["pillow"].remedy is None
     assert found["pillow"].library.startswith("Pillow")
-    assert [info.device for info in found.values()] == ["cpu", "cpu", "cpu", "cuda"]
+    assert [name for name, info in found.items() if info.device == "cuda"] == ["nvjpeg"]
     assert pickle.loads(pickle.dumps(list(found.values()))) == list(found.values())
+
+
+def test_a_line_in_the_table_makes_a_decoder(monkeypatch):
+    monkeypatch.setitem(DECODERS, "other", "torchvision_io:TorchvisionDecoder")
+    assert make_decoder("other").name == "torchvision.io"
+    assert "other" in {info.name for info in decoders()}
 
 
 def test_auto_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
@@ -340,7 +350,7 @@ def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monke
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("natve", r"decoder must be 'auto' or one of 'native', 'torchvision', 'pillow', got decoder='natve'"),
+        ("natve", f"decoder must be 'auto' or one of {', '.join(map(repr, DECODERS))}, got decoder='natve'"),
         (None, "got decoder=None"),
         ("nvjpeg", "decodes whole batches on a CUDA device.*decode_batch"),
         ("native", "decoder='native' is not available: it was not built; install a C compiler.*or use decoder='auto'"),

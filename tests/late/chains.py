@@ -16,6 +16,7 @@ from comparing import described, jpeg, opened, picture
 from hypothesis import strategies as st
 from interrupting import Interrupting, interrupted_at
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, JpegImagePlugin
+from torchvision.transforms import _functional_pil
 
 from fastload.late import LateSamples
 
@@ -172,6 +173,15 @@ FIXED: dict[str, Step] = {
     "channel": lambda image: image.getchannel(0),
     "point": lambda image: image.point(lambda level: level // 2),
     "blend": lambda image: Image.blend(image, image.transpose(3), 0.3),
+    "solarize": lambda image: ImageOps.solarize(image, 100),
+    "table of levels": lambda image: image.point([*range(255, -1, -1)] * len(image.getbands())),
+    "table of other numbers": lambda image: image.point([level * 1.5 for level in range(256)] * len(image.getbands())),
+    "contrast, and what it is mixed with": lambda image: ImageEnhance.Contrast(image).degenerate,
+    "grey by torchvision": lambda image: _functional_pil.to_grayscale(image, 3),
+    "affine with a color": lambda image: image.transform(
+        (31, 30), Image.Transform.AFFINE, (1.1, 0.1, -2, 0.2, 1, 1), fillcolor=(1, 2, 3)[: len(image.getbands())]
+    ),
+    "scaled": lambda image: image.transform((31, 30), Image.Transform.AFFINE, (0.7, 0, -2.5, 0, 1.3, 4)),
     "affine": lambda image: image.transform((30, 30), Image.Transform.AFFINE, (1, 0.1, 2, 0, 1, 1)),
     "thumbnail": lambda image: _thumbnail(image, 2.0),
     "thumbnail without a gap": lambda image: _thumbnail(image, None),
@@ -226,11 +236,27 @@ def _interrupted(quiet: str, line: int) -> Step:
     return _in_place(lambda image: (interrupted_at(line, lambda: _QUIET[quiet](image)), image.load()))
 
 
+def _enhanced(kind: str, factor: float) -> Step:
+    return lambda image: getattr(ImageEnhance, kind)(image).enhance(factor)
+
+
+def _transformed(matrix: Any, resample: int, fill: Any) -> Step:
+    return lambda image: image.transform((40, 33), Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
+
+
+_factors = st.one_of(st.floats(0, 2), st.sampled_from([0, 1, -1.5, 300.0, float("nan"), np.float32(0.5), "half"]))
+_small = st.floats(-1.5, 1.5) | st.sampled_from([0, 1, 1e6])
+_matrices = st.tuples(_small, _small, st.floats(-40, 40), _small, _small, st.floats(-40, 40)) | st.just((1, 0, 0))
+_FILLS = [None, 0, 7, (1, 2, 3), (1,), "red", (1.5, 2, 3), (300, -1, 0)]
+
 _steps: st.SearchStrategy[tuple[str, Step]] = st.one_of(
     st.tuples(st.just("crop"), _boxes.map(lambda box: lambda image: image.crop(box))),
     st.tuples(st.just("resize"), _resize()),
     st.tuples(st.just("transpose"), st.integers(-1, 7).map(lambda method: lambda image: image.transpose(method))),
     st.tuples(st.just("rotate"), st.sampled_from([0, 90, 180, 270, 17]).map(lambda a: lambda image: image.rotate(a))),
+    st.tuples(st.just("enhance"), st.builds(_enhanced, st.sampled_from(["Brightness", "Color", "Contrast"]), _factors)),
+    st.tuples(st.just("hue"), st.floats(-0.6, 0.6).map(lambda by: lambda image: _functional_pil.adjust_hue(image, by))),
+    st.tuples(st.just("transform"), st.builds(_transformed, _matrices, st.integers(-1, 3), st.sampled_from(_FILLS))),
     st.tuples(st.just("reduce"), st.integers(0, 4).map(lambda factor: lambda image: image.reduce(factor))),
     st.tuples(st.just("interrupted"), st.builds(_interrupted, st.sampled_from(sorted(_QUIET)), st.integers(1, 90))),
     st.sampled_from(sorted(FIXED.items())),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 
-from fastload.late import opener
+from fastload.late import colors, opener
 
 REQUIRED = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
 
@@ -17,3 +19,20 @@ def late_decoding() -> None:
     reason = opener.why_not()
     if reason is not None:
         (pytest.fail if REQUIRED else pytest.skip)(f"no file is decoded late here: {reason}")
+
+
+@pytest.fixture(scope="module")
+def colors_replaced() -> Iterator[None]:
+    """Replace the functions that change colors, as a worker process does, and put them back."""
+    places = [(sys.modules["PIL.ImageEnhance"], name) for name in ("Brightness", "Color", "Contrast")]
+    classes = {getattr(module, name): dict(vars(getattr(module, name))) for module, name in places}
+    functions = sys.modules["torchvision.transforms._functional_pil"]
+    before = {name: getattr(functions, name) for name in ("adjust_hue", "to_grayscale")}
+    colors.prepare()
+    yield
+    colors._prepared -= {"PIL.ImageEnhance", functions.__name__}
+    for name, function in before.items():
+        setattr(functions, name, function)
+    for kind, attributes in classes.items():
+        kind.__init__ = attributes["__init__"]
+        del kind.enhance, kind.__getattr__

@@ -17,6 +17,8 @@ from interrupting import handler
 
 from fastload.late.scope import Scope
 
+pytestmark = pytest.mark.usefixtures("colors_replaced")
+
 COUNT = int(os.environ.get("FASTLOAD_CHAINS", "0"))
 
 

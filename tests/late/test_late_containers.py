@@ -15,11 +15,12 @@ import torch
 from comparing import jpeg, opened, without_names
 from PIL import Image
 from torch import nn
+from torch.utils._pytree import tree_flatten
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload.base.compat import process
-from fastload.late import LateSamples, containers
+from fastload.late import LateSamples, arrays, colors, containers
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -35,7 +36,12 @@ def _as_in_a_worker_process():
     torch.set_warn_always(True)  # else the second call does not repeat what the first was warned of
     before = {place: getattr(_owner(place), place[2]) for place in containers._CONTAINERS}
     process.is_worker = True
+    containers._known.prepared = None  # it may have been asked before
+    # Other functions are not replaced: their tests begin with the originals.
+    prepared = arrays._prepared, colors._prepared
+    arrays._prepared, colors._prepared = set(arrays.DOORS), set(colors._REPLACE)
     yield
+    arrays._prepared, colors._prepared = prepared
     process.is_worker = False
     torch.set_warn_always(False)
     for place, method in before.items():
@@ -49,8 +55,13 @@ def _owner(place: tuple[str, str, str]) -> Any:
 
 def seen(made: Any) -> Any:
     if isinstance(made, torch.Tensor):
-        bits = made.detach().as_subclass(torch.Tensor).contiguous().view(torch.uint8).numpy().tobytes()
-        return type(made), made.dtype, made.device, made.shape, made.stride(), made.requires_grad, bits
+        plain = made.detach().as_subclass(torch.Tensor)
+        memory = made.shape, made.stride(), plain.storage_offset(), plain.untyped_storage().nbytes()
+        bits = plain.clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy().tobytes()
+        return type(made), made.dtype, made.device, made.requires_grad, made.is_inference(), *memory, bits
+    if isinstance(made, (dict, list, tuple)):
+        leaves, nodes = tree_flatten(made)
+        return nodes, [seen(one) for one in leaves]
     if isinstance(made, Exception):
         return type(made), without_names(str(made))
     return type(made), np.asarray(made).tobytes()
@@ -325,8 +336,8 @@ def test_an_image_that_goes_through_two_containers_stays_what_it_is(file):
 
 def test_a_known_run_is_made_in_the_decoding_pass(monkeypatch):
     made = []
-    original = containers.tensor_of
-    monkeypatch.setattr(containers, "tensor_of", lambda *inputs: made.append(original(*inputs)) or made[-1])
+    original = containers.undecoded_of
+    monkeypatch.setattr(containers, "undecoded_of", lambda *inputs: made.append(original(*inputs)) or made[-1])
     assert_equal(v1.Compose([v1.RandomResizedCrop(17), v1.ToTensor(), norm()]), jpeg())
     assert len(made) == 1
     assert made[0] is not None

@@ -114,16 +114,18 @@ def test_an_error_that_passes_while_draws_are_compared_is_raised(kind, monkeypat
 
 def test_an_error_that_passes_while_transforms_are_tried_is_raised(monkeypatch):
     monkeypatch.setattr(containers, "_tables", {})
+    monkeypatch.setattr(containers, "_signature", id)
     left = [1]
 
-    def interrupted(_: Any) -> Any:
+    def interrupted(image: Any) -> Any:
         if left:
             left.clear()
             arrive()
+        return v1.functional.to_tensor(image)
 
     with pytest.raises(Interrupted):
-        containers._made_table([interrupted])
-    assert containers._made_table([lambda _: left[5]]) is None
+        containers._table_of(interrupted)
+    assert containers._table_of(lambda _: left[5]) is None
 
 
 class Kept(torch.utils.data.Dataset[Any]):

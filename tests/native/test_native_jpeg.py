@@ -272,7 +272,7 @@ def test_each_layout_has_the_same_pixels(level, layout):
         if layout == "RGBX":
             assert bool((found[..., 3] == 255).all())
             found = found[..., :3]
-        np.testing.assert_array_equal(found, expected, f"{cut}")
+        np.testing.assert_array_equal(found, expected[..., ::-1] if layout == "BGR" else expected, f"{cut}")
 
 
 @pytest.mark.parametrize("channels", rows.LAYOUTS.values())
@@ -294,7 +294,7 @@ def test_nothing_is_written_beside_pixels_that_are_decoded_without_a_detour(chan
 def test_a_file_in_colour_does_not_become_grey():
     data = saved(picture(np.random.default_rng(12), 60, 70))
     assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 60, 70)), "L") is Status.COLORS
-    with pytest.raises(ValueError, match="layout must be one of RGB, RGBX, L, got 'CMYK'"):
+    with pytest.raises(ValueError, match="layout must be one of RGB, BGR, RGBX, L, got 'CMYK'"):
         jpeg.pixels_of_jpeg(data, cut_of((0, 0, 60, 70)), "CMYK")
 
 

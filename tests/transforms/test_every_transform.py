@@ -130,6 +130,20 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(name, dtype, m
         assert torch.equal(changed(transform, images.permute(0, 2, 3, 1), draws=draws), together.permute(0, 2, 3, 1))
 
 
+class Contiguous(Transform):
+    """Gives contiguous images, whatever it is given."""
+
+    def transform(self, images: Tensor, params: Any) -> Tensor:
+        return images.contiguous()
+
+
+def test_a_transform_need_not_restore_channels_last():
+    images = random_images((3, 3, 5, 6), torch.uint8, 1).contiguous(memory_format=torch.channels_last)
+    for transform in (Contiguous(), Compose([Contiguous(), transforms.RandomInvert(1)])):
+        assert transform(images).is_contiguous(memory_format=torch.channels_last)
+    assert Contiguous(layout="NHWC")(images.permute(0, 2, 3, 1)).is_contiguous()
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, Mixed, batches
+from kit.datasets import Sized
 from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload import DataLoader, DistributedBatchSampler
+from fastload.base.worker_kinds import WORKER_KINDS
+from fastload.errors import LoadTimeout
 
 METHODS: dict[str, dict[str, Any]] = {
     "inline": {"num_workers": 0},
@@ -112,12 +116,13 @@ def reference() -> Callable[[str], list[list[Any]]]:
 # everything anew takes seconds: it has what the others have.
 FEW = {method: {"mixed", "torchvision v2"} for method in METHODS if method not in ("fork", "threads")}
 FEW |= {"spawn": {"mixed"}, "spawn, kept": {"torchvision v2"}}
+SLOW = [method for method in METHODS if method.startswith(("spawn", "forkserver"))]
 
 
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        pytest.param(name, method, marks=[pytest.mark.slow] * method.startswith(("spawn", "forkserver")))
+        pytest.param(name, method, marks=[pytest.mark.slow] * (method in SLOW))
         for name in DATASETS
         for method in METHODS
         if name in FEW.get(method, DATASETS)
@@ -127,6 +132,35 @@ def test_batches_are_the_same_for_any_workers(name, method, reference):
     loader = DataLoader(DATASETS[name](), 8, shuffle=True, seed=11, **METHODS[method])
     for epoch in reference(name):
         assert [flat(batch) for batch in loader] == epoch
+    loader.close()
+
+
+class FromPipe(Sized):
+    """One sample, which is there when the other end of a named pipe has been closed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(1)
+        self.path = path
+
+    def __getitem__(self, index: int) -> str:
+        with open(self.path) as pipe:
+            return pipe.read()
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in METHODS if one != "inline"]
+)
+def test_every_kind_of_worker_is_explained_and_named_by_a_timeout(method, tmp_path):
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    loader = DataLoader(FromPipe(path), timeout=0.1, **METHODS[method])
+    assert WORKER_KINDS[loader.worker_method].counted(loader.num_workers) in loader.explain()
+    iterator = iter(loader)
+    with (
+        open(path, "w"),  # once a worker has opened it too
+        pytest.raises(LoadTimeout, match=r"timed out after 0\.1 seconds: worker \d \(.+\) is loading batch 0"),
+    ):
+        next(iterator)
     loader.close()
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from ...arguments import WorkerMethod, check_count
+from ...arguments import check_count
+from ...base.worker_kinds import WorkerMethod
 from ...device.streams import device_of, streams_of
 from ...engine.statistics import Statistics
 from ...errors import ConfigError

@@ -1,4 +1,5 @@
-/* Which source samples make each result along one axis, and with which weights. Computed as Pillow does. */
+/* Which source samples make each result along one axis, and with which weights. Computed as Pillow or
+ * torch does. */
 #include "resample.h"
 
 #include <math.h>
@@ -50,8 +51,10 @@ static const struct {
     double (*kernel)(double);
     double support;
 } FILTERS[FASTLOAD_NUM_FILTERS] = {
-    [FASTLOAD_BILINEAR] = {bilinear, 1.0}, [FASTLOAD_BICUBIC] = {bicubic, 2.0}, [FASTLOAD_BOX] = {box, 0.5},
-    [FASTLOAD_HAMMING] = {hamming, 1.0},   [FASTLOAD_LANCZOS] = {lanczos, 3.0},
+    [FASTLOAD_BILINEAR] = {bilinear, 1.0},       [FASTLOAD_BICUBIC] = {bicubic, 2.0},
+    [FASTLOAD_BOX] = {box, 0.5},                 [FASTLOAD_HAMMING] = {hamming, 1.0},
+    [FASTLOAD_LANCZOS] = {lanczos, 3.0},         [FASTLOAD_TENSOR_BILINEAR] = {bilinear, 1.0},
+    [FASTLOAD_TENSOR_BICUBIC] = {bicubic, 2.0},
 };
 
 struct reach {
@@ -66,6 +69,45 @@ static int sources(const struct reach *reach, int i, double *centre, int *first)
     const int begin = (int)(*centre - reach->support + 0.5), end = (int)(*centre + reach->support + 0.5);
     *first = begin < 0 ? 0 : begin;
     return (end > reach->in ? reach->in : end) - *first;
+}
+
+/* The weights of result i, whose sum is 1; returns how many there are. The order of operations is that of the library
+ * whose bits are wanted. */
+static int weigh(const struct reach *reach, int i, int filter, double inverse, int *first, double *share)
+{
+    const int is_tensor = is_tensor_filter(filter);
+    double centre, sum = 0.0;
+    const int count = sources(reach, i, &centre, first);
+    const double offset = *first - centre;
+    for (int t = 0; t < count; t++) {
+        const double distance = is_tensor ? t + offset + 0.5 : t + *first - centre + 0.5;
+        share[t] = FILTERS[filter].kernel(distance * inverse);
+        sum += share[t];
+    }
+    if (sum != 0.0)
+        for (int t = 0; t < count; t++)
+            share[t] /= sum;
+    return count;
+}
+
+/* How many bits behind the point torch's weights have: as many as let the largest of the whole axis fit 16 bits. */
+static int tensor_bits(const struct reach *reach, int out, int filter, double inverse, double *share)
+{
+    double largest = 0.0;
+    int first, bits = 0;
+    for (int i = 0; i < out; i++) {
+        const int count = weigh(reach, i, filter, inverse, &first, share);
+        for (int t = 0; t < count; t++)
+            largest = share[t] > largest ? share[t] : largest;
+    }
+    while (bits < WEIGHT_BITS && (int)(0.5 + largest * (1 << (bits + 1))) < 1 << 15)
+        bits++;
+    return bits;
+}
+
+int is_tensor_filter(int filter)
+{
+    return filter == FASTLOAD_TENSOR_BILINEAR || filter == FASTLOAD_TENSOR_BICUBIC;
 }
 
 int is_copy(const struct stretch *s)
@@ -96,9 +138,11 @@ int plan_axis(struct axis *axis, struct block *memory, const struct stretch *s, 
         begin = first < begin ? first : begin;
         end = first + count > end ? first + count : end;
     }
+    /* The weights of a result outside of the window may be more than those within, and torch's bits are of all. */
+    const int reached = 2 * (int)ceil(reach.support) + 1, room = reached < s->in ? reached : s->in;
     const int taps = (most + 3) / 4 * 4;
     const size_t numbers = (size_t)s->num * 2 + (size_t)s->num * taps;
-    uint8_t *data = reserve(memory, numbers * sizeof(int32_t) + (size_t)most * sizeof(double));
+    uint8_t *data = reserve(memory, numbers * sizeof(int32_t) + (size_t)room * sizeof(double));
     if (!data)
         return FASTLOAD_NO_MEMORY;
     double *share = (double *)data;
@@ -106,17 +150,14 @@ int plan_axis(struct axis *axis, struct block *memory, const struct stretch *s, 
     axis->in = end - begin;
     axis->out = s->num;
     axis->taps = taps;
-    axis->start = (int32_t *)(share + most);
+    axis->start = (int32_t *)(share + room);
     axis->count = axis->start + s->num;
     axis->weight = axis->count + s->num;
     memset(axis->weight, 0, (size_t)s->num * taps * sizeof(int32_t));
+    /* A weight of fewer bits is one of WEIGHT_BITS whose last are 0: the sums are rounded at the same place. */
+    const int bits = is_tensor_filter(filter) ? tensor_bits(&reach, s->out, filter, inverse, share) : WEIGHT_BITS;
     for (int i = 0; i < s->num; i++) {
-        const int count = sources(&reach, s->window + i, &centre, &first);
-        double sum = 0.0;
-        for (int t = 0; t < count; t++) {
-            share[t] = FILTERS[filter].kernel((t + first - centre + 0.5) * inverse);
-            sum += share[t];
-        }
+        const int count = weigh(&reach, s->window + i, filter, inverse, &first, share);
         first -= begin;
         const int place = reversed ? s->num - 1 - i : i;
         /* At the end, where fewer samples are left, places begin earlier, with weights of 0: vector kernels read the
@@ -124,8 +165,8 @@ int plan_axis(struct axis *axis, struct block *memory, const struct stretch *s, 
         const int late = first + taps - axis->in, early = late <= 0 ? 0 : late < first ? late : first;
         int32_t *weight = axis->weight + (size_t)place * taps + early;
         for (int t = 0; t < count; t++) {
-            const double normal = (sum != 0.0 ? share[t] / sum : share[t]) * (1 << WEIGHT_BITS);
-            weight[t] = (int32_t)(normal < 0 ? normal - 0.5 : normal + 0.5);
+            const double normal = share[t] * (1 << bits);
+            weight[t] = (int32_t)(normal < 0 ? normal - 0.5 : normal + 0.5) * (1 << (WEIGHT_BITS - bits));
         }
         axis->start[place] = first - early;
         axis->count[place] = count + early;

@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 9
+#define FASTLOAD_ABI 10
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 
 /* What an exported function that can fail returns. Positive: this library leaves the image to another decoder. The
- * numbers are those of fastload/native/jpeg.py. */
+ * numbers are those of fastload/native/rows.py. */
 enum fastload_status {
     FASTLOAD_BAD_ARGUMENT = -1, /* the caller's mistake: nothing was written */
     FASTLOAD_DONE = 0,

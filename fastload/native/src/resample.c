@@ -118,7 +118,8 @@ int resizer_begin(struct resizer *r, struct fastload_scratch *scratch, const str
     /* The order is that of the whole request, whatever part of it is wanted. */
     const int is_tall = q->order == FASTLOAD_TALL_ROWS_FIRST && rows.in - rows.out > 2 * (columns.in - columns.out);
     const int is_strip = q->order == FASTLOAD_STRIPS_ROWS_FIRST && rows.in > 100.0 * columns.in;
-    r->rows_first = !r->copies_columns && r->rows.taps && rows.in > rows.out && (is_tall || is_strip);
+    r->rows_first = !r->copies_columns && r->rows.taps && rows.in > rows.out && (is_tall || is_strip) &&
+                    !is_tensor_filter(q->filter);
     r->kept_width = r->rows_first ? r->columns.in : r->columns.out;
     r->kept_stride = padded(r->kept_width);
     const size_t line = padded(r->columns.out);

@@ -21,13 +21,15 @@
 /* How many rows a caller best has ready before it pushes them. */
 #define ROWS_AT_ONCE 16
 
-/* All antialiased, as Pillow's. */
+/* All antialiased, as Pillow's; the last two as torch's interpolate of 8-bit tensors, whose weights have 16 bits. */
 enum fastload_filter {
     FASTLOAD_BILINEAR = 0,
     FASTLOAD_BICUBIC = 1,
     FASTLOAD_BOX = 2,
     FASTLOAD_HAMMING = 3,
     FASTLOAD_LANCZOS = 4,
+    FASTLOAD_TENSOR_BILINEAR = 5,
+    FASTLOAD_TENSOR_BICUBIC = 6,
     FASTLOAD_NUM_FILTERS
 };
 
@@ -77,6 +79,8 @@ struct axis {
     int32_t *start, *count, *weight;
 };
 
+/* Whether a filter is one of torch's, which resizes columns first. */
+int is_tensor_filter(int filter);
 /* Whether each result is just a sample. */
 int is_copy(const struct stretch *stretch);
 void plan_copy(struct axis *axis, const struct stretch *stretch);

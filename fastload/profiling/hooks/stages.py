@@ -28,6 +28,7 @@ _FUNCTIONS = {
     "PIL.Image": (("open", "PIL.Image.open"), ("Image.convert", "PIL.convert")),  # pixels are decoded later, by load()
     "PIL.ImageFile": (("ImageFile.load", "PIL.decode"),),
     "fastload.late.source": (("FileSource.pixels", "late.decode"), ("FileSource.row", "late.decode")),
+    "fastload.late.arrays": (("decoded", "late.decode"),),
     "cv2": (("imread", "cv2.imread"), ("imdecode", "cv2.imdecode")),
 }
 """Module -> its functions and methods that are stages, and the names of these."""

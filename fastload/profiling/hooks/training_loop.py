@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...base.at_exit import close_at_exit
+from ...base.worker_kinds import has_threads
 from ..clocks import Readings, RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
 from ..ring import Kind
@@ -160,7 +161,7 @@ class WaitHooks:
     def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int, before: Readings | None = None) -> None:
         """Note that an iterator has started an epoch: see :meth:`Session.note_epoch`."""
         self._session.note_epoch(iterator, loader, begun, before)
-        if getattr(loader, "worker_method", None) == "thread" and getattr(iterator, "_workers", ()):
+        if has_threads(getattr(loader, "worker_method", None)) and getattr(iterator, "_workers", None):
             self._loop.probe_gil()
 
     init = _recording_epoch(lambda session, iterator, loader: session.is_recorded(loader))

@@ -1,0 +1,184 @@
+"""Images that are tensors for the user and not decoded yet: what ``ToImage`` makes, and crops, resizes and flips of it.
+
+In: a late image, and what the transforms so far make of its levels. Out: the tensor that torch's operators make, bit
+for bit, with the same strides; of the file, only what was kept is decoded.
+
+The native library resizes as torch's ``interpolate`` does tensors of uint8, where both were compared
+(:func:`tensor_filters`). In all other cases the part that is kept is decoded, and torchvision resizes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..native.rows import MOST_SIDE, TENSOR_FILTERS, Cut, row_of_image
+from .scope import thread, tried
+from .source import FileSource
+from .view import View
+
+V2_FUNCTIONAL = "torchvision.transforms.v2.functional"
+
+
+class Table(NamedTuple):
+    """What transforms that look at one value at a time make of a PIL image in RGB."""
+
+    signatures: tuple[Any, ...]
+    """The transforms' classes and arguments."""
+    levels: Tensor
+    """[3, 256]: what becomes of each level of each channel."""
+    channels_last: bool
+    """The result's order in memory."""
+    kind: type[Tensor]
+    """The result's class."""
+    is_identity: bool
+    """Whether the values are the image's levels themselves."""
+    shares_memory: bool
+    """Whether the last transform returns a tensor in the memory of the one that it takes."""
+
+    def example(self) -> Tensor:
+        """Return what the transforms make of an image that has all levels: [3, 16, 16]."""
+        memory = Storage(16, 16, 0, 0, self.channels_last).new(self.levels.dtype)
+        return self.of_kind(memory.copy_(self.levels.reshape(3, 16, 16)))
+
+    def of_kind(self, made: Tensor) -> Tensor:
+        """Return a tensor as one of the result's class."""
+        return made if self.kind is Tensor else made.as_subclass(self.kind)
+
+
+class Storage(NamedTuple):
+    """The memory of a tensor [3, height, width]: that of a larger tensor, of which it is a part."""
+
+    width: int
+    height: int
+    left: int
+    upper: int
+    channels_last: bool
+
+    def new(self, dtype: torch.dtype, is_part: bool = False) -> Tensor:
+        """Return the larger tensor; full of zeros if only a part will be written, since all of it may be saved."""
+        make = torch.zeros if is_part else torch.empty
+        if self.channels_last:
+            return make((self.height, self.width, 3), dtype=dtype, device="cpu").permute(2, 0, 1)
+        return make((3, self.height, self.width), dtype=dtype, device="cpu")
+
+
+class Undecoded:
+    """A tensor [3, height, width] that is not made yet.
+
+    ``crop``, ``resize`` and ``transpose`` are called as Pillow's, and return another one. Where that cannot be, the
+    last two return what torchvision's version 2 makes of the decoded tensor.
+    """
+
+    __slots__ = ("_source", "_storage", "_view", "table")
+
+    def __init__(self, source: FileSource, view: View, table: Table, storage: Storage | None = None) -> None:
+        self._source = source
+        self._view = view
+        self.table = table
+        self._storage = storage or Storage(*view.shown_size, 0, 0, table.channels_last)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height)."""
+        return self._view.shown_size
+
+    def crop(self, box: tuple[int, int, int, int]) -> Undecoded | None:
+        """Return a part, given its left, upper, right and lower edge; None if it is empty or not within the tensor."""
+        view = self._view.cropped(box)
+        if view is None:
+            return None
+        storage = self._storage._replace(left=self._storage.left + box[0], upper=self._storage.upper + box[1])
+        return Undecoded(self._source, view, self.table, storage)
+
+    def transpose(self, method: Image.Transpose) -> Undecoded | Tensor:
+        """Return it flipped."""
+        view = self._view.transposed_by(method) if _tells_order(self.size) else None
+        if view is None:
+            is_horizontal = method is Image.Transpose.FLIP_LEFT_RIGHT
+            return _of_v2("horizontal_flip" if is_horizontal else "vertical_flip", self.tensor())
+        return self._as_new(view, self._storage.channels_last)
+
+    def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Undecoded | Tensor:
+        """Return it resized to (width, height), with antialias."""
+        if size == self.size:
+            return self
+        name = f"tensor {resample.name.lower()}"
+        view = None
+        if self.table.is_identity and _tells_order(size) and _tells_order(self.size) and max(size) <= MOST_SIDE:
+            view = self._view.resized(size, name) if name in tensor_filters() else None
+        if view is None:
+            return _of_v2("resize", self.tensor(), [size[1], size[0]], _mode_of(name), antialias=True)
+        # What torch makes of a part of a channels-last image is contiguous, unless the part's rows follow each other.
+        return self._as_new(view, self._storage.channels_last and self._storage.width == self.size[0])
+
+    def mapped(self, table: Table) -> Undecoded | None:
+        """Return it after one more transform that looks at one value at a time; None where that is to be called.
+
+        Args:
+            table: of all transforms so far, with that one.
+        """
+        if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
+            return None
+        if table.shares_memory:
+            return Undecoded(self._source, self._view, table, self._storage)
+        return Undecoded(self._source, self._view, table, Storage(*self.size, 0, 0, self._storage.channels_last))
+
+    def _as_new(self, view: View, channels_last: bool) -> Undecoded:
+        return Undecoded(self._source, view, self.table, Storage(*view.shown_size, 0, 0, channels_last))
+
+    def tensor(self) -> Tensor:
+        """Return the tensor: of the table's dtype and class."""
+        table, storage, (width, height) = self.table, self._storage, self.size
+        is_part = (width, height) != (storage.width, storage.height)
+        made = storage.new(table.levels.dtype, is_part)
+        if is_part:
+            made = made[:, storage.upper : storage.upper + height, storage.left : storage.left + width]
+        self._source.row(self._view.cut, None if table.is_identity else table.levels, made, thread.scope)
+        return table.of_kind(made)
+
+
+def _tells_order(size: tuple[int, int]) -> bool:
+    """Whether strides tell a tensor's order in memory; with one row or column, torch's operators choose it anew."""
+    return min(size) > 1
+
+
+def _of_v2(name: str, *arguments: Any, **named: Any) -> Tensor:
+    made: Tensor = getattr(sys.modules[V2_FUNCTIONAL], name)(*arguments, **named)
+    return made
+
+
+def _mode_of(name: str) -> Any:
+    return sys.modules[V2_FUNCTIONAL].InterpolationMode(name.removeprefix("tensor "))
+
+
+@functools.cache
+def tensor_filters() -> frozenset[str]:
+    """Return the filters with which the native library resizes as torchvision's version 2 does tensors of uint8.
+
+    Compared once, in about 2 ms: of noise, made smaller and larger, in one direction and in both; the order in memory
+    as well. Version 2 must be imported.
+    """
+    return frozenset(name for name in TENSOR_FILTERS if tried(lambda name=name: _is_torchs(name)))  # type: ignore[misc]
+
+
+def _is_torchs(name: str) -> bool:
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (40, 46, 3), dtype=np.uint8)
+    image = torch.from_numpy(noise).permute(2, 0, 1)
+    for part in (image, image[:, 2:33], image[:, :, 3:30], image[:, 5:31, 7:40], image.contiguous()):
+        _, height, width = part.shape
+        pixels = np.ascontiguousarray(part.permute(1, 2, 0).numpy())
+        for rows, columns in ((17, 23), (60, 31), (height, 51), (9, width)):
+            size = rows, columns
+            made = _of_v2("resize", part, list(size), _mode_of(name), antialias=True)
+            cut = Cut((0, 0, height, width), size, name, (0, 0, *size), (False, False))
+            follows = part.stride()[0] == 1 and width == 46
+            if not torch.equal(made, row_of_image(pixels, cut)) or (made.stride()[0] == 1) != follows:
+                return False
+    return True

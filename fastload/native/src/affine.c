@@ -1,0 +1,86 @@
+/* Affine transforms of images by the nearest pixel, as Pillow makes them: the same pixels.
+ *
+ * In: packed pixels of 8 bits with 1 or 3 channels, and where each pixel of the result comes from: for its column x and
+ * row y, the column a[0] x + a[1] y + a[2] and the row a[3] x + a[4] y + a[5]. Out: the result; pixels from outside of the
+ * image get the color `fill`.
+ */
+#include "fastload.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Pillow's numbers of fixed point have 16 bits behind the point. */
+#define FIXED(value) ((int)floor((value) * 65536.0 + 0.5))
+
+static int fits(const double a[6], int x, int y)
+{
+    return fabs(x * a[0] + y * a[1] + a[2]) < 32768.0 && fabs(x * a[3] + y * a[4] + a[5]) < 32768.0;
+}
+
+static inline void copy_pixel(uint8_t *to, const uint8_t *from, int channels)
+{
+    to[0] = from[0];
+    if (channels == 3) {
+        to[1] = from[1];
+        to[2] = from[2];
+    }
+}
+
+static inline void turned(const uint8_t *from, int height, int width, int channels, uint8_t *to, int rows, int columns,
+                          const double a[6], const uint8_t *fill)
+{
+    /* From the middle of each pixel; sums wrap around as Pillow's do, which are within 2^31 by fits(). */
+    uint32_t x_step = (uint32_t)FIXED(a[0]), x_row = (uint32_t)FIXED(a[1]);
+    uint32_t y_step = (uint32_t)FIXED(a[3]), y_row = (uint32_t)FIXED(a[4]);
+    uint32_t x_begin = (uint32_t)FIXED(a[2] + a[0] * 0.5 + a[1] * 0.5);
+    uint32_t y_begin = (uint32_t)FIXED(a[5] + a[3] * 0.5 + a[4] * 0.5);
+    for (int row = 0; row < rows; row++, x_begin += x_row, y_begin += y_row) {
+        uint32_t x = x_begin, y = y_begin;
+        for (int column = 0; column < columns; column++, x += x_step, y += y_step, to += channels) {
+            int at_x = (int32_t)x >> 16, at_y = (int32_t)y >> 16;
+            int is_inside = ((unsigned)at_x < (unsigned)width) & ((unsigned)at_y < (unsigned)height);
+            copy_pixel(to, is_inside ? from + ((int64_t)at_y * width + at_x) * channels : fill, channels);
+        }
+    }
+}
+
+static inline int place(double value)
+{
+    return value < 0.0 ? -1 : (int)value;
+}
+
+static inline void scaled(const uint8_t *from, int height, int width, int channels, uint8_t *to, int rows, int columns,
+                          const double a[6], const uint8_t *fill)
+{
+    double y = a[5] + a[4] * 0.5;
+    for (int row = 0; row < rows; row++, y += a[4]) {
+        int at_y = place(y);
+        double x = a[2] + a[0] * 0.5;
+        for (int column = 0; column < columns; column++, x += a[0], to += channels) {
+            int at_x = place(x);
+            int is_inside = ((unsigned)at_x < (unsigned)width) & ((unsigned)at_y < (unsigned)height);
+            copy_pixel(to, is_inside ? from + ((int64_t)at_y * width + at_x) * channels : fill, channels);
+        }
+    }
+}
+
+/* Returns DONE; or BAD_ARGUMENT, with nothing written, where Pillow would not compute in fixed point. */
+FASTLOAD_EXPORT int fastload_affine(const uint8_t *from, int height, int width, int channels, uint8_t *to, int rows,
+                                    int columns, const double a[6], const uint8_t *fill)
+{
+    if ((channels != 1 && channels != 3) || height < 1 || width < 1 || rows < 1 || columns < 1)
+        return FASTLOAD_BAD_ARGUMENT;
+    if (!(fits(a, 0, 0) && fits(a, columns, rows) && fits(a, 0, rows) && fits(a, columns, 0)))
+        return FASTLOAD_BAD_ARGUMENT;
+    int is_scaled = a[1] == 0 && a[3] == 0;
+    /* With the channels as a constant. */
+    if (is_scaled && channels == 3)
+        scaled(from, height, width, 3, to, rows, columns, a, fill);
+    else if (is_scaled)
+        scaled(from, height, width, 1, to, rows, columns, a, fill);
+    else if (channels == 3)
+        turned(from, height, width, 3, to, rows, columns, a, fill);
+    else
+        turned(from, height, width, 1, to, rows, columns, a, fill);
+    return FASTLOAD_DONE;
+}

@@ -1,0 +1,404 @@
+"""Functions that return whole images give in workers what they give elsewhere: bits, strides, errors."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import torchvision.io
+from comparing import jpeg, picture
+from cv2 import imread as imread_by_name
+from kit.datasets import Made
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import get_worker_info
+
+import fastload
+from fastload.late import arrays
+from fastload.native import jpeg as native_jpeg
+
+pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning")
+
+FLAGS = [1, 1 | 128, 256, 256 | 128, -1, 0, 2 | 1, 4 | 1, 16, 17, True]
+MODES = list(torchvision.io.ImageReadMode)
+
+
+@pytest.fixture(autouse=True)
+def _with_doors() -> None:
+    reason = arrays.why_not()
+    if reason is not None:
+        pytest.skip(f"whole images are decoded by others here: {reason}")
+
+
+def exif(orientation: int, order: str = "little", kind: int = 3, tag: int = 0x0112, entries: int = 1) -> bytes:
+    """Return an EXIF segment's content that names an orientation, in that byte order and as that type."""
+    entry = tag.to_bytes(2, order) + kind.to_bytes(2, order) + (1).to_bytes(4, order)  # type: ignore[arg-type]
+    entry += orientation.to_bytes(2, order) + b"\0\0"  # type: ignore[arg-type]
+    head = (b"II*\0" if order == "little" else b"MM\0*") + (8).to_bytes(4, order)  # type: ignore[arg-type]
+    return b"Exif\0\0" + head + entries.to_bytes(2, order) + entry + bytes(4)  # type: ignore[arg-type]
+
+
+def with_segment(data: bytes, content: bytes, marker: int = 0xE1) -> bytes:
+    """Return a file with one more segment behind its first marker."""
+    return data[:2] + bytes((0xFF, marker)) + (len(content) + 2).to_bytes(2, "big") + content + data[2:]
+
+
+def files() -> Iterator[tuple[str, bytes]]:
+    """Return files of all kinds, by name."""
+    for subsampling in (0, 1, 2):
+        for progressive in (False, True):
+            yield f"{subsampling}{progressive}", jpeg(61, 47, subsampling=subsampling, progressive=progressive)
+    plain = jpeg(50, 34, seed=1)
+    yield "grey", jpeg(41, 30, "L")
+    yield "CMYK", jpeg(41, 30, "CMYK")
+    yield "no YCbCr", jpeg(40, 30, keep_rgb=True)
+    yield "a pixel", jpeg(1, 1)
+    yield "a row", jpeg(37, 1)
+    yield "a column", jpeg(1, 37)
+    yield "restarts", jpeg(50, 34, restart_marker_rows=1)
+    yield "with ICC", jpeg(50, 34, icc_profile=b"profile" * 20)
+    for orientation in range(10):
+        yield f"turned {orientation}", with_segment(plain, exif(orientation))
+    yield "big endian", with_segment(plain, exif(6, "big"))
+    yield "big endian, upright", with_segment(plain, exif(1, "big"))
+    yield "as long", with_segment(plain, exif(6, kind=4))
+    yield "another tag", with_segment(plain, exif(6, tag=0x0110))
+    yield "two", with_segment(with_segment(plain, exif(6)), exif(1))
+    yield "two, the other way", with_segment(with_segment(plain, exif(1)), exif(6))
+    yield "too many entries", with_segment(plain, exif(6, entries=3))
+    yield "no entries", with_segment(plain, exif(6, entries=0))
+    yield "cut EXIF", with_segment(plain, exif(6)[:17])
+    yield "XMP first", with_segment(with_segment(plain, exif(6)), b"http://ns.adobe.com/xap/1.0/\0<x/>")
+    yield "comment", with_segment(plain, exif(6), 0xFE)
+    yield "half", plain[: len(plain) // 2]
+    yield "no end", plain[:-2]
+    yield "bytes behind it", plain + b"behind"
+    yield "no image", plain[:100]
+    yield "nothing", b""
+    yield "a record of a pack", native_jpeg.record_of_jpeg(plain)  # type: ignore[misc]
+    for kind in ("PNG", "BMP", "WEBP", "GIF"):
+        file = io.BytesIO()
+        picture(20, 15).save(file, kind)
+        yield kind, file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    for name, data in files():
+        (folder / f"{name}.jpg").write_bytes(data)
+    (folder / "ünïcode.jpg").write_bytes(jpeg(20, 30))
+    return folder
+
+
+def samples_of(sample: Callable[[int], Any], number: int = 2, **options: Any) -> tuple[list[Any], dict[str, int]]:
+    """Return the samples that a loader with a worker makes, as they are, and how their images were decoded."""
+    options = {"num_workers": 1, **options}
+    dataset = sample if isinstance(sample, Made) else Made(number, sample)
+    loader = fastload.DataLoader(dataset, None, collate_fn=_same, **options)
+    return list(loader), loader.statistics().decoded
+
+
+def _same(sample: Any) -> Any:
+    return sample
+
+
+def seen(make: Callable[[], Any]) -> Any:
+    """Return all that can be seen of an array or tensor, or of an error."""
+    try:
+        made = make()
+    except Exception as error:
+        return type(error), str(error)
+    if isinstance(made, torch.Tensor):
+        return "tensor", made.shape, made.stride(), made.dtype, type(made), made.contiguous().numpy().tobytes()
+    if isinstance(made, np.ndarray):
+        return "array", made.shape, made.strides, made.dtype, made.flags.writeable, made.flags.owndata, made.tobytes()
+    return [seen(lambda one=one: one) for one in made] if isinstance(made, list) else made
+
+
+def memory(path: Path) -> Any:
+    return np.fromfile(path, dtype=np.uint8)
+
+
+def tensor(path: Path) -> torch.Tensor:
+    return torch.from_numpy(memory(path)) if path.stat().st_size else torch.empty(0, dtype=torch.uint8)
+
+
+def read_by_opencv(path: Path) -> list[Any]:
+    data = memory(path)
+    given = [
+        *(lambda flags=flags: cv2.imread(str(path), flags) for flags in FLAGS),
+        *(lambda flags=flags: cv2.imdecode(data, flags) for flags in FLAGS),
+        lambda: cv2.imread(str(path)),
+        lambda: cv2.imread(filename=str(path), flags=1),
+        lambda: cv2.imread(path, 1),
+        lambda: cv2.imread(str(path) + "x"),
+        lambda: cv2.imread(str(path), 1, 2, 3, 4),
+        lambda: cv2.imread(),
+        lambda: cv2.imread("/proc/self/fd"),
+        lambda: cv2.imdecode(data[None], 1),
+        lambda: cv2.imdecode(data[:, None], 1),
+        lambda: cv2.imdecode(np.repeat(data, 2)[::2], 1),
+        lambda: cv2.imdecode(data.astype(np.int16), 1),
+        lambda: cv2.imdecode(data.tobytes(), 1),
+        lambda: cv2.imdecode(np.frombuffer(data.tobytes(), dtype=np.uint8), 1),
+        lambda: cv2.imdecode(data),
+        lambda: cv2.imdecode(buf=data, flags=cv2.IMREAD_COLOR),
+    ]
+    return [seen(make) for make in given]
+
+
+def read_by_torchvision(path: Path) -> list[Any]:
+    data, io_ = tensor(path), torchvision.io
+    given = [
+        *(lambda mode=mode: io_.read_image(str(path), mode) for mode in MODES),
+        *(lambda mode=mode: io_.decode_image(data, mode, apply_exif_orientation=True) for mode in MODES),
+        *(lambda mode=mode: io_.decode_jpeg(data, mode, apply_exif_orientation=True) for mode in MODES),
+        lambda: io_.decode_image(str(path), "RGB"),
+        lambda: io_.decode_jpeg(data),
+        lambda: io_.decode_jpeg([data, data]),
+        lambda: io_.decode_jpeg(data[None]),
+        lambda: io_.decode_jpeg(data.repeat_interleave(2)[::2]),
+        lambda: io_.decode_jpeg(data.float()),
+        lambda: torch.ops.image.decode_jpeg(data),
+        lambda: torch.ops.image.decode_jpeg(data, 3, True, 5),
+        lambda: torch.ops.image.decode_jpeg(data=data, mode=3),
+        lambda: torch.ops.image.decode_jpeg(data, True),
+    ]
+    return [seen(make) for make in given]
+
+
+def read_by_torchcodec(path: Path) -> list[Any]:
+    from torchcodec.decoders import decode_image, decode_jpeg
+
+    given = [
+        *(lambda mode=mode: decode_jpeg(path, mode=mode) for mode in ("UNCHANGED", "GRAY", "RGB", "RGB_ALPHA")),
+        lambda: decode_image(str(path)),
+        lambda: decode_image(path.read_bytes(), output_dtype=torch.uint16),
+        lambda: decode_jpeg([tensor(path), path])[1],
+        lambda: decode_jpeg(tensor(path)[None]),
+    ]
+    return [seen(make) for make in given]
+
+
+LIBRARIES = {
+    "cv2": (read_by_opencv, {"at once, for cv2.imread", "at once, for cv2.imdecode"}),
+    "torchvision.io": (
+        read_by_torchvision,
+        {"at once, for torchvision.io.decode_image", "at once, for torchvision.io.decode_jpeg"},
+    ),
+    "torchcodec.decoders": (read_by_torchcodec, {"at once, for torchcodec.decoders.decode_jpeg"}),
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_whole_images_are_those_of_the_functions_as_they_are(folder: Path, library: str) -> None:
+    if library == "torchcodec.decoders":
+        pytest.importorskip("torchcodec", reason="needs TorchCodec", exc_type=Exception)
+        importlib.import_module(library)
+    read, counted = LIBRARIES[library]
+    paths = sorted(folder.iterdir())
+    expected = [read(path) for path in paths]
+    samples, decoded = samples_of(lambda i: read(paths[i]), len(paths), num_workers=2)
+    for path, found, before in zip(paths, samples, expected, strict=True):
+        assert found == before, path.name
+    assert all(decoded.get(name, 0) > 20 for name in counted)
+    assert [read(path) for path in paths] == expected  # nothing is replaced here
+
+
+def test_a_door_takes_most_files_of_the_usual_kinds(folder: Path) -> None:
+    taken = {path.stem for path in folder.iterdir() if arrays._imread(str(path)) is not None}
+    assert {"0False", "2True", "grey", "restarts", "turned 1", "a pixel", "ünïcode", "with ICC"} <= taken
+    assert taken.isdisjoint({"turned 6", "CMYK", "two", "half", "PNG", "nothing", "a record of a pack"})
+
+
+def test_damaged_files_give_the_same_or_are_left_to_the_original() -> None:
+    draw = random.Random(0)
+    whole = [data for name, data in files() if data[:2] == b"\xff\xd8" and len(data) > 200]
+    taken = 0
+    for _ in range(2000):
+        data = bytearray(draw.choice(whole))
+        for _ in range(draw.choice((0, 1, 1, 2, 5))):
+            place = draw.randrange(draw.choice((len(data), 400)) if len(data) > 400 else len(data))
+            data[place] = draw.choice((0, 0xFF, draw.randrange(256)))
+        array = np.frombuffer(bytes(data), dtype=np.uint8)
+        made = arrays._imdecode(array, 1)
+        if made is not None:
+            taken += 1
+            assert np.array_equal(made, cv2.imdecode(array, 1))
+        turned = arrays._tensor(torch.frombuffer(data, dtype=torch.uint8), 3, True)
+        if turned is not None:
+            expected = torch.ops.image.decode_jpeg(torch.frombuffer(data, dtype=torch.uint8), 3, True)
+            assert torch.equal(turned, expected)
+    assert taken > 500
+
+
+class Holder(Made):
+    """Has functions as attributes, which are pickled with it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(4, self.sample)
+        self.read, self.path = cv2.imread, path
+
+    def sample(self, index: int) -> Any:
+        copies = [pickle.loads(pickle.dumps(function)) for function in (self.read, cv2.imread, [].append)]
+        return [seen(lambda read=read: read(self.path)) for read in (self.read, *copies[:2])]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_dataset_that_holds_a_function_is_pickled_in_workers_too(folder: Path, context: str) -> None:
+    path = str(folder / "0False.jpg")
+    samples, decoded = samples_of(Holder(path), multiprocessing_context=context)
+    assert samples == [[seen(lambda: cv2.imread(path))] * 3] * 4
+    assert decoded
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}, {"num_workers": 1, "fuse": False}],
+    ids=str,
+)
+def test_only_worker_processes_that_decode_late_replace_functions(folder: Path, options: dict[str, Any]) -> None:
+    path = str(folder / "0False.jpg")
+
+    def sample(index: int) -> Any:
+        return cv2.imread(path) is not None and type(cv2.imread).__name__
+
+    assert samples_of(sample, **options) == (["builtin_function_or_method"] * 2, {})
+
+
+def test_a_name_that_was_imported_before_is_not_reached(folder: Path) -> None:
+    path = str(folder / "0False.jpg")
+    assert samples_of(lambda i: seen(lambda: imread_by_name(path))) == ([seen(lambda: cv2.imread(path))] * 2, {})
+
+
+def _patch_opencv(worker_id: int) -> None:
+    cv2.imread = lambda path: "patched"  # type: ignore[assignment]
+
+
+def _damage_the_library(worker_id: int) -> None:
+    made = native_jpeg.pixels_of_jpeg
+    native_jpeg.pixels_of_jpeg = lambda *args, **named: made(*args, **named) ^ 1  # type: ignore[operator]
+
+
+def test_a_function_that_somebody_else_has_replaced_is_left_alone(folder: Path) -> None:
+    path = str(folder / "0False.jpg")
+    assert samples_of(lambda i: cv2.imread(path), worker_init_fn=_patch_opencv) == (["patched"] * 2, {})
+
+
+def test_a_decoder_with_other_pixels_is_left_to_itself(folder: Path) -> None:
+    path = folder / "0False.jpg"
+
+    def sample(index: int) -> Any:
+        return seen(lambda: cv2.imread(str(path))), seen(lambda: torchvision.io.decode_image(tensor(path)))
+
+    assert samples_of(sample, worker_init_fn=_damage_the_library) == ([sample(0)] * 2, {})
+
+
+class Noted(TorchFunctionMode):
+    """Notes the functions that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_code_that_watches_operators_sees_them(folder: Path) -> None:
+    data = tensor(folder / "0False.jpg")
+
+    def sample(index: int) -> Any:
+        with Noted() as noted:
+            torch.ops.image.decode_jpeg(data, 3)
+        return noted.names
+
+    expected = sample(0)
+    assert len(expected) == 1
+    assert samples_of(sample)[0] == [expected] * 2
+
+
+def test_no_function_is_replaced_where_the_library_is_slower(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
+    assert samples_of(lambda i: type(cv2.imread).__name__) == (["builtin_function_or_method"] * 2, {})
+
+
+def test_code_of_a_worker_that_makes_no_sample_calls_the_original(folder: Path) -> None:
+    path = str(folder / "0False.jpg")
+
+    def sample(index: int) -> Any:
+        found: list[Any] = []
+        cv2.imread(path)
+        thread = threading.Thread(target=lambda: found.append(cv2.imread(path)))
+        thread.start()
+        thread.join()
+        assert get_worker_info() is not None
+        return seen(lambda: found[0])
+
+    assert samples_of(sample) == ([seen(lambda: cv2.imread(path))] * 2, {"at once, for cv2.imread": 2})
+
+
+def test_the_profiler_sees_images_that_are_decoded_in_place_of_others(folder: Path) -> None:
+    path = str(folder / "0False.jpg")
+    loader = fastload.DataLoader(Made(8, lambda i: int(cv2.imread(path).sum())), 2, num_workers=1)
+    with fastload.profile(loader, level=2) as recorded:
+        list(loader)
+    steps = recorded.trace().ranks[0].steps
+    stages = {stage.name for step in steps for task in step.batch.tasks for one in task.samples for stage in one.stages}
+    assert "late.decode" in stages
+    assert loader.statistics().decoded
+
+
+class ByName(Made):
+    """Is defined in a module that has imported a function by its name."""
+
+    __module__ = "made_up_module"
+
+
+def test_explain_says_what_is_decoded_in_place_of_others_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explained() -> str:
+        return " ".join(str(fastload.DataLoader(ByName(1, _same), num_workers=1).explain()).split())
+
+    module = types.ModuleType("made_up_module")
+    module.imread = imread_by_name  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "made_up_module", module)
+    assert "JPEG files that worker processes read by cv2, torchvision.io" in explained()
+    assert "but not by imread in made_up_module, which was imported by its name: call cv2.imread there" in explained()
+    monkeypatch.delattr(module, "imread")
+    assert "made_up_module," not in explained()
+    monkeypatch.setattr(arrays, "processor_level", lambda: "plain")
+    assert "decode by themselves: without AVX2" in explained()
+
+
+@pytest.mark.slow
+def test_a_script_that_has_not_imported_pillow_is_reached_too(folder: Path) -> None:
+    script = f"""
+import sys, cv2, fastload
+from torch.utils.data import Dataset
+
+class Photos(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return cv2.imread({str(folder / "0False.jpg")!r})
+
+loader = fastload.DataLoader(Photos(), 2, num_workers=1)
+list(loader)
+print(loader.statistics().decoded, "PIL" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "{'at once, for cv2.imread': 4} False\n", done.stderr

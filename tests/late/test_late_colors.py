@@ -1,0 +1,152 @@
+"""Colors of late images are changed by the native library: the same samples, and still late behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from comparing import as_sample, assert_equal, jpeg, opened
+from kit.datasets import Made
+from PIL import Image, ImageEnhance, ImageOps
+from torchvision import transforms as v1
+from torchvision.transforms import _functional_pil, v2
+from torchvision.transforms.v2 import functional as functional_2
+
+import fastload
+from fastload.late import colors, image
+from fastload.late.image import LateImage
+
+replaced = pytest.mark.usefixtures("colors_replaced")
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "brightness": lambda found: ImageEnhance.Brightness(found).enhance(0.7),
+    "contrast": lambda found: ImageEnhance.Contrast(found).enhance(1.3),
+    "saturation": lambda found: ImageEnhance.Color(found).enhance(2),
+    "hue": lambda found: _functional_pil.adjust_hue(found, -0.2),
+    "hue, version 2": lambda found: functional_2.adjust_hue(found, 0.3),
+    "grey in three channels": lambda found: functional_2.rgb_to_grayscale(found, 3),
+    "grey": lambda found: found.convert("L"),
+    "invert": ImageOps.invert,
+    "solarize": lambda found: ImageOps.solarize(found, 90),
+    "posterize": lambda found: ImageOps.posterize(found, 4),
+    "equalize": ImageOps.equalize,
+    "autocontrast": lambda found: ImageOps.autocontrast(found, cutoff=3),
+    "rotate": lambda found: found.rotate(13, fillcolor=(4, 5, 6)),
+    "shear": lambda found: found.transform(found.size, Image.Transform.AFFINE, (1, 0.2, -3, 0, 1, 0)),
+}
+
+
+@replaced
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_image_is_late_behind_a_change_of_its_colors(name: str) -> None:
+    data = jpeg(60, 44)
+    kinds = as_sample(lambda: type(CHANGES[name](opened(data).crop((3, 4, 50, 40)))))
+    assert kinds is LateImage
+    assert_equal(lambda: CHANGES[name](opened(data).crop((3, 4, 50, 40))))
+    assert_equal(lambda: CHANGES[name](opened(data)).resize((20, 30)).transpose(1))
+
+
+@replaced
+@pytest.mark.parametrize("name", CHANGES)
+def test_colors_are_pillows_where_the_library_makes_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "_colors_agree", lambda: False)
+    assert as_sample(lambda: type(CHANGES[name](opened(jpeg(60, 44))))) is Image.Image
+    assert_equal(lambda: CHANGES[name](opened(jpeg(60, 44))))
+
+
+@replaced
+def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
+    class Own(ImageEnhance.Brightness):
+        def enhance(self, factor: float) -> Any:
+            return self.degenerate, super().enhance(factor)
+
+    data = jpeg(60, 44)
+    for make in (
+        lambda found: Own(found).enhance(0.5),
+        lambda found: ImageEnhance.Color(found).degenerate,
+        lambda found: ImageEnhance.Color(found).nothing,
+        lambda found: ImageEnhance.Color(found).enhance("much"),
+        lambda found: ImageEnhance.Sharpness(found).enhance(0.5),
+        lambda found: ImageEnhance.Color.__new__(ImageEnhance.Color).enhance(1),
+        lambda found: _functional_pil.adjust_hue(found, 0.7),
+        lambda found: _functional_pil.adjust_hue(found),
+        lambda found: _functional_pil.to_grayscale(found, 2),
+        lambda found: _functional_pil.to_grayscale(found, num_output_channels=1),
+        lambda found: found.point([0, 1]),
+        lambda found: found.point([True, False] * 384),
+        lambda found: found.point([*range(-128, 640)]),
+        lambda found: found.transform((9, 9), 0.0, (1, 0, 0, 0, 1, 0)),
+        lambda found: found.transform((9, 9), 0, (1, 0, 0, 0, 1, 0), 0.0),
+        lambda found: found.transform((9, 9), 0, (1, 0, 0, 0, 1, 0), False),
+        lambda found: found.transform((9, 0), 0, (1, 0, 0, 0, 1, 0)),
+        lambda found: _changed_between(found, ImageEnhance.Color),
+        lambda found: _changed_between(found, ImageEnhance.Contrast),
+        lambda found: found.histogram(found.convert("L")),
+    ):
+        assert_equal(lambda make=make: make(opened(data)))
+
+
+def _changed_between(found: Any, kind: Any) -> Any:
+    enhancer = kind(found)
+    found.paste(7, (0, 0, 30, 30))
+    return enhancer.enhance(0.5), enhancer.degenerate, enhancer.image
+
+
+def _policies(version: Any) -> dict[str, Any]:
+    jitter = version.ColorJitter(0.4, 0.4, 0.2, 0.1)
+    return {
+        "jitter": [jitter, version.RandomGrayscale(0.3)],
+        "applied at random": [version.RandomApply([jitter], 0.8), version.RandomSolarize(100, 0.5)],
+        "more": [version.RandomPosterize(3), version.RandomEqualize(), version.RandomAutocontrast(), jitter],
+        "TrivialAugment": [version.TrivialAugmentWide()],
+        "RandAugment": [version.RandAugment(3, fill=9)],
+        "AutoAugment": [version.AutoAugment()],
+        "AugMix": [version.AugMix()],
+        "grey": [version.Grayscale(3)],
+    }
+
+
+@pytest.mark.filterwarnings("ignore:The transform `ToTensor:UserWarning")
+@pytest.mark.parametrize("name", _policies(v1))
+@pytest.mark.parametrize("version", [v1, v2], ids=["v1", "v2"])
+def test_samples_are_those_without_late_decoding(tmp_path: Path, version: Any, name: str) -> None:
+    for place in range(6):
+        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
+    last = [version.ToTensor(), version.Normalize([0.5] * 3, [0.2] * 3)]
+    steps = version.Compose([version.RandomResizedCrop(32), *_policies(version)[name], *last])
+
+    def sample(index: int) -> Any:
+        return steps(Image.open(tmp_path / f"{index % 6}.jpg").convert("RGB"))
+
+    def batches(**options: Any) -> tuple[torch.Tensor, Any]:
+        loader = fastload.DataLoader(Made(24, sample), 24, num_workers=1, seed=1, **options)
+        [batch] = loader
+        return batch, loader.statistics().decoded
+
+    expected, _ = batches(fuse=False)
+    found, decoded = batches()
+    assert torch.equal(found, expected)
+    assert decoded.keys() <= {"late, in part", "late, whole"}  # the first may be whole, by a guess of earlier tests
+    assert sum(decoded.values()) == 24  # each once
+
+
+def test_functions_that_somebody_has_replaced_are_left_alone() -> None:
+    def own(self: Any, factor: float) -> str:
+        return "own"
+
+    def sample(index: int) -> Any:
+        ImageEnhance.Brightness.enhance = own  # type: ignore[method-assign]
+        found = opened(jpeg(40, 30))
+        return [ImageEnhance.Brightness(found).enhance(0.5), ImageEnhance.Color(found).enhance(0.5).size]
+
+    [made] = fastload.DataLoader(Made(1, sample), None, num_workers=1, worker_init_fn=lambda _: sample(0))
+    assert made == ["own", [40, 30]]
+
+
+def test_nothing_is_replaced_in_the_users_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(colors, "prepare", lambda: pytest.fail("it was prepared"))
+    for options in ({"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}):
+        assert list(fastload.DataLoader(Made(1, lambda i: opened(jpeg(40, 30)).size), None, **options)) == [[40, 30]]

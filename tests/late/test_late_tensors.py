@@ -1,0 +1,411 @@
+"""What is done with a tensor before it is decoded gives what torch gives: bits, dtype, type, strides, draws, errors."""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import operator
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from comparing import jpeg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL.JpegImagePlugin import JpegImageFile
+from test_late_containers import _as_in_a_worker_process, assert_equal, norm, result  # noqa: F401  # a fixture
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import register_pytree_node, tree_leaves
+from torchvision import transforms as v1
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+from torchvision.transforms.v2.functional import _utils
+
+from fastload import late
+from fastload.late import containers, undecoded
+from fastload.late.image import LateImage, LateJpeg
+from fastload.late.undecoded import tensor_filters
+from fastload.native import LEVELS
+from fastload.native.rows import TENSOR_FILTERS, Cut, pixels_of_image
+
+MODES = v2.InterpolationMode
+
+Make = Callable[[], Any]
+to_float = functools.partial(v2.ToDtype, torch.float32, scale=True)
+to_bytes = functools.partial(v2.ToDtype, torch.uint8, scale=True)
+
+
+def target(width: int, height: int) -> dict[str, Any]:
+    boxes = [[0, 0, width // 2 + 1, height // 2 + 1], [width // 3, height // 3, width, height]]
+    return {
+        "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width)),
+        "mask": tv_tensors.Mask(torch.arange(width * height, dtype=torch.int32).reshape(1, height, width)),
+        "labels": torch.tensor([3, 4]),
+        "name": "a file",
+    }
+
+
+def pair(run: Any) -> Callable[[Any], Any]:
+    return lambda image: run(image, target(*image.size))
+
+
+def in_a_dict(run: Any) -> Callable[[Any], Any]:
+    return lambda image: run({"image": image, **target(*image.size)})
+
+
+def then_drawn(run: Any) -> Callable[[Any], Any]:
+    """Return also what is drawn next."""
+    return lambda image: (run(image), torch.rand(1))
+
+
+side = st.one_of(st.integers(1, 3), st.integers(4, 70))
+sides = st.one_of(side, st.tuples(side, side))
+edge = st.one_of(side, st.tuples(side), st.tuples(side, side).map(list))
+MODE = st.sampled_from((MODES.BILINEAR, MODES.BICUBIC, MODES.NEAREST, MODES.NEAREST_EXACT, 2, 3, "bilinear", "bicubic"))
+CHANCE = st.sampled_from((0.0, 0.5, 1.0))
+ANTIALIAS = st.sampled_from((True, True, True, False, None))
+PADDING = st.sampled_from(("constant", "edge", "reflect"))
+FILL = st.sampled_from((0, (9, 8, 7), {tv_tensors.Image: (9, 8, 7), "others": 0}))
+SCALE = st.sampled_from(((0.08, 1.0), (0.01, 0.1), (0.9, 1.0)))
+RATIO = st.sampled_from(((3 / 4, 4 / 3), (0.2, 5.0), (0.001, 0.001)))
+DTYPE = st.sampled_from((torch.float32, torch.uint8, torch.float16, torch.bfloat16, torch.float64, torch.int64))
+VERSION_2 = st.one_of(
+    st.builds(v2.RandomResizedCrop, sides, scale=SCALE, ratio=RATIO, interpolation=MODE, antialias=ANTIALIAS),
+    st.builds(v2.RandomResizedCrop, st.tuples(side, side), scale=SCALE),
+    st.builds(v2.RandomCrop, sides, pad_if_needed=st.booleans(), fill=FILL, padding_mode=PADDING),
+    st.builds(v2.CenterCrop, sides),
+    st.builds(v2.Resize, edge, interpolation=MODE, antialias=ANTIALIAS),
+    st.builds(v2.Resize, side, max_size=side),
+    st.builds(v2.Resize, st.none(), max_size=side),
+    st.builds(v2.RandomHorizontalFlip, CHANCE),
+    st.builds(v2.RandomVerticalFlip, CHANCE),
+    st.just(v2.RandomResize(9, 40)),
+    st.just(v2.RandomShortestSize([10, 20], max_size=25)),
+    st.just(v2.ScaleJitter((20, 30))),
+    st.builds(v2.RandomIoUCrop),  # without boxes an error
+    st.builds(v2.ToDtype, DTYPE, scale=st.booleans()),
+    st.builds(v2.ConvertImageDtype, DTYPE),
+    st.builds(norm, st.just(v2), inplace=st.booleans()),
+    st.builds(v2.ToPureTensor),
+    st.builds(v2.RandomErasing, CHANCE),
+    st.builds(v2.Grayscale, st.just(3)),
+    st.just(v2.ColorJitter(0.4, 0.4, 0.4)),
+    st.builds(v1.RandomHorizontalFlip, CHANCE),
+    st.builds(v1.RandomResizedCrop, st.tuples(side, side)),
+    st.builds(norm),
+)
+VERSION_1 = st.one_of(
+    st.builds(v1.RandomResizedCrop, sides, interpolation=st.sampled_from((MODES.BILINEAR, MODES.BICUBIC))),
+    st.builds(v1.RandomHorizontalFlip, CHANCE),
+    st.builds(v1.RandomCrop, sides, pad_if_needed=st.booleans()),
+    st.builds(v1.CenterCrop, sides),
+    st.builds(v1.Resize, edge),
+    st.builds(v1.ConvertImageDtype, DTYPE),
+    st.builds(norm, inplace=st.booleans()),
+)
+FIRST = {1: (v1.ToTensor, v1.PILToTensor), 2: (v2.ToImage, v2.ToImage, v2.PILToTensor, v1.ToTensor)}
+
+
+@st.composite
+def pipelines(draw: Any) -> Any:
+    version = draw(st.sampled_from((1, 2, 2, 2)))
+    first = [draw(st.sampled_from(FIRST[version]))()]
+    transforms = [*first, *draw(st.lists((VERSION_1, VERSION_2)[version - 1], min_size=1, max_size=6))]
+    if version == 2 and draw(st.booleans()):
+        return draw(st.sampled_from((pair, in_a_dict)))(v2.Compose(transforms))
+    if draw(st.booleans()):
+        return (v1.Compose, v2.Compose)[version - 1](transforms)
+    return nn.Sequential(*(one if isinstance(one, nn.Module) else Called(one) for one in transforms))
+
+
+class Called(nn.Module):
+    """A module that calls one of version 1's transforms that are none."""
+
+    def __init__(self, transform: Any) -> None:
+        super().__init__()
+        self.transform = transform
+
+    def forward(self, image: Any) -> Any:
+        return self.transform(image)
+
+
+@settings(max_examples=150)
+@given(pipelines(), st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))), st.booleans())
+def test_any_transforms_after_the_first_give_the_same_and_draw_the_same(run, size, is_grey):
+    assert_equal(then_drawn(run), jpeg(*size, "L" if is_grey else "RGB"))
+
+
+RARE: dict[str, Make] = {
+    "a flip of version 1": lambda: [v1.RandomHorizontalFlip(1.0), to_float()],
+    "a crop of version 1": lambda: [v2.CenterCrop(30), v1.RandomResizedCrop(16)],
+    "values of version 1": lambda: [v2.CenterCrop(30), v1.ConvertImageDtype(torch.float32), norm()],
+    "one class after a crop": lambda: [to_float(), v2.CenterCrop(10), v2.ToPureTensor()],
+    "one dtype after a crop": lambda: [to_float(), v2.CenterCrop(10), to_float()],
+    "in place after a crop": lambda: [to_float(), v2.CenterCrop(10), norm(v2, inplace=True)],
+    "to floats and back": lambda: [v2.CenterCrop(10), to_float(), to_bytes()],
+    "one row, resized": lambda: [v2.CenterCrop((1, 20)), v2.Resize((10, 12))],
+    "one row, flipped": lambda: [v2.CenterCrop((1, 20)), v2.RandomHorizontalFlip(1.0)],
+    "one column, flipped": lambda: [v2.CenterCrop((20, 1)), v2.RandomVerticalFlip(1.0)],
+    "resized to one row": lambda: [v2.Resize((1, 12)), v2.RandomHorizontalFlip(1.0)],
+    "resized to no row": lambda: [v2.Resize(1, max_size=3), v2.Resize(1, max_size=2)],
+    "a size of 0": lambda: [v2.Resize((0, 5))],
+    "a negative size": lambda: [v2.Resize(-5)],
+    "a crop to nothing": lambda: [v2.CenterCrop(0)],
+    "a resized crop to nothing": lambda: [v2.RandomResizedCrop((0, 16))],
+    "a resized crop of nothing": lambda: [v2.RandomResizedCrop(16, ratio=(0.001, 0.001))],
+    "a size of a float": lambda: [v2.Resize([16.0])],
+    "a size of an array's number": lambda: [v2.Resize([np.int64(16)]), v2.CenterCrop((np.int64(9), 8))],
+    "a crop to floats": lambda: [v2.CenterCrop((10.0, 10.0))],
+    "a resized crop to floats": lambda: [v2.RandomResizedCrop((16, 20)), v2.RandomResizedCrop((16.0, 20))],
+    "an interpolation of a float": lambda: [v2.Resize(16, interpolation=2.0)],
+    "an interpolation of a list": lambda: [v2.Resize(16, interpolation=[2])],
+    "an interpolation in capitals": lambda: [v2.Resize(16, interpolation="BILINEAR")],
+    "a size too large": lambda: [v2.Resize((3, 33000))],
+    "no other": list,
+    "padding": lambda: [v2.RandomCrop(14, pad_if_needed=True), v2.RandomCrop(30, padding=3)],
+    "padding by class": lambda: [v2.RandomCrop(60, pad_if_needed=True, fill={tv_tensors.Image: 9, "others": 0})],
+    "other types": lambda: [_with(v2.Resize(10), _transformed_types=(tv_tensors.Image,)), to_float()],
+    "other types of values": lambda: [_with(to_float(), _transformed_types=()), v2.CenterCrop(9)],
+    "another method": lambda: [_with(v2.CenterCrop(40), transform=lambda image, params: image), v2.Resize(20)],
+    "boxes": lambda: [v2.RandomIoUCrop(), v2.RandomVerticalFlip(), v2.SanitizeBoundingBoxes()],
+    "scales": lambda: [v2.ScaleJitter((30, 30)), v2.RandomShortestSize([20, 24], max_size=40), v2.Resize(15)],
+    "the user's own": lambda: [v2.CenterCrop(12), lambda *inputs: inputs[0] if len(inputs) == 1 else inputs],
+    "no __dict__": lambda: [v2.CenterCrop(12), operator.itemgetter(0), v2.CenterCrop(10)],
+    "statistics": lambda: [v2.RandomPhotometricDistort(p=1.0), v2.RandomResizedCrop(12)],
+    "mixed": lambda: [v2.RandomApply([v2.Resize(9)], 1.0), v2.RandomZoomOut(p=1.0)],
+    "an error": lambda: [v2.Resize(16, max_size=12)],
+}
+
+
+def _with(changed: Any, **attributes: Any) -> Any:
+    vars(changed).update(attributes)
+    return changed
+
+
+@pytest.mark.parametrize("name", RARE)
+@pytest.mark.parametrize("last", [[], [to_float(), norm(v2), v2.ToPureTensor()]])
+def test_rare_pipelines_give_the_same_also_beside_boxes_and_masks(name, last):
+    for first in (v2.ToImage(), v2.PILToTensor()):
+        run = v2.Compose([first, *RARE[name](), *last])
+        for size in ((80, 60), (24, 50), (400, 2)):
+            for form in (run, pair(run), in_a_dict(run)):
+                assert_equal(then_drawn(form), jpeg(*size))
+
+
+def decoded(run: Any, data: bytes) -> str:
+    """Return how a sample's image was decoded."""
+    counts: dict[str, int] = {}
+    result(run, data, late=True, counts=counts)
+    (how,) = counts
+    return how
+
+
+@pytest.mark.parametrize(
+    "placed",
+    [
+        lambda: v2.RandomResizedCrop(16, scale=(0.1, 0.2)),
+        lambda: v2.RandomCrop(20),
+        lambda: v2.RandomResizedCrop((16, 20), scale=(0.1, 0.2)),
+        lambda: v2.CenterCrop(16),
+        lambda: v2.Compose([v2.CenterCrop(30), v2.Resize(20), v2.CenterCrop(10)]).transforms,
+        lambda: v2.RandomResizedCrop(16, scale=(0.1, 0.2), interpolation=MODES.NEAREST),
+        lambda: v2.RandomResizedCrop(16, scale=(0.1, 0.2), antialias=False),
+    ],
+)
+def test_of_the_file_only_what_is_kept_is_decoded(placed):
+    found = placed()
+    last = [v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), norm(v2)]
+    transforms = [v2.ToImage(), *(found if isinstance(found, list) else [found]), *last]
+    compose = v2.Compose(transforms)
+    for run in (compose, nn.Sequential(*transforms), pair(compose), in_a_dict(compose)):
+        assert decoded(run, jpeg(80, 60)) == "late, in part"
+        assert_equal(run, jpeg(80, 60))
+
+
+def test_what_a_transform_and_a_sample_get_has_memory():
+    found: list[Any] = []
+
+    def looked_at(*inputs: Any) -> Any:
+        found.extend(one for one in tree_leaves(inputs) if isinstance(one, torch.Tensor))
+        return inputs
+
+    for last in ([looked_at], []):
+        run = v2.Compose([v2.ToImage(), v2.CenterCrop(9), *last])
+        result(lambda image, run=run: looked_at(*pair(run)(image)), jpeg(40, 31), late=True)
+    assert len(found) == 3 * 4
+    assert {type(one) for one in found} == {
+        torch.Tensor,
+        tv_tensors.Image,
+        tv_tensors.BoundingBoxes,
+        tv_tensors.Mask,
+    }
+
+
+def test_transforms_whose_functions_or_methods_were_replaced_do_what_they_did(monkeypatch):
+    run = v2.Compose([v2.ToImage(), v2.Resize(20), v2.CenterCrop(10)])
+    whole: Any = lambda self, image, params: image  # noqa: E731
+    for owner, name in ((v2.functional, "resize"), (v2.functional, "center_crop"), (v2.CenterCrop, "transform")):
+        original = getattr(owner, name)
+        other = functools.wraps(original)(lambda *inputs, original=original, **named: original(*inputs, **named))
+        monkeypatch.setattr(owner, name, whole if owner is v2.CenterCrop else other)
+        assert decoded(run, jpeg(80, 60)) == "late, whole"
+        for form in (run, pair(run)):
+            assert_equal(form, jpeg(80, 60))
+        monkeypatch.undo()
+
+
+@pytest.fixture
+def known(monkeypatch) -> Any:
+    """What is known of torchvision's classes, asked for the first time."""
+    monkeypatch.setattr(containers, "_known", containers._Known())
+    monkeypatch.delitem(sys.modules, "fastload.late.tensors", raising=False)
+    monkeypatch.delattr(late, "tensors", raising=False)
+    return containers._known
+
+
+def test_functions_that_are_replaced_before_the_first_sample_stay_replaced(known, monkeypatch):
+    monkeypatch.setattr(v2.functional, "resize", lambda image, *inputs, **named: image)
+    assert_equal(pair(v2.Compose([v2.ToImage(), v2.Resize(20)])), jpeg(80, 60))
+    assert not known.geometric
+
+
+def test_a_module_that_another_thread_is_importing_is_not_used(known, monkeypatch):
+    half = types.ModuleType("torchvision.transforms.v2")
+    half.__spec__ = importlib.machinery.ModuleSpec(half.__name__, None)
+    half.__spec__._initializing = True
+    half.ToImage = v2.ToImage
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, half.__name__, half)
+        assert_equal(v1.Compose([v1.ToTensor()]), jpeg(80, 60))
+        assert known.to_image is None
+    assert_equal(pair(v2.Compose([v2.ToImage(), v2.Resize(20)])), jpeg(80, 60))
+    assert known.to_image is v2.ToImage
+
+
+def test_kernels_are_registered_for_the_functions_of_images_alone():
+    result(v1.Compose([v1.ToTensor()]), jpeg(), late=True)
+    from fastload.late.tensors import LateTensor
+
+    kernels = _utils._KERNEL_REGISTRY.values()
+    assert [LateTensor in kinds for kinds in kernels] == [tv_tensors.Image in kinds for kinds in kernels]
+    assert not any(function.__name__ == "get_size_image" for function in _utils._KERNEL_REGISTRY)
+
+
+def test_memory_beside_a_crop_holds_nothing():
+    sums: list[tuple[int, int]] = []
+
+    def run(image: Any) -> None:
+        part = v2.Compose([v2.ToImage(), v2.CenterCrop(10)])(image).as_subclass(torch.Tensor)
+        sums.append((int(part.sum()), int(part.as_strided((3, 60, 80), (1, 240, 3), 0).sum())))
+
+    for _ in range(5):
+        torch.full((3, 60, 80), 7, dtype=torch.uint8)  # freed: the next tensor may get its memory
+        result(run, jpeg(80, 60), late=True)
+    assert len(sums) == 5
+    assert all(part == whole for part, whole in sums)
+
+
+class Holder:
+    """A node of trees, as users register them."""
+
+    seen: ClassVar[list[type]] = []
+
+    def __init__(self, image: Any, other: Any) -> None:
+        self.image, self.other = image, other
+
+
+class Named(NamedTuple):
+    image: Any
+    other: Any
+
+
+def _unflatten(children: Any, context: Any) -> Holder:
+    Holder.seen.extend(map(type, children))
+    return Holder(*children)
+
+
+register_pytree_node(Holder, lambda node: ([node.image, node.other], None), _unflatten)
+
+
+@pytest.mark.parametrize("node", [Holder, Named, lambda *children: {"a": [Named(*children)]}])
+def test_the_users_own_nodes_of_trees_see_torchvisions_images_alone(node):
+    Holder.seen.clear()
+    run = v2.Compose([v2.ToImage(), v2.CenterCrop(20)])
+    assert_equal(lambda image: tree_leaves(run(node(image, target(*image.size)["boxes"]))), jpeg(80, 60))
+    assert set(Holder.seen) <= {tv_tensors.Image, tv_tensors.BoundingBoxes, LateImage, LateJpeg, JpegImageFile}
+    assert decoded(lambda image: run(node(image, 3)), jpeg(80, 60)) == "late, whole"
+
+
+def test_modes_see_torchvisions_images_alone():
+    seen: set[type] = set()
+
+    class Function(TorchFunctionMode):
+        def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.update(map(type, args))
+            return func(*args, **(kwargs or {}))
+
+    class Dispatch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.update(map(type, args))
+            return func(*args, **(kwargs or {}))
+
+    run = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(16), v2.RandomHorizontalFlip(1.0), to_float()])
+    for mode in (Function, Dispatch, lambda: torch.device("meta"), lambda: torch.device("cpu"), torch.inference_mode):
+        for form in (run, pair(run)):
+
+            def within(image: Any, mode: Any = mode, form: Any = form) -> Any:
+                with mode():
+                    return form(image)
+
+            assert_equal(form, jpeg(80, 60))
+            assert_equal(within, jpeg(80, 60))
+    assert torch.Tensor in seen
+    assert not any(issubclass(kind, torch.Tensor) and kind.__module__.startswith("fastload") for kind in seen)
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "TVTensor"])
+def test_the_class_that_torchvision_returns_may_be_chosen(kind):
+    run = v1.Compose(
+        [v2.ToImage(), v2.CenterCrop(20), v1.ConvertImageDtype(torch.float32), norm(), to_float(), norm(v2)]
+    )
+    with tv_tensors.set_return_type(kind):
+        assert_equal(run, jpeg(80, 60))
+
+
+def test_a_container_that_was_emptied_fails_as_it_did():
+    run = v2.Compose([v2.ToImage()])
+    run.transforms = []
+    for form in (run, pair(run)):
+        assert_equal(form, jpeg(80, 60))
+
+
+def test_where_the_kernel_differs_torchs_operator_resizes(monkeypatch):
+    monkeypatch.setattr(undecoded, "tensor_filters", frozenset)
+    run = v2.Compose([v2.ToImage(), v2.CenterCrop(40), v2.Resize(20), v2.CenterCrop(10)])
+    assert decoded(run, jpeg(80, 60)) == "late, in part"
+    assert_equal(run, jpeg(80, 60))
+
+
+@given(
+    st.integers(1, 90), st.integers(1, 90), st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1), st.data()
+)
+def test_the_kernel_resizes_tensors_as_torchvision_does(height, width, rows, columns, seed, data):
+    levels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    pixels = levels if data.draw(st.booleans()) else np.where(levels < 128, 0, 255).astype(np.uint8)
+    name = data.draw(st.sampled_from(TENSOR_FILTERS))
+    if name not in tensor_filters():
+        pytest.skip(f"this processor's torch resizes tensors of uint8 in another way: {name}")
+    mode = MODES(name.removeprefix("tensor "))
+    made = v2.functional.resize(torch.from_numpy(pixels).permute(2, 0, 1), [rows, columns], mode, antialias=True)
+    top, left = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
+    window = top, left, rows - top, columns - left
+    cut = Cut((0, 0, height, width), (rows, columns), name, window, (False, False))
+    for level in LEVELS:
+        found = pixels_of_image(pixels, cut, level=level)
+        assert np.array_equal(found, made.permute(1, 2, 0).numpy()[top:, left:]), level
