@@ -21,7 +21,7 @@ from PIL import Image
 
 from ..native.adjust import Change, adjust
 from ..native.rows import Pixels
-from .image import LateImage, LateJpeg, changed, is_late
+from .image import LATE, changed, is_late
 from .originals import is_imported, is_written_in
 from .scope import thread, tried
 
@@ -146,7 +146,7 @@ def _add_kernels(functional: Any) -> None:
     if register is not None and kernel_of is not None:
         known = kernel_of(functional.adjust_hue, Image.Image)
         if is_written_in(known, "torchvision"):
-            for kind in (LateImage, LateJpeg):
+            for kind in LATE:
                 register(functional.adjust_hue, kind)(_around(known, _turned))
 
 

@@ -4,8 +4,8 @@ In: an image that :mod:`fastload.late.opener` opened, and what the user's code c
 :class:`~fastload.late.view.View` records; for all else the same object as an ordinary Pillow image, by assigning to
 its ``__class__``: from then on Pillow's code runs.
 
-Two classes, since Pillow has two: :class:`LateJpeg` is what ``open`` returns, :class:`LateImage` what is derived from
-it. Their state is in ``_late``. A :class:`LateJpeg` without it was opened and not loaded yet: then only its ``load`` is
+Classes as Pillow has them: :class:`LateJpeg` and :class:`LatePng` are what ``open`` returns, :class:`LateImage` what is
+derived from them. Their state is in ``_late``. An opened image without it was not loaded yet: then only its ``load`` is
 ours. Whatever reads the pixel memory of an image reads the attribute ``_im`` (``im`` in old versions of Pillow), which
 is a property here that makes the image real.
 """
@@ -19,14 +19,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from PIL import Image, JpegImagePlugin
+from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 
 from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees
 from ..native.rows import LAYOUTS, Pixels
 from .originals import Originals
 from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
 from .scope import Scope, thread, tried
-from .source import FileSource, read
+from .source import FileSource, read_jpeg, read_png
 from .undecoded import Table, Undecoded
 from .view import View
 
@@ -43,7 +43,8 @@ ORIGINALS = Originals("PIL", "fastload")
 """Pillow's methods that late images override, and those that these call."""
 ORIGINALS.add(Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
 ORIGINALS.add(Image.Image, ("histogram", "point", "tobytes", "transform", "transpose"))
-ORIGINALS.add(JpegImagePlugin.JpegImageFile, ("load", "load_end", "load_prepare", "load_read"))
+for _file in (JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImageFile):
+    ORIGINALS.add(_file, ("load", "load_end", "load_prepare", "load_read"))
 
 
 class _State:
@@ -224,7 +225,7 @@ class _Late:
         state: _State | None = _attributes(self).get("_late")
         if state is None or thread.scope is None:
             real = make_real(self)
-            return (LateJpeg._plain if isinstance(real, LateJpeg._plain) else Image.Image).load(real)
+            return (ImageFile.ImageFile if isinstance(real, ImageFile.ImageFile) else Image.Image).load(real)
         access = None if state.access is None else state.access()
         if access is None:
             access = _LateAccess(self)
@@ -338,30 +339,55 @@ class LateJpeg(JpegImagePlugin.JpegImageFile):
 
     def load(self) -> Any:
         """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and does not decode it."""
-        scope = thread.scope
-        is_unread = is_late(self) and "_late" not in _attributes(self)
-        if not is_unread or scope is None or ORIGINALS.is_replaced(LateJpeg._plain, "load"):
-            return _Late.load(self)  # type: ignore[arg-type]  # see there
-        try:
-            source = read(self)
-        except BaseException:  # it leaves what it leaves in Pillow: an image to be loaded again, all black till then
-            make_real(self).map = None
-            self.load_prepare()
-            raise
-        if isinstance(source, str):
-            scope.count(f"at once ({source})")
-        else:
-            release(scope)
-            scope.num_bytes += source.num_bytes
-            # All that says that it was loaded changes in one step: a signal's handler may raise an error at any moment.
-            file, closes_file = self.fp, self._exclusive_fp and self._close_exclusive_fp_after_loading
-            state = _State(source, View.whole(source.width, source.height))
-            self.readonly = 0
-            _attributes(self).pop(CORE, None)  # an error may have come while it was made real
-            _attributes(self).update(tile=[], map=None, fp=None, _late=state)
-            if closes_file and file is not None:
-                file.close()
-        return _Late.load(self)  # type: ignore[arg-type]  # see there
+        return _load(self, read_jpeg)
+
+
+@_with_late_methods
+class LatePng(PngImagePlugin.PngImageFile):
+    """What ``PIL.Image.open`` returns for a PNG file."""
+
+    _plain = PngImagePlugin.PngImageFile
+    __dict__ = _real_attributes
+
+    def load(self) -> Any:
+        """See :meth:`PIL.ImageFile.ImageFile.load`: reads, inflates and closes the file as it does, and goes no further."""
+        stream = self.png
+        # What Pillow's load_end sets.
+        done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}
+        return _load(self, read_png, **done)
+
+
+OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, LatePng)}
+"""Late classes by Pillow's, of opened files."""
+LATE = (LateImage, *OPENED.values())
+
+
+def _load(image: Any, read: Callable[[Any], FileSource | str], **done: Any) -> Any:
+    """Load an opened image. ``done``: attributes that say so, beside those of all files."""
+    scope = thread.scope
+    is_unread = is_late(image) and "_late" not in _attributes(image)
+    if not is_unread or scope is None or ORIGINALS.is_replaced(type(image)._plain, "load"):
+        return _Late.load(image)
+    try:
+        source = read(image)
+    except BaseException:  # it leaves what it leaves in Pillow: an image to be loaded again, all black till then
+        make_real(image).map = None
+        image.load_prepare()
+        raise
+    if isinstance(source, str):
+        scope.count(f"at once ({source})")
+    else:
+        release(scope)
+        scope.num_bytes += source.num_bytes
+        # All that says that it was loaded changes in one step: a signal's handler may raise an error at any moment.
+        file, closes_file = image.fp, image._exclusive_fp and image._close_exclusive_fp_after_loading
+        state = _State(source, View.whole(source.width, source.height))
+        image.readonly = 0
+        _attributes(image).pop(CORE, None)  # an error may have come while it was made real
+        _attributes(image).update(tile=[], map=None, fp=None, _late=state, **done)
+        if closes_file and file is not None:
+            file.close()
+    return _Late.load(image)
 
 
 class _LateAccess:
@@ -406,13 +432,13 @@ def made_late(source: FileSource, view: View, mode: str, info: dict[Any, Any]) -
 def make_late(image: Any) -> None:
     """Turn an image that was opened, and not loaded, into a late one."""
     del vars(image)[CORE]
-    image.__class__ = LateJpeg
+    image.__class__ = OPENED[type(image)]
     _note(image)
 
 
 def is_late(found: Any) -> bool:
     """Whether an object is a late image."""
-    return type(found) in (LateImage, LateJpeg)
+    return type(found) in LATE
 
 
 def _note(image: Any) -> None:

@@ -1,4 +1,4 @@
-"""JPEG files that a sample opens through Pillow: opened and read as Pillow does, and not decoded. Records of packs too.
+"""JPEG and PNG files that a sample opens through Pillow: opened and read as it does, not decoded. Records of packs too.
 
 ``PIL.Image.OPEN``, which :func:`prepare` adds an opener to, is public: ``PIL.Image.register_open`` fills it.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from PIL import Image, JpegImagePlugin
+from PIL import Image
 
-from ..native import jpeg
-from .image import ORIGINALS, made_late, make_late, release
+from ..native import jpeg, png
+from .image import OPENED, ORIGINALS, made_late, make_late, release
 from .scope import thread
 from .source import FileSource
 from .view import View
@@ -27,13 +27,14 @@ def why_not() -> str | None:
 
 
 def prepare() -> bool:
-    """Register the opener of JPEG files, whenever a worker begins a chunk; return whether late decoding is on."""
+    """Register the openers of files, whenever a worker begins a chunk; return whether late decoding is on."""
     if why_not() is not None:
         return False
-    factory, accept = Image.OPEN.get("JPEG", (None, None))
-    # None: somebody has removed it, so that no JPEG files are opened.
-    if factory is not None and not getattr(factory, "opens_late", False):
-        Image.OPEN["JPEG"] = _opener_around(factory), accept
+    for name in ("JPEG", "PNG") if png.pillow_agrees() else ("JPEG",):
+        factory, accept = Image.OPEN.get(name, (None, None))
+        # None: somebody has removed it, so that no such files are opened.
+        if factory is not None and not getattr(factory, "opens_late", False):
+            Image.OPEN[name] = _opener_around(factory), accept
     return True
 
 
@@ -41,10 +42,12 @@ def _opener_around(factory: Any) -> Any:
     def open_late(fp: Any, filename: Any = "") -> Any:
         image = factory(fp, filename)
         scope = thread.scope
-        if scope is None or type(image) is not JpegImagePlugin.JpegImageFile or ORIGINALS.replaced() is not None:
+        if scope is None or type(image) not in OPENED or ORIGINALS.replaced() is not None:
             return image
         if image.mode not in ("RGB", "L"):
             scope.count(f"at once ({image.mode})")
+        elif getattr(image, "is_animated", False):
+            scope.count("at once (animated)")
         else:
             make_late(image)
         return image

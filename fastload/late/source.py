@@ -1,4 +1,4 @@
-"""A JPEG file, or the record of one in a pack, whose pixels are decoded when they are needed; or pixels.
+"""A JPEG or PNG file, or the record of a JPEG in a pack, whose pixels are decoded when they are needed; or pixels.
 
 In: an image that Pillow has opened, or a record; later, cuts. Out: the file, read and closed as Pillow does; later,
 pixels equal to Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
@@ -10,23 +10,28 @@ import io
 import struct
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import JpegImagePlugin
 from torch import Tensor
 
 from ..errors import PackError
-from ..native import jpeg
+from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import Scope
 
 EOI = b"\xff\xd9"
 # At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
 _MOST_LOOKS = 16
+_PNG_BYTES = 1 << 20
+"""Read at once: most files are smaller."""
+
+Data: TypeAlias = bytes | memoryview | png.Inflated
+"""A JPEG file, the record of one, or what a PNG file holds."""
 
 
-def read(image: Any) -> FileSource | str:
+def read_jpeg(image: Any) -> FileSource | str:
     """Read the file of an opened image as Pillow's ``load`` does, errors included.
 
     Returns it; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
@@ -36,7 +41,7 @@ def read(image: Any) -> FileSource | str:
     if image.fp is None:
         return "closed"
     try:
-        found = _read(image.fp, image.decodermaxblock)
+        found = _read_scans(image.fp, image.decodermaxblock)
     except (IndexError, struct.error):  # of these Pillow makes others
         return "cannot be read"
     if isinstance(found, str):
@@ -46,7 +51,7 @@ def read(image: Any) -> FileSource | str:
     return "too large" if max(image.size) > MOST_SIDE else found
 
 
-def _read(file: Any, block_bytes: int) -> FileSource | str:
+def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
     file.seek(0)
     waiting = jpeg.Waiting()
     blocks: list[bytes] = []
@@ -75,6 +80,37 @@ def _read(file: Any, block_bytes: int) -> FileSource | str:
         blocks.append(block)
 
 
+def read_png(image: Any) -> FileSource | str:
+    """Read and inflate the file of an opened image as Pillow's ``load`` does: see :func:`read_jpeg`.
+
+    All of it is inflated, since Pillow raises errors for damage anywhere.
+    """
+    if image.fp is None or image.png is None:
+        return "closed"
+    image.fp.seek(0)
+    data = b""
+    size = None
+    while size is None or size.status is Status.INCOMPLETE:
+        block = image.fp.read(max(_PNG_BYTES, len(data)))
+        if type(block) is not bytes or not block:
+            return "truncated"
+        data = data + block if data else block
+        size = png.read_size(data)
+    if size.status is not Status.DONE:
+        return size.status.name.lower().replace("_", " ")
+    if size.behind:
+        return "chunks behind the image"
+    if image.tile != [("zip", (0, 0, *image.size), size.first + 8, size.raw_mode)] or image.decoderconfig:
+        return "a changed tile"
+    if (size.width, size.height, size.mode) != (*image.size, image.mode) or max(image.size) > MOST_SIDE:
+        return "another size or mode than Pillow read, or too large"
+    inflated = png.inflate(data, size)
+    if isinstance(inflated, Status):
+        return inflated.name.lower().replace("_", " ")
+    image.fp.seek(size.last + 8)  # where Pillow stops: behind the last chunk's name
+    return FileSource(inflated, size.width, size.height, image.mode == "L")
+
+
 class _RecentUses(threading.local):
     """Guesses whether a sample will use a file's pixels more than once, as with two views of each image.
 
@@ -98,7 +134,7 @@ _recent_uses = _RecentUses()
 
 
 class FileSource:
-    """What images are made of: a JPEG file up to its end of image; a record, and where it lies, for errors; or pixels.
+    """What images are made of: a file; a record, and where it lies, for errors; or pixels.
 
     Sizes are in pixels.
     """
@@ -107,14 +143,14 @@ class FileSource:
 
     def __init__(
         self,
-        data: bytes | memoryview | Pixels,
+        data: Data | Pixels,
         width: int,
         height: int,
         is_grey: bool,
         record: Callable[[], str] | None = None,
     ) -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
-        self._data: bytes | memoryview | Pixels = data
+        self._data: Data | Pixels = data
         self._record = record
         self._uses = [0]
 
@@ -122,6 +158,8 @@ class FileSource:
     def num_bytes(self) -> int:
         """The memory that it takes."""
         data = self._data
+        if isinstance(data, png.Inflated):
+            return data.num_bytes
         return data.nbytes if isinstance(data, np.ndarray) else len(data)
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
@@ -130,7 +168,7 @@ class FileSource:
         Raises:
             PackError: it is a damaged record.
         """
-        made = self._from_file(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), cut, scope)
+        made = self._from_file(lambda data: _pixels_of(data, cut, layout), cut, scope)
         return pixels_of_image(self._decoded(scope), cut, layout) if made is None else made
 
     def row(self, cut: Cut, table: Tensor | None, out: Tensor, scope: Scope | None) -> None:
@@ -141,11 +179,11 @@ class FileSource:
         Raises:
             PackError: it is a damaged record.
         """
-        made = self._from_file(lambda data: jpeg.row_of_jpeg(data, cut, table, out), cut, scope)
+        made = self._from_file(lambda data: _row_of(data, cut, table, out), cut, scope)
         if made is None:
             row_of_image(self._decoded(scope), cut, table, out)
 
-    def _from_file(self, decode: Callable[[bytes | memoryview], Any], cut: Cut, scope: Scope | None) -> Any:
+    def _from_file(self, decode: Callable[[Data], Any], cut: Cut, scope: Scope | None) -> Any:
         """Return what can be decoded of the file; None where all of the image is to be decoded, or is."""
         data = self._data
         if isinstance(data, np.ndarray) or self._uses[0] or _recent_uses.begin(self._uses):
@@ -165,10 +203,11 @@ class FileSource:
         if isinstance(data, np.ndarray):
             self._uses[0] += 1
             return data
-        pixels = jpeg.pixels_of_jpeg(data, whole(self.height, self.width), "L" if self.is_grey else "RGB")
+        pixels = _pixels_of(data, whole(self.height, self.width), "L" if self.is_grey else "RGB")
         if isinstance(pixels, Status):
             if self._record is not None:
                 raise PackError(f"{self._record()}: {jpeg.damaged_record()}")
+            assert not isinstance(data, png.Inflated)  # it is RGB or grey: no colour is missing
             # Damaged data, of which libjpeg only warns.
             with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
                 pixels = np.array(image)
@@ -181,3 +220,11 @@ class FileSource:
 
     def _counted(self, how: str) -> str:
         return f"late, {how}" if self._record is None else f"late, {how}, from coefficients"
+
+
+def _pixels_of(data: Data, cut: Cut, layout: str) -> Pixels | Status:
+    return data.pixels(cut, layout) if isinstance(data, png.Inflated) else jpeg.pixels_of_jpeg(data, cut, layout)
+
+
+def _row_of(data: Data, cut: Cut, table: Tensor | None, out: Tensor) -> Tensor | Status:
+    return data.row(cut, table, out) if isinstance(data, png.Inflated) else jpeg.row_of_jpeg(data, cut, table, out)

@@ -28,11 +28,12 @@ from .rows import (
     Order,
     Pixels,
     Status,
-    cut_file,
     new_pixels,
     new_row,
     pillow_order,
     place_of,
+    refusal,
+    request,
     scratch_of_thread,
 )
 
@@ -77,9 +78,14 @@ def read_size(data: Data) -> Size:
     return Size(width, height, components, bool(progressive), Status(status))
 
 
-def _sides(data: Data) -> tuple[int, int]:
-    size = read_size(data)
-    return size.height, size.width
+def _cut_file(data: Data, cut: Cut, target: Any, order: Order | None, level: str) -> int:
+    address, length, kept = place_of(data)
+    status: int = _jpeg_row()(scratch_of_thread().address, address, length, request(target, cut, order, level))
+    del kept
+    if status < 0:
+        size = read_size(data)
+        raise refusal(cut, size.height, size.width)
+    return status
 
 
 def pixels_of_jpeg(
@@ -96,7 +102,7 @@ def pixels_of_jpeg(
         Entropy decoding of all rows down to the last that the window needs, the rest for what it needs alone; and 5 µs.
     """
     found, target = new_pixels(cut, layout)
-    status = cut_file(_jpeg_row(), data, cut, target, order, level, _sides)
+    status = _cut_file(data, cut, target, order, level)
     return Status(status) if status else found
 
 
@@ -115,7 +121,7 @@ def row_of_jpeg(
     ``out`` holds anything.
     """
     row, target = new_row(cut, table, out)
-    status = cut_file(_jpeg_row(), data, cut, target, order, level, _sides)
+    status = _cut_file(data, cut, target, order, level)
     return Status(status) if status else row
 
 

@@ -1,19 +1,22 @@
-"""PNG files to pixels or to rows of a batch: all of a file is inflated, and only what a cut needs is made of it.
+"""PNG files to pixels or to rows of a batch, in two steps: inflated at once, and only what a cut needs is made of that.
 
-In: the bytes of a file, and a cut. Out: an array or a tensor, equal bit for bit to what Pillow decodes, makes RGB,
+In: the bytes of a file, and later cuts. Out: arrays or tensors, equal bit for bit to what Pillow decodes, makes RGB,
 crops, resizes and flips; or a status that says why the file is left to Pillow: interlaced, animated, with a transparent
 colour, grey of 16 bits, damaged, and whatever Pillow would raise an error for or warn of.
 
-Of files with an alpha channel the colours are taken as they are, and of 16 bits the upper 8, as Pillow does. Gamma and
-profiles are not applied.
+Pillow raises errors for damage wherever it is in the image data, and so all of them are inflated and checked in the
+first step. Of files with an alpha channel the colours are taken as they are, and of 16 bits the upper 8, as Pillow
+does. Gamma and profiles are not applied.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import io
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from . import LEVELS, function
@@ -23,31 +26,34 @@ from .rows import (
     Order,
     Pixels,
     Status,
-    cut_file,
     new_pixels,
     new_row,
     place_of,
+    refusal,
+    request,
+    scratch_of_thread,
+    whole,
 )
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 
-# Bits of a sample and colour in the file, and what Pillow calls that.
+# Bits of a sample and colour in the file, and what Pillow calls that: the mode, and that of the file's bytes.
 _MODES = {
-    (1, 0): "1",
-    (2, 0): "L",
-    (4, 0): "L",
-    (8, 0): "L",
-    (16, 0): "I;16",
-    (8, 2): "RGB",
-    (16, 2): "RGB",
-    (1, 3): "P",
-    (2, 3): "P",
-    (4, 3): "P",
-    (8, 3): "P",
-    (8, 4): "LA",
-    (16, 4): "RGBA",
-    (8, 6): "RGBA",
-    (16, 6): "RGBA",
+    (1, 0): ("1", "1"),
+    (2, 0): ("L", "L;2"),
+    (4, 0): ("L", "L;4"),
+    (8, 0): ("L", "L"),
+    (16, 0): ("I;16", "I;16B"),
+    (8, 2): ("RGB", "RGB"),
+    (16, 2): ("RGB", "RGB;16B"),
+    (1, 3): ("P", "P;1"),
+    (2, 3): ("P", "P;2"),
+    (4, 3): ("P", "P;4"),
+    (8, 3): ("P", "P"),
+    (8, 4): ("LA", "LA"),
+    (16, 4): ("RGBA", "LA;16B"),
+    (8, 6): ("RGBA", "RGBA"),
+    (16, 6): ("RGBA", "RGBA;16B"),
 }
 
 
@@ -59,10 +65,18 @@ class Size(NamedTuple):
     height: int
     mode: str
     """As Pillow's ``open`` gives it; empty where the first chunk was not understood."""
+    raw_mode: str
+    """As Pillow's ``tile`` gives it."""
     behind: bool
     """Whether chunks stand behind the image data: Pillow's ``load`` adds what they say to ``info``."""
+    first: int
+    """Where in the file the first chunk of image data begins."""
+    last: int
+    """Where the last chunk begins, IEND."""
+    num_bytes: int
+    """Of the result of :func:`inflate`."""
     status: Status
-    """DONE if :func:`pixels_of_png` may try the file; INCOMPLETE if the bytes end before the image's end."""
+    """DONE if :func:`inflate` may try the file; INCOMPLETE if the bytes end before the image's end."""
 
 
 @functools.cache
@@ -71,8 +85,13 @@ def _png_size() -> Any:
 
 
 @functools.cache
-def _png_row() -> Any:
-    return function("fastload_png_row", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_char_p)
+def _png_inflate() -> Any:
+    return function("fastload_png_inflate", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, ctypes.c_int)
+
+
+@functools.cache
+def _inflated_row() -> Any:
+    return function("fastload_inflated_row", ctypes.c_int, _POINTER, _POINTER, ctypes.c_char_p)
 
 
 def read_size(data: Data) -> Size:
@@ -81,50 +100,109 @@ def read_size(data: Data) -> Size:
     All chunks are walked through; of those before the image data the checksums are compared.
     """
     address, length, kept = place_of(data)
-    found = (ctypes.c_int32 * 5)()
+    found = (ctypes.c_int64 * 8)()
     status = _png_size()(address, length, found)
     del kept
-    width, height, bits, color, behind = found
-    return Size(width, height, _MODES[bits, color] if bits else "", bool(behind), Status(status))
+    width, height, bits, color, behind, first, last, num_bytes = found
+    mode, raw_mode = _MODES[bits, color] if bits else ("", "")
+    return Size(width, height, mode, raw_mode, bool(behind), first, last, num_bytes, Status(status))
 
 
-def _sides(data: Data) -> tuple[int, int]:
-    size = read_size(data)
-    return size.height, size.width
+class Inflated:
+    """The inflated image data of a PNG file. Threads may share it."""
+
+    __slots__ = ("_memory", "height", "width")
+
+    def __init__(self, memory: Pixels, width: int, height: int) -> None:
+        self._memory, self.width, self.height = memory, width, height
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that it takes."""
+        return self._memory.nbytes
+
+    def pixels(
+        self, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
+    ) -> Pixels | Status:
+        """Return what a cut makes of the image, or COLORS.
+
+        Arguments and errors are those of :func:`~fastload.native.rows.pixels_of_image`. The layout "L" is for grey
+        files, with an alpha channel or without: files in colour give COLORS then, and so does a cut that needs a colour
+        that the palette lacks. Equal to Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose``
+        bit for bit: tests/native/test_native_png.py.
+
+        Cost:
+            Filters are undone from the next row above the window on that needs none above it.
+        """
+        found, target = new_pixels(cut, layout)
+        status = self._cut(target, cut, order, level)
+        return found if status is Status.DONE else status
+
+    def row(
+        self,
+        cut: Cut,
+        table: Tensor | None = None,
+        out: Tensor | None = None,
+        *,
+        order: Order | None = None,
+        level: str = LEVELS[-1],
+    ) -> Tensor | Status:
+        """Return what a table says of each level that a cut makes of the image; or COLORS.
+
+        Arguments are those of :meth:`pixels` and :func:`~fastload.native.rows.row_of_image`. Where it was not done,
+        ``out`` holds anything.
+        """
+        row, target = new_row(cut, table, out)
+        status = self._cut(target, cut, order, level)
+        return row if status is Status.DONE else status
+
+    def _cut(self, target: Any, cut: Cut, order: Order | None, level: str) -> Status:
+        asked = request(target, cut, order, level)
+        status = _inflated_row()(scratch_of_thread().address, self._memory.ctypes.data, asked)
+        if status < 0:
+            raise refusal(cut, self.height, self.width)
+        if status == Status.NO_MEMORY:
+            raise MemoryError(f"no memory for {cut} of an image of {self.height} x {self.width}")
+        return Status(status)
 
 
-def pixels_of_png(
-    data: Data, cut: Cut, layout: str = "RGB", *, order: Order | None = None, level: str = LEVELS[-1]
-) -> Pixels | Status:
-    """Return what a cut makes of a PNG file's image, or why it was not done: then another decoder is to do it.
+def inflate(data: Data, size: Size | None = None, *, level: str = LEVELS[-1]) -> Inflated | Status:
+    """Inflate and check all image data of a file; or return why it was not done: then another decoder is to do it.
 
-    Arguments and errors are those of :func:`~fastload.native.rows.pixels_of_image`. The cut's box is inside the image,
-    whose size :func:`read_size` tells; the layout "L" is for grey files, with an alpha channel or without, and files in
-    colour give COLORS then. Equal to Pillow's ``open``, ``convert("RGB")``, ``crop``, ``resize`` and ``transpose`` bit
-    for bit: tests/native/test_native_png.py.
-
-    Cost:
-        Inflating all of the file; filters are undone down to the last row and column that the window needs.
+    Args:
+        data: the file.
+        size: what :func:`read_size` returns of it, if it is known.
+        level: the instruction set, at most; all compute the same.
     """
-    found, target = new_pixels(cut, layout)
-    status = cut_file(_png_row(), data, cut, target, order, level, _sides)
-    return Status(status) if status else found
+    size = read_size(data) if size is None else size
+    if size.status is not Status.DONE:
+        return Status.DAMAGED if size.status is Status.INCOMPLETE else size.status
+    memory = np.empty(size.num_bytes, dtype=np.uint8)
+    address, length, kept = place_of(data)
+    status = Status(
+        _png_inflate()(scratch_of_thread().address, address, length, memory.ctypes.data, LEVELS.index(level))
+    )
+    del kept
+    return Inflated(memory, size.width, size.height) if status is Status.DONE else status
 
 
-def row_of_png(
-    data: Data,
-    cut: Cut,
-    table: Tensor | None = None,
-    out: Tensor | None = None,
-    *,
-    order: Order | None = None,
-    level: str = LEVELS[-1],
-) -> Tensor | Status:
-    """Return what a table says of each level that a cut makes of a PNG file's image; or why it was not done.
+@functools.cache
+def pillow_agrees() -> bool:
+    """Return whether the installed Pillow decodes files as :func:`inflate` does, found by trying."""
+    from PIL import Image, features
 
-    Arguments are those of :func:`pixels_of_png` and :func:`~fastload.native.rows.row_of_image`. Where it was not done,
-    ``out`` holds anything.
-    """
-    row, target = new_row(cut, table, out)
-    status = cut_file(_png_row(), data, cut, target, order, level, _sides)
-    return Status(status) if status else row
+    if not features.check("zlib"):
+        return False
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (24, 36, 3), dtype=np.uint8)
+    noise[:, :18] //= 64  # of which Pillow chooses other filters
+    for mode, layout in (("RGB", "RGB"), ("L", "L")):
+        file = io.BytesIO()
+        Image.fromarray(noise).convert(mode).save(file, "PNG")
+        inflated = inflate(file.getvalue())
+        if isinstance(inflated, Status):
+            return False
+        # The order is without effect: nothing is resized.
+        found = inflated.pixels(whole(24, 36), layout, order=Order.COLUMNS_FIRST)
+        if isinstance(found, Status) or not np.array_equal(found, np.asarray(Image.open(file))):
+            return False
+    return True

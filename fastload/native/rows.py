@@ -16,7 +16,6 @@ import functools
 import struct
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -187,27 +186,6 @@ def place_of(data: Data) -> tuple[Any, int, Any]:
         return b"", 0, view
     array = np.frombuffer(view, dtype=np.uint8)
     return array.ctypes.data, view.nbytes, array
-
-
-def cut_file(
-    decode: Any,
-    data: Data,
-    cut: Cut,
-    target: _Target,
-    order: Order | None,
-    level: str,
-    sides: Callable[[Data], tuple[int, int]],
-) -> int:
-    """Return the status with which a function of the library makes a cut of a file; a ValueError for a wrong cut.
-
-    ``sides``: returns the height and width of the file's image, for the error.
-    """
-    address, length, kept = place_of(data)
-    status: int = decode(scratch_of_thread().address, address, length, request(target, cut, order, level))
-    del kept
-    if status < 0:
-        raise refusal(cut, *sides(data))
-    return status
 
 
 _CODES = {name: code for code, name in enumerate((*FILTERS, *TENSOR_FILTERS))}

@@ -1,9 +1,10 @@
-/* From the bytes of a PNG file to a row of a batch. All of the image data are inflated and checked; only the rows and
- * columns that a box needs are made.
+/* From the bytes of a PNG file to a row of a batch, in two steps: all of the image data are inflated and checked, and
+ * kept; later, only the rows and columns that a box needs are made.
  *
  *   bytes ─inflate─> filtered rows ─unfilter─> rows of samples ─> rows of pixels ─resizer─> rows of the result
  *
- * What comes out equals what Pillow decodes, makes RGB, cuts out and resizes, bit for bit.
+ * What comes out equals what Pillow decodes, makes RGB, cuts out and resizes, bit for bit. The second step cannot fail
+ * on a file's account, but for a palette that lacks a color: what Pillow's load raises, the first has found.
  */
 #include "inflate.h"
 #include "png_header.h"
@@ -14,14 +15,22 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* A level or a colour of a file's palette: red, green, blue, and whether there is none. */
-struct colors {
-    uint8_t of[256][4];
+/* The result of the first step, in one piece. Only this library makes it, so nothing in it is checked again. */
+struct fastload_inflated {
+    int32_t width, height;
+    int32_t bits, color;   /* as struct png_header has them */
+    uint8_t of[256][4];    /* a level or a colour of the palette: red, green, blue, and whether there is none */
+    uint8_t rows[];        /* a row of zeros, and the filtered rows; then INFLATE_OUT_PADDING */
 };
 
-static void name_colors(struct colors *colors, const struct png_header *h)
+static size_t stride_of(int width, int bits, int color)
 {
-    memset(colors, 0, sizeof *colors);
+    return (size_t)(((uint64_t)width * (uint64_t)(bits * png_samples(color)) + 7) / 8 + 1);
+}
+
+static void name_colors(struct fastload_inflated *colors, const struct png_header *h)
+{
+    memset(colors->of, 0, sizeof colors->of);
     for (int i = 0; h->bits <= 8 && i < 1 << h->bits; i++) {
         const int is_missing = h->color == PNG_PALETTE && i >= h->colors;
         if (h->color == PNG_PALETTE && !is_missing)
@@ -33,7 +42,7 @@ static void name_colors(struct colors *colors, const struct png_header *h)
 }
 
 /* Samples that stand for a color, so many bits each. Returns whether one has none. */
-INLINE int name_pixels(const struct colors *colors, const uint8_t *row, int left, int num, int bits, uint8_t *out)
+INLINE int name_pixels(const struct fastload_inflated *colors, const uint8_t *row, int left, int num, int bits, uint8_t *out)
 {
     int missing = 0;
     for (int x = left; x < left + num; x++, out += 3) {
@@ -71,8 +80,7 @@ FASTLOAD_TARGET_AVX2 static int pick_avx2(const uint8_t *row, int num, uint8_t *
 
 /* `num` pixels of a row, from `left` on, to bytes of red, green and blue; behind them 16 bytes may be written. Returns
  * whether a color is missing. */
-static int convert_row(const struct png_header *h, const struct colors *colors, const uint8_t *row, int left, int num,
-                       uint8_t *out, int level)
+static int convert_row(const struct fastload_inflated *h, const uint8_t *row, int left, int num, uint8_t *out, int level)
 {
     const int wide = h->bits == 16 ? 2 : 1, step = wide * png_samples(h->color);
     const uint8_t *from = row + (size_t)step * left;
@@ -103,117 +111,133 @@ static int convert_row(const struct png_header *h, const struct colors *colors, 
         }
         return 0;
     default:
-        return h->bits == 8   ? name_pixels(colors, row, left, num, 8, out)
-               : h->bits == 4 ? name_pixels(colors, row, left, num, 4, out)
-               : h->bits == 2 ? name_pixels(colors, row, left, num, 2, out)
-                              : name_pixels(colors, row, left, num, 1, out);
+        return h->bits == 8   ? name_pixels(h, row, left, num, 8, out)
+               : h->bits == 4 ? name_pixels(h, row, left, num, 4, out)
+               : h->bits == 2 ? name_pixels(h, row, left, num, 2, out)
+                              : name_pixels(h, row, left, num, 1, out);
     }
 }
 
-/* The filtered rows, behind a row of zeros. */
-struct filtered {
-    uint8_t *rows;
-    size_t stride;
-};
-
-/* Inflates the image data and whatever else Pillow may stumble over. */
-static int inflate_all(struct fastload_scratch *scratch, const uint8_t *bytes, const struct png_header *h,
-                       struct filtered *f, int level)
+static size_t size_of(const struct png_header *h)
 {
-    const uint64_t row = ((uint64_t)h->width * (uint64_t)(h->bits * png_samples(h->color)) + 7) / 8;
-    f->stride = (size_t)row + 1;
-    const size_t size = f->stride * (size_t)h->height;
-    /* So that memory is claimed by data, not by a header alone. */
-    if (size / INFLATE_MOST_RATIO > h->coded)
-        return FASTLOAD_DAMAGED;
-    const size_t longest = h->coded > h->text_length ? h->coded : h->text_length;
-    uint8_t *coded = reserve(&scratch->entropy, longest + INFLATE_IN_PADDING);
-    const size_t room = size > PNG_MOST_TEXT || !h->text ? size : PNG_MOST_TEXT;
-    uint8_t *memory = reserve(&scratch->planes, f->stride + room + INFLATE_OUT_PADDING);
-    if (!coded || !memory)
-        return FASTLOAD_NO_MEMORY;
-    f->rows = memory + f->stride;
-    if (h->text) {
-        memcpy(coded, h->text, h->text_length);
-        if (inflate_stream(coded, h->text_length, f->rows, PNG_MOST_TEXT, level) < 0)
-            return FASTLOAD_DAMAGED;
-    }
-    size_t held = 0;
-    for (const uint8_t *at = bytes + h->data; held < h->coded; at += 12 + png_number(at)) {
-        memcpy(coded + held, at + 8, png_number(at));
-        held += png_number(at);
-    }
-    if (inflate_stream(coded, h->coded, f->rows, size, level) != (int64_t)size)
-        return FASTLOAD_DAMAGED;
-    for (size_t i = 0; i < size; i += f->stride)
-        if (f->rows[i] > PNG_PAETH)
-            return FASTLOAD_DAMAGED;
-    memset(memory, 0, f->stride);
-    return FASTLOAD_DONE;
+    return sizeof(struct fastload_inflated) + stride_of(h->width, h->bits, h->color) * ((size_t)h->height + 1) +
+           INFLATE_OUT_PADDING;
 }
 
-/* From a PNG file to a row of a batch. Returns enum fastload_status. Unless it is FASTLOAD_DONE, the result holds
- * anything. Files in colour are not made grey: a target of one channel is for grey files. */
-FASTLOAD_EXPORT int fastload_png_row(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
-                                     const struct fastload_request *request)
+/* Whether the image data can fill the image: so memory is claimed by data, not by a header alone. */
+static int is_enough(const struct png_header *h)
+{
+    return stride_of(h->width, h->bits, h->color) * (size_t)h->height / INFLATE_MOST_RATIO <= h->coded;
+}
+
+/* Inflates the image data, and whatever else Pillow may stumble over. `out`: as many bytes as fastload_png_size says.
+ * Returns enum fastload_status. */
+FASTLOAD_EXPORT int fastload_png_inflate(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
+                                         struct fastload_inflated *out, int level)
 {
     struct png_header h;
     const int read = read_png_header(bytes, length, &h);
-    if (read != FASTLOAD_DONE)
-        return read == FASTLOAD_INCOMPLETE ? FASTLOAD_DAMAGED : read;
-    if (check_request(request, h.height, h.width) != FASTLOAD_DONE)
+    if (read != FASTLOAD_DONE || !is_enough(&h))
+        return read == FASTLOAD_DONE || read == FASTLOAD_INCOMPLETE ? FASTLOAD_DAMAGED : read;
+    level = fastload_level(level);
+    const size_t stride = stride_of(h.width, h.bits, h.color), size = stride * (size_t)h.height;
+    const size_t longest = h.coded > h.text_length ? h.coded : h.text_length;
+    uint8_t *coded = reserve(&scratch->entropy, longest + INFLATE_IN_PADDING);
+    if (!coded)
+        return FASTLOAD_NO_MEMORY;
+    if (h.text) {
+        uint8_t *text = reserve(&scratch->planes, PNG_MOST_TEXT + INFLATE_OUT_PADDING);
+        if (!text)
+            return FASTLOAD_NO_MEMORY;
+        memcpy(coded, h.text, h.text_length);
+        if (inflate_stream(coded, h.text_length, text, PNG_MOST_TEXT, level) < 0)
+            return FASTLOAD_DAMAGED;
+    }
+    size_t held = 0;
+    for (const uint8_t *at = bytes + h.data; held < h.coded; at += 12 + png_number(at)) {
+        memcpy(coded + held, at + 8, png_number(at));
+        held += png_number(at);
+    }
+    uint8_t *const rows = out->rows + stride;
+    if (inflate_stream(coded, h.coded, rows, size, level) != (int64_t)size)
+        return FASTLOAD_DAMAGED;
+    for (size_t i = 0; i < size; i += stride)
+        if (rows[i] > PNG_PAETH)
+            return FASTLOAD_DAMAGED;
+    out->width = h.width;
+    out->height = h.height;
+    out->bits = h.bits;
+    out->color = h.color;
+    name_colors(out, &h);
+    memset(out->rows, 0, stride);
+    return FASTLOAD_DONE;
+}
+
+/* From inflated rows to a row of a batch. Returns enum fastload_status; FASTLOAD_COLORS where the palette lacks a color,
+ * or the file is in colour and the target has one channel. Unless it is FASTLOAD_DONE, the result holds anything. */
+FASTLOAD_EXPORT int fastload_inflated_row(struct fastload_scratch *scratch, const struct fastload_inflated *h,
+                                          const struct fastload_request *request)
+{
+    if (check_request(request, h->height, h->width) != FASTLOAD_DONE)
         return FASTLOAD_BAD_ARGUMENT;
-    if (request->target.channels == 1 && h.color != PNG_GREY && h.color != PNG_GREY_ALPHA)
+    if (request->target.channels == 1 && h->color != PNG_GREY && h->color != PNG_GREY_ALPHA)
         return FASTLOAD_COLORS;
     struct resizer r;
-    struct filtered f;
-    int status = resizer_begin(&r, scratch, request);
-    if (status == FASTLOAD_DONE)
-        status = inflate_all(scratch, bytes, &h, &f, r.level);
+    const int status = resizer_begin(&r, scratch, request);
     if (status != FASTLOAD_DONE)
         return status;
     const int top = request->box[0] + r.rows.first, left = request->box[1] + r.columns.first, num = r.columns.in;
-    const size_t apart = padded(num);
-    uint8_t *pixels = reserve(&scratch->pixels, apart * ROWS_AT_ONCE);
-    if (!pixels)
-        return FASTLOAD_NO_MEMORY;
-    struct colors colors;
-    name_colors(&colors, &h);
-    const int bits = h.bits * png_samples(h.color), pixel = bits < 8 ? 1 : bits / 8;
+    const int bits = h->bits * png_samples(h->color), pixel = bits < 8 ? 1 : bits / 8;
     const size_t bytes_of_row = ((size_t)(left + num) * (size_t)bits + 7) / 8;
+    const size_t full = stride_of(h->width, h->bits, h->color), stride = bytes_of_row + 1, apart = padded(num);
+    const uint8_t *const filtered = h->rows + full;
     /* From the last row above that says nothing of the one above it. */
     int begin = top;
-    while (begin > 0 && f.rows[(size_t)begin * f.stride] > PNG_SUB)
+    while (begin > 0 && filtered[(size_t)begin * full] > PNG_SUB)
         begin--;
-    unfilter_rows(f.rows + (size_t)begin * f.stride, f.stride, top - begin, bytes_of_row, pixel, r.level);
-    const int is_ready = h.color == PNG_RGB && h.bits == 8;
-    for (int y = 0; y < r.rows.in; y += ROWS_AT_ONCE) {
-        const int rows = r.rows.in - y < ROWS_AT_ONCE ? r.rows.in - y : ROWS_AT_ONCE;
-        uint8_t *const first = f.rows + (size_t)(top + y) * f.stride;
-        unfilter_rows(first, f.stride, rows, bytes_of_row, pixel, r.level);
-        if (is_ready) {
-            resizer_push(&r, first + 1 + (size_t)3 * left, f.stride, rows);
-            continue;
-        }
+    uint8_t *pixels = reserve(&scratch->pixels, apart * ROWS_AT_ONCE);
+    /* A copy, since other threads may read the rows, and filters are undone in place: the row above the next ones, these
+     * ones, and what vectors read behind them. */
+    uint8_t *above = reserve(&scratch->planes, stride * (ROWS_AT_ONCE + 1) + ROW_PADDING);
+    if (!pixels || !above)
+        return FASTLOAD_NO_MEMORY;
+    uint8_t *const first = above + stride;
+    memset(above, 0, stride);
+    for (int y = begin; y < top + r.rows.in;) {
+        const int end = y < top ? top : top + r.rows.in, rows = end - y < ROWS_AT_ONCE ? end - y : ROWS_AT_ONCE;
         for (int i = 0; i < rows; i++)
-            if (convert_row(&h, &colors, first + (size_t)i * f.stride + 1, left, num, pixels + i * apart, r.level))
-                return FASTLOAD_COLORS;
-        resizer_push(&r, pixels, apart, rows);
+            memcpy(first + (size_t)i * stride, filtered + (size_t)(y + i) * full, stride);
+        unfilter_rows(first, stride, rows, bytes_of_row, pixel, r.level);
+        if (y >= top && h->color == PNG_RGB && h->bits == 8)
+            resizer_push(&r, first + 1 + (size_t)3 * left, stride, rows);
+        else if (y >= top) {
+            for (int i = 0; i < rows; i++)
+                if (convert_row(h, first + (size_t)i * stride + 1, left, num, pixels + i * apart, r.level))
+                    return FASTLOAD_COLORS;
+            resizer_push(&r, pixels, apart, rows);
+        }
+        memcpy(above, first + (size_t)(rows - 1) * stride, stride);
+        y += rows;
     }
     return FASTLOAD_DONE;
 }
 
-/* The size and kind of a PNG file. out: width, height, bits of a sample, colour as the file says it, and whether chunks
- * stand behind the image data. Returns enum fastload_status, FASTLOAD_INCOMPLETE where the file goes on; width to colour
+/* The size and kind of a PNG file. out: width, height, bits of a sample, colour as the file says it, whether chunks stand
+ * behind the image data; where the first chunk of image data begins, and the last of all; and how many bytes the result of
+ * fastload_png_inflate takes. Returns enum fastload_status, FASTLOAD_INCOMPLETE where the file goes on; width to colour
  * are also given where the first chunk was understood, and 0 otherwise. */
-FASTLOAD_EXPORT int fastload_png_size(const uint8_t *bytes, size_t length, int32_t out[5])
+FASTLOAD_EXPORT int fastload_png_size(const uint8_t *bytes, size_t length, int64_t out[8])
 {
     struct png_header h;
-    const int status = read_png_header(bytes, length, &h);
+    const int read = read_png_header(bytes, length, &h);
+    const int status = read == FASTLOAD_DONE && !is_enough(&h) ? FASTLOAD_DAMAGED : read;
     out[0] = h.width;
     out[1] = h.height;
     out[2] = h.bits;
     out[3] = h.color;
     out[4] = h.is_behind;
+    out[5] = (int64_t)h.data;
+    out[6] = (int64_t)h.last;
+    out[7] = status == FASTLOAD_DONE ? (int64_t)size_of(&h) : 0;
     return status;
 }

@@ -161,9 +161,10 @@ int read_png_header(const uint8_t *bytes, size_t length, struct png_header *h)
                 return FASTLOAD_NOT_PNG;
             h->data = h->data ? h->data : at;
             h->coded += chunk.size;
-        } else if (chunk.name == NAME('I', 'E', 'N', 'D'))
+        } else if (chunk.name == NAME('I', 'E', 'N', 'D')) {
+            h->last = at;
             return h->data && !chunk.size ? FASTLOAD_DONE : FASTLOAD_NOT_PNG;
-        else {
+        } else {
             is_over = h->data != 0;
             h->is_behind = is_over;
             status = read_other(&chunk, h, &texts);

@@ -13,7 +13,8 @@ struct png_header {
     int is_behind; /* chunks other than the last stand behind the image data */
     const uint8_t *palette; /* bytes of red, green and blue */
     int colors;             /* of the palette */
-    size_t data, coded;     /* where the first chunk of image data begins; bytes of image data in all chunks */
+    size_t data, last;      /* where the first chunk of image data begins, and the last of all */
+    size_t coded;           /* bytes of image data in all chunks */
     const uint8_t *text;    /* a zlib stream, of which Pillow takes a limited number of bytes; NULL: none */
     size_t text_length;
 };
