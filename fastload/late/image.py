@@ -125,14 +125,16 @@ def _info_of(image: Any) -> dict[Any, Any]:
 
 
 def _pixels(image: Any, method: str) -> Pixels | None:
-    """Return the pixels where that is better than making the image real; else None."""
+    """Return the pixels at their first use; None where the image is to become real: it is likely to be used again."""
     before: _State | None = _attributes(image).get("_late")
-    fresh = before is not None and before.sample is None
+    is_first = before is not None and before.sample is None
     state = _state_of(image, method)
-    # Small pixels replace their file, and an image that is read twice is decoded once.
-    if state is None or not fresh or _is_small(image, state):
+    if state is None or not is_first:
         return None
-    return _pixels_of(state, "L" if image._mode == "L" else "RGB")
+    pixels = _pixels_of(state, "L" if image._mode == "L" else "RGB")
+    if _is_small(image, state):
+        state.pixels = pixels  # they take less than what they are made from
+    return pixels
 
 
 class _Late:
@@ -350,7 +352,7 @@ class LatePng(PngImagePlugin.PngImageFile):
     __dict__ = _real_attributes
 
     def load(self) -> Any:
-        """See :meth:`PIL.ImageFile.ImageFile.load`: reads, inflates and closes the file as it does, and goes no further."""
+        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and inflates it only."""
         stream = self.png
         # What Pillow's load_end sets.
         done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}

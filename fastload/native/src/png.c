@@ -173,6 +173,15 @@ FASTLOAD_EXPORT int fastload_png_inflate(struct fastload_scratch *scratch, const
     return FASTLOAD_DONE;
 }
 
+/* Whether a request wants grey levels as they are in the file. */
+static int wants_levels(const struct fastload_inflated *h, const struct fastload_request *r)
+{
+    return h->color == PNG_GREY && h->bits == 8 && r->target.channels == 1 && r->target.column == 1 &&
+           r->target.element == 1 && !r->target.table && !r->flips && r->source[0] == 0 && r->source[1] == 0 &&
+           r->source[2] == (float)r->box[3] && r->source[3] == (float)r->box[2] && r->size[0] == r->box[2] &&
+           r->size[1] == r->box[3];
+}
+
 /* From inflated rows to a row of a batch. Returns enum fastload_status; FASTLOAD_COLORS where the palette lacks a color,
  * or the file is in colour and the target has one channel. Unless it is FASTLOAD_DONE, the result holds anything. */
 FASTLOAD_EXPORT int fastload_inflated_row(struct fastload_scratch *scratch, const struct fastload_inflated *h,
@@ -202,13 +211,18 @@ FASTLOAD_EXPORT int fastload_inflated_row(struct fastload_scratch *scratch, cons
     if (!pixels || !above)
         return FASTLOAD_NO_MEMORY;
     uint8_t *const first = above + stride;
+    const int is_plain = wants_levels(h, request);
     memset(above, 0, stride);
     for (int y = begin; y < top + r.rows.in;) {
         const int end = y < top ? top : top + r.rows.in, rows = end - y < ROWS_AT_ONCE ? end - y : ROWS_AT_ONCE;
         for (int i = 0; i < rows; i++)
             memcpy(first + (size_t)i * stride, filtered + (size_t)(y + i) * full, stride);
         unfilter_rows(first, stride, rows, bytes_of_row, pixel, r.level);
-        if (y >= top && h->color == PNG_RGB && h->bits == 8)
+        if (y >= top && is_plain)
+            for (int i = 0; i < rows; i++)
+                memcpy(request->target.data + (y - top + i) * request->target.row, first + (size_t)i * stride + 1 + left,
+                       (size_t)num);
+        else if (y >= top && h->color == PNG_RGB && h->bits == 8)
             resizer_push(&r, first + 1 + (size_t)3 * left, stride, rows);
         else if (y >= top) {
             for (int i = 0; i < rows; i++)
