@@ -87,15 +87,24 @@ def read_png(image: Any) -> FileSource | str:
     """
     if image.fp is None or image.png is None:
         return "closed"
+    place = image.fp.tell()
+    found = _read_chunks(image)
+    if isinstance(found, str):
+        image.fp.seek(place)
+    return found
+
+
+def _read_chunks(image: Any) -> FileSource | str:
     image.fp.seek(0)
-    data = b""
-    size = None
+    data, size, most = b"", None, _PNG_BYTES
     while size is None or size.status is Status.INCOMPLETE:
-        block = image.fp.read(max(_PNG_BYTES, len(data)))
-        if type(block) is not bytes or not block:
+        block = image.fp.read(most)
+        # Less than it was asked for comes at the end alone: where it does not, Pillow fails.
+        if type(block) is not bytes or not block or len(data) % _PNG_BYTES:
             return "truncated"
         data = data + block if data else block
         size = png.read_size(data)
+        most = len(data)
     if size.status is not Status.DONE:
         return size.status.name.lower().replace("_", " ")
     if size.behind:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from comparing import described, jpeg, opened, picture
+from comparing import described, jpeg, opened, picture, png
 from hypothesis import strategies as st
 from interrupting import Interrupting, interrupted_at
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, JpegImagePlugin
@@ -36,7 +36,13 @@ def files() -> tuple[bytes, ...]:
         for place, (width, height) in enumerate([(64, 48), (37, 51), (1, 40), (40, 1), (200, 133)])
         for mode in ("RGB", "L")
     ]
-    return (*files, *(jpeg(40, 31, exif=_exif(orientation), dpi=(72, 72)) for orientation in (2, 5, 6, 8)))
+    files += [jpeg(40, 31, exif=_exif(orientation), dpi=(72, 72)) for orientation in (2, 5, 6, 8)]
+    files += [
+        png(width, height, mode, seed=9, exif=_exif(5), dpi=(72, 72))
+        for width, height in [(64, 48), (37, 51), (1, 40), (40, 1), (90, 133)]
+        for mode in ("RGB", "L")
+    ]
+    return tuple(files)
 
 
 _whole = st.integers(-5, 60)

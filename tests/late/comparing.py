@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from PIL import Image, JpegImagePlugin
+from PIL import Image, JpegImagePlugin, PngImagePlugin
 
 from fastload.late import LateSamples
 
@@ -25,6 +25,13 @@ def jpeg(width: int = 64, height: int = 48, mode: str = "RGB", seed: int = 0, **
     """Return a JPEG file that is decoded late, unless the options or the mode forbid it."""
     file = io.BytesIO()
     picture(width, height, mode, seed).save(file, "JPEG", **{"quality": 85, **options})
+    return file.getvalue()
+
+
+def png(width: int = 64, height: int = 48, mode: str = "RGB", seed: int = 0, **options: Any) -> bytes:
+    """Return a PNG file that is decoded late, unless the options or the mode forbid it."""
+    file = io.BytesIO()
+    picture(width, height, mode, seed).save(file, "PNG", **options)
     return file.getvalue()
 
 
@@ -82,6 +89,12 @@ def description(image: Image.Image) -> tuple[Any, ...]:
     if isinstance(image, JpegImagePlugin.JpegImageFile):
         seen += [getattr(image, name, None) for name in ("tile", "layers", "quantization", "app", "decoderconfig")]
         seen.append(getattr(image, "fp", "none") is None)
+    if isinstance(image, PngImagePlugin.PngImageFile):
+        seen += [
+            getattr(image, name, None)
+            for name in ("tile", "_text", "private_chunks", "is_animated", "_PngImageFile__idat")
+        ]
+        seen += [getattr(image, name, "none") is None for name in ("fp", "png")]
     try:
         seen += [image.readonly, image.tobytes(), np.asarray(image).shape, dict(image.getexif())]
     except Exception as error:  # one that is closed, say

@@ -6,14 +6,16 @@ import functools
 import io
 import itertools
 import os
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from comparing import as_sample, assert_equal, jpeg, opened, picture
+from comparing import as_sample, assert_equal, jpeg, opened, picture, png
 from damaged_files import mutants
 from PIL import Image, ImageFile, JpegImagePlugin
+from png_files import KINDS, chunk, damaged, drawn, file_of, filtered, header, in_pieces
 
 from fastload.late import LateSamples
 from fastload.late.image import is_late
@@ -109,6 +111,7 @@ def kinds() -> dict[str, bytes]:
         "mpo": _mpo(),
         "broken mpo": _mpo()[:-900],
         "broken exif": jpeg(exif=exif).replace(b"II*\0" if b"II*\0" in jpeg(exif=exif) else b"MM\0*", b"XX**"),
+        **png_kinds(),
         "another format": b"GIF89a" + rgb,
         "empty": b"",
         "a start": rgb[:2],
@@ -124,6 +127,59 @@ def kinds() -> dict[str, bytes]:
         segments = b"".join(b"\xff\xfe" + (2 + n).to_bytes(2, "big") + b"x" * n for n in _parts(gap))
         found[f"ends {end} from a block"] = padded[:2] + segments + padded[2:] + b"trailer" * 20_000
     return found
+
+
+def png_kinds() -> dict[str, bytes]:
+    """Return a PNG file of each kind."""
+    rng = np.random.default_rng(5)
+    rgb = png()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    text = chunk(b"tEXt", b"key\0value")
+    data = in_pieces(zlib.compress(filtered(np.zeros((3, 9), np.uint8), 3, [0, 4, 1])))
+    first = header(3, 3, 8, 2)
+    stream = zlib.compress(bytes(30))
+    found = {
+        **{f"{bits} bits of {color}": drawn(rng, 40, 30, bits, color) for bits, color in KINDS},
+        "wide grey": drawn(rng, 40, 30, 16, 0),
+        "few colors": drawn(rng, 40, 30, 4, 3, colors=5),
+        "exif": png(exif=exif),
+        "profile": png(icc_profile=b"p" * 70_000),
+        "large": png(900, 700),
+        "trailer": rgb + b"trailer" * 300_000,
+        "no end": rgb[:-12],
+        "half an end": rgb[:-6],
+        "text before": file_of(first, data, before=text),
+        "text behind": file_of(first, data, behind=text),
+        "private chunks": file_of(first, data, before=chunk(b"abCd", b"1"), behind=chunk(b"abCd", b"2")),
+        "exif behind": file_of(first, data, behind=chunk(b"eXIf", exif.tobytes()[6:])),
+        "transparent": file_of(first, data, before=chunk(b"tRNS", bytes(6))),
+        "interlaced": file_of(header(3, 3, 8, 2, b"\0\0\1"), data),
+        "animated": _apng(),
+        "data twice": file_of(first, data + data),
+        "data in pieces": file_of(first, in_pieces(stream, [0, 0, 3, 9, len(stream)])),
+        "data later": file_of(first, data + text + data),
+        "a wrong checksum of the data": file_of(first, chunk(b"IDAT", stream, crc=7)),
+        "a wrong checksum of a text": file_of(first, data, before=chunk(b"tEXt", b"key\0value", crc=7)),
+        "a wrong sum": file_of(first, in_pieces(stream[:-1] + b"7")),
+        "no sum": file_of(first, in_pieces(stream[:-4])),
+        "more data": file_of(first, in_pieces(zlib.compress(bytes(90)))),
+        "less data": file_of(first, in_pieces(zlib.compress(bytes(29)))),
+        "an unknown filter": file_of(first, in_pieces(zlib.compress(bytes(20) + b"\7" + bytes(9)))),
+        "damage in the last row": file_of(
+            header(100, 90, 8, 0), in_pieces(zlib.compress(rng.bytes(9090), 0)[:-60] + bytes(60))
+        ),
+        "no data": file_of(first, b""),
+        "no first chunk": file_of(b"", data),
+        "a text for ours": file_of(first, data, before=chunk(b"tEXt", b"interlace\x001")),
+    }
+    return {f"png, {kind}": data for kind, data in found.items()}
+
+
+def _apng() -> bytes:
+    file = io.BytesIO()
+    picture(64, 48).save(file, "PNG", save_all=True, append_images=[picture(64, 48, seed=2)])
+    return file.getvalue()
 
 
 def _parts(num_bytes: int) -> list[int]:
@@ -165,7 +221,21 @@ def test_a_file_of_any_kind_gives_what_pillow_gives(kind):
     assert_equal(lambda: used(kinds()[kind]))
 
 
-@pytest.mark.parametrize("kind", ["no end", "trailer", "a marker in the scan", "plain", "cmyk", "higher than it is"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "no end",
+        "trailer",
+        "a marker in the scan",
+        "plain",
+        "cmyk",
+        "higher than it is",
+        "png, no end",
+        "png, less data",
+        "png, a wrong sum",
+        "png, 8 bits of 2",
+    ],
+)
 def test_truncated_files_are_loaded_where_pillow_was_told_to(kind, monkeypatch):
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     data = kinds()[kind]
@@ -176,13 +246,19 @@ def test_truncated_files_are_loaded_where_pillow_was_told_to(kind, monkeypatch):
 def test_most_kinds_of_files_are_late():
     late = LateSamples()
     names = ["plain", "grey", "restarts", "4:4:4", "row", "trailer", "orientation 6", "profile", "kept RGB"]
+    names += [
+        f"png, {kind}" for kind in ("8 bits of 2", "16 bits of 2", "4 bits of 0", "exif", "large", "trailer", "profile")
+    ]
+    names += ["png, text before", "png, data in pieces", "png, a wrong checksum of the data"]
     names += ["progressive", "grey, progressive", "progressive, several blocks", "progressive, restarts"]
     with late:
         for kind in names:
             assert is_late(opened(kinds()[kind]).copy()), kind
 
 
-@pytest.mark.parametrize("kind", ["plain", "grey", "restarts", "orientation 3", "progressive"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "grey", "restarts", "orientation 3", "progressive", "png, 8 bits of 2", "png, text behind"]
+)
 def test_files_truncated_anywhere_raise_as_with_pillow(kind):
     data = kinds()[kind]
     for length in [*range(0, len(data), 29), *range(len(data) - 6, len(data))]:
@@ -194,6 +270,15 @@ def test_damaged_files_give_what_pillow_gives(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
     files = [jpeg(24, 17, mode, seed=seed, **options) for seed, (mode, options) in enumerate(_MUTATED)]
     for data in itertools.islice(mutants(np.random.default_rng(0), files), 600):
+        assert_equal(lambda data=data: used(data))
+
+
+def test_damaged_png_files_give_what_pillow_gives(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
+    rng = np.random.default_rng(1)
+    files = [drawn(rng, 24, 17, bits, color) for bits, color in ((8, 2), (8, 0), (16, 2), (4, 0), (8, 3))]
+    for _ in range(600):
+        data = damaged(rng, files)
         assert_equal(lambda data=data: used(data))
 
 
@@ -226,9 +311,10 @@ def _descriptors() -> int:
         lambda path: Image.open(str(path)),
     ],
 )
-def test_files_are_closed_when_pillow_closes_them(use, tmp_path):
-    path = tmp_path / "a.jpg"
-    path.write_bytes(kinds()["trailer"])
+@pytest.mark.parametrize("kind", ["trailer", "png, trailer"])
+def test_files_are_closed_when_pillow_closes_them(use, kind, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(kinds()[kind])
 
     def make() -> Any:
         before = _descriptors()
@@ -240,9 +326,10 @@ def test_files_are_closed_when_pillow_closes_them(use, tmp_path):
     assert_equal(make)
 
 
-def test_a_file_that_was_closed_before_its_use_is_an_error_as_with_pillow(tmp_path):
-    path = tmp_path / "a.jpg"
-    path.write_bytes(kinds()["plain"])
+@pytest.mark.parametrize("kind", ["plain", "png, 8 bits of 2"])
+def test_a_file_that_was_closed_before_its_use_is_an_error_as_with_pillow(kind, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(kinds()[kind])
 
     def closed(use: Callable[[Any], Any]) -> list[Any]:
         with open(path, "rb") as file:
@@ -292,7 +379,7 @@ class _Stream(io.RawIOBase):
 
 @pytest.mark.parametrize("can_seek", [True, False])
 @pytest.mark.parametrize("most", [600, 1 << 20])
-@pytest.mark.parametrize("kind", ["plain", "trailer", "no end"])
+@pytest.mark.parametrize("kind", ["plain", "trailer", "no end", "png, 8 bits of 2", "png, trailer", "png, no end"])
 def test_other_file_objects_are_read_as_pillow_reads_them(kind, most, can_seek):
     def make() -> Any:
         file = _Stream(kinds()[kind], most, can_seek)

@@ -25,7 +25,7 @@ def test_each_call_gives_what_it_gives_with_pillows_own_images(name, behind):
     step = FIXED[name]
     # Closed, an image says so at whatever is done next.
     chain = [((behind, first), True), ((name, step), True), ((name, step), False), (("array", FIXED["array"]), False)]
-    for data in (files()[0], files()[1]):
+    for data in (files()[0], files()[1], *files()[-10:-8]):
         assert_equal(lambda data=data: outcomes_of(opened(data), chain))
 
 
