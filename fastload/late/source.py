@@ -85,7 +85,7 @@ def read_png(image: Any) -> FileSource | str:
 
     All of it is inflated, since Pillow raises errors for damage anywhere.
     """
-    if image.fp is None or image.png is None:
+    if image.fp is None or image.png is None or getattr(image.fp, "closed", False):
         return "closed"
     place = image.fp.tell()
     found = _read_chunks(image)

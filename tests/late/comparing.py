@@ -90,10 +90,7 @@ def description(image: Image.Image) -> tuple[Any, ...]:
         seen += [getattr(image, name, None) for name in ("tile", "layers", "quantization", "app", "decoderconfig")]
         seen.append(getattr(image, "fp", "none") is None)
     if isinstance(image, PngImagePlugin.PngImageFile):
-        seen += [
-            getattr(image, name, None)
-            for name in ("tile", "_text", "private_chunks", "is_animated", "_PngImageFile__idat")
-        ]
+        seen += [getattr(image, name, None) for name in ("tile", "_text", "private_chunks", "is_animated")]
         seen += [getattr(image, name, "none") is None for name in ("fp", "png")]
     try:
         seen += [image.readonly, image.tobytes(), np.asarray(image).shape, dict(image.getexif())]
