@@ -109,6 +109,8 @@ def _read_chunks(image: Any) -> FileSource | str:
         return size.status.name.lower().replace("_", " ")
     if size.behind:
         return "chunks behind the image"
+    if image.info.get("interlace"):  # a text of that name, which Pillow takes for its own
+        return "interlaced"
     if image.tile != [("zip", (0, 0, *image.size), size.first + 8, size.raw_mode)] or image.decoderconfig:
         return "a changed tile"
     if (size.width, size.height, size.mode) != (*image.size, image.mode) or max(image.size) > MOST_SIDE:

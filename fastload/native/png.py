@@ -2,7 +2,8 @@
 
 In: the bytes of a file, and later cuts. Out: arrays or tensors, equal bit for bit to what Pillow decodes, makes RGB,
 crops, resizes and flips; or a status that says why the file is left to Pillow: interlaced, animated, with a transparent
-colour, grey of 16 bits, damaged, and whatever Pillow would raise an error for or warn of.
+colour, grey of 16 bits, damaged, and whatever Pillow's ``load`` would raise an error for or warn of. What its ``open``
+makes of texts and profiles is not looked at.
 
 Pillow raises errors for damage wherever it is in the image data, and so all of them are inflated and checked in the
 first step. Of files with an alpha channel the colours are taken as they are, and of 16 bits the upper 8, as Pillow

@@ -4,7 +4,7 @@
  *   bytes ─inflate─> filtered rows ─unfilter─> rows of samples ─> rows of pixels ─resizer─> rows of the result
  *
  * What comes out equals what Pillow decodes, makes RGB, cuts out and resizes, bit for bit. The second step cannot fail
- * on a file's account, but for a palette that lacks a color: what Pillow's load raises, the first has found.
+ * on a file's account, but for a palette that lacks a color: what Pillow's load raises errors for, the first has found.
  */
 #include "inflate.h"
 #include "png_header.h"
@@ -130,7 +130,7 @@ static int is_enough(const struct png_header *h)
     return stride_of(h->width, h->bits, h->color) * (size_t)h->height / INFLATE_MOST_RATIO <= h->coded;
 }
 
-/* Inflates the image data, and whatever else Pillow may stumble over. `out`: as many bytes as fastload_png_size says.
+/* Inflates the image data. `out`: as many bytes as fastload_png_size says.
  * Returns enum fastload_status. */
 FASTLOAD_EXPORT int fastload_png_inflate(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
                                          struct fastload_inflated *out, int level)
@@ -141,18 +141,9 @@ FASTLOAD_EXPORT int fastload_png_inflate(struct fastload_scratch *scratch, const
         return read == FASTLOAD_DONE || read == FASTLOAD_INCOMPLETE ? FASTLOAD_DAMAGED : read;
     level = fastload_level(level);
     const size_t stride = stride_of(h.width, h.bits, h.color), size = stride * (size_t)h.height;
-    const size_t longest = h.coded > h.text_length ? h.coded : h.text_length;
-    uint8_t *coded = reserve(&scratch->entropy, longest + INFLATE_IN_PADDING);
+    uint8_t *coded = reserve(&scratch->entropy, h.coded + INFLATE_IN_PADDING);
     if (!coded)
         return FASTLOAD_NO_MEMORY;
-    if (h.text) {
-        uint8_t *text = reserve(&scratch->planes, PNG_MOST_TEXT + INFLATE_OUT_PADDING);
-        if (!text)
-            return FASTLOAD_NO_MEMORY;
-        memcpy(coded, h.text, h.text_length);
-        if (inflate_stream(coded, h.text_length, text, PNG_MOST_TEXT, level) < 0)
-            return FASTLOAD_DAMAGED;
-    }
     size_t held = 0;
     for (const uint8_t *at = bytes + h.data; held < h.coded; at += 12 + png_number(at)) {
         memcpy(coded + held, at + 8, png_number(at));

@@ -1,4 +1,5 @@
-/* The chunks of a PNG file, as far as Pillow takes them without a word. */
+/* The chunks of a PNG file. What those before the image data say of the image is for whoever opens it: only those that
+ * change its pixels are read. */
 #ifndef FASTLOAD_PNG_HEADER_H
 #define FASTLOAD_PNG_HEADER_H
 
@@ -15,12 +16,7 @@ struct png_header {
     int colors;             /* of the palette */
     size_t data, last;      /* where the first chunk of image data begins, and the last of all */
     size_t coded;           /* bytes of image data in all chunks */
-    const uint8_t *text;    /* a zlib stream, of which Pillow takes a limited number of bytes; NULL: none */
-    size_t text_length;
 };
-
-/* Pillow's ImageFile.SAFEBLOCK: what texts and profiles may be when inflated. */
-#define PNG_MOST_TEXT (1 << 20)
 
 static inline uint32_t png_number(const uint8_t *from)
 {
