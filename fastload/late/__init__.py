@@ -1,9 +1,10 @@
-"""Late decoding: JPEG files that a sample opens through Pillow are decoded when their pixels are needed.
+"""Late decoding: JPEG and PNG files that a sample opens through Pillow are decoded when their pixels are needed.
 
 So are the records that :class:`~fastload.images.PackedImages` opens itself.
 While a sample is made (:class:`LateSamples`), the samples stay the same, bit for bit, and are made faster.
 
-``PIL.Image.open`` gives an image whose file is read, checked and closed as Pillow does, but not decoded. ``convert``,
+``PIL.Image.open`` gives an image whose file is read, checked and closed as Pillow does, but not decoded (a PNG file is
+inflated then, since damage anywhere is an error). ``convert``,
 ``crop``, ``resize`` and flips are recorded (:class:`~fastload.late.view.View`). When pixels are asked for, the native
 library makes only those (:class:`~fastload.late.source.FileSource`). Changes of colors are made by it too
 (:mod:`fastload.late.colors`). Every other operation turns the image into an ordinary Pillow image first.
