@@ -114,7 +114,8 @@ def _opened_by_pillow(dataset: Any) -> str:
     if reason is not None:
         return f"decoded at once: {reason}"
     packed = "packed coefficients and " if _has_coefficients(dataset) else ""
-    return f"{packed}JPEG and PNG files that a sample opens through Pillow are decoded late, as far as their pixels are used"
+    files = "JPEG and PNG files that a sample opens through Pillow"
+    return f"{packed}{files} are decoded late, as far as their pixels are used"
 
 
 def _has_coefficients(dataset: Any) -> bool:

@@ -121,7 +121,7 @@ def test_every_decoder_reads_coefficients(made, decoder):
         (True, "packed images (10 of 25 as coefficients)", "native, from coeff"),
         (
             "auto",
-            "images      packed coefficients and JPEG files that a sample opens through",
+            "images      packed coefficients and JPEG and PNG files that a sample opens through",
             "late, in part, from coeff",
         ),
     ],
