@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils._pytree import SUPPORTED_NODES, tree_map
+from torch.utils._pytree import SUPPORTED_NODES, tree_flatten, tree_map, tree_unflatten
 
 from ..native.rows import DTYPES
 from . import draws
@@ -160,7 +160,8 @@ def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
     is_intact: bool | None = None  # None: to be asked
     for transform in transforms:
         is_first = type(transform) is _known.to_image and not change_of(transform) and _has_late(inputs)
-        is_known = is_first or (holds_tensors and _is_geometric(transform))
+        is_of_values = holds_tensors and _is_of_values(transform)
+        is_known = is_first or is_of_values or (holds_tensors and _is_geometric(transform))
         if is_known and is_intact is None:
             is_intact = _known.is_intact()
         if not (is_known and is_intact):
@@ -170,9 +171,38 @@ def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
         elif is_first:
             inputs = _with_late_tensors(transform, inputs)
             holds_tensors = True
-        outputs = transform(*inputs)
+        outputs = _mapped(transform, inputs) if is_known and is_intact and is_of_values else transform(*inputs)
         inputs = (outputs,) if is_single else outputs
     return _with_decoded(outputs) if holds_tensors else outputs
+
+
+def _is_of_values(transform: Any) -> bool:
+    """Whether a transform of version 2 changes each value of an image by itself, and leaves it an image."""
+    kind = type(transform)
+    return (
+        kind in _known.later and kind.__module__ != _V1 and kind.__name__ != "ToPureTensor" and not change_of(transform)
+    )
+
+
+def _mapped(transform: Any, inputs: Any) -> Any:
+    """Return what a transform that looks at one value at a time makes of a tree.
+
+    It is given images that have all levels in place of late tensors, and what it makes of them are their new tables.
+    """
+    from .tensors import LateTensor
+
+    leaves, form = tree_flatten(inputs)
+    late = {place: leaf.undecoded for place, leaf in enumerate(leaves) if type(leaf) is LateTensor}
+    examples = {place: image.table.example() for place, image in late.items()}
+    for place, example in examples.items():
+        leaves[place] = example
+    leaves, form = tree_flatten(transform(*tree_unflatten(leaves, form)))
+    for place, image in late.items():
+        # No signature: only the transforms of an image alone are looked up by it.
+        table = _table_from(leaves[place], examples[place], ())
+        made = None if table is None else image.mapped(table)
+        leaves[place] = transform(image.tensor()) if made is None else LateTensor.of(made)
+    return tree_unflatten(leaves, form)
 
 
 def _has_late(inputs: Any) -> bool:
@@ -231,7 +261,14 @@ def _table_of(transform: Any, before: Table | None = None) -> Table | None:
 
 def _made_table(transform: Any, before: Table | None, signatures: tuple[Any, ...]) -> Table | None:
     image: Any = Image.fromarray(_LEVELS) if before is None else before.example()
-    made = transform(image)
+    return _table_from(transform(image), None if before is None else image, signatures)
+
+
+def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -> Table | None:
+    """Return the table by which transforms make a tensor of an image that has all levels; None if there is none.
+
+    ``before``: the tensor that the last of them was given, if it was one.
+    """
     if tuple(made.shape) != (3, 16, 16) or made.dtype not in DTYPES:
         return None
     channels_last = made.stride() == (1, 48, 3)
@@ -239,7 +276,7 @@ def _made_table(transform: Any, before: Table | None, signatures: tuple[Any, ...
         return None
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
     is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
-    shares_memory = before is not None and made.untyped_storage().data_ptr() == image.untyped_storage().data_ptr()
+    shares_memory = before is not None and made.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
     return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory)
 
 
