@@ -74,6 +74,13 @@ PADDING = st.sampled_from(("constant", "edge", "reflect"))
 FILL = st.sampled_from((0, (9, 8, 7), {tv_tensors.Image: (9, 8, 7), "others": 0}))
 SCALE = st.sampled_from(((0.08, 1.0), (0.01, 0.1), (0.9, 1.0)))
 RATIO = st.sampled_from(((3 / 4, 4 / 3), (0.2, 5.0), (0.001, 0.001)))
+DTYPES_BY_CLASS = st.sampled_from(
+    (
+        {tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None},
+        {tv_tensors.Image: None, "others": torch.float32},
+        {tv_tensors.Mask: torch.int64},
+    )
+)
 DTYPE = st.sampled_from((torch.float32, torch.uint8, torch.float16, torch.bfloat16, torch.float64, torch.int64))
 VERSION_2 = st.one_of(
     st.builds(v2.RandomResizedCrop, sides, scale=SCALE, ratio=RATIO, interpolation=MODE, antialias=ANTIALIAS),
@@ -89,7 +96,7 @@ VERSION_2 = st.one_of(
     st.just(v2.RandomShortestSize([10, 20], max_size=25)),
     st.just(v2.ScaleJitter((20, 30))),
     st.builds(v2.RandomIoUCrop),  # without boxes an error
-    st.builds(v2.ToDtype, DTYPE, scale=st.booleans()),
+    st.builds(v2.ToDtype, st.one_of(DTYPE, DTYPES_BY_CLASS), scale=st.booleans()),
     st.builds(v2.ConvertImageDtype, DTYPE),
     st.builds(norm, st.just(v2), inplace=st.booleans()),
     st.builds(v2.ToPureTensor),
