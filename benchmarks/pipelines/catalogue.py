@@ -39,6 +39,7 @@ PIPELINES: Mapping[str, Pipeline] = {
         ("own_resize", "own Dataset class, Resize 256, CenterCrop 224", 1.9),
         ("two_views", "own Dataset class, two views of each image", 2.2),
         ("imagefolder", "ImageFolder: RandomResizedCrop, flip, ToTensor, Normalize", 2.8),
+        ("imagefolder_png", "ImageFolder of PNG files: RandomResizedCrop, flip, ToTensor, Normalize", 2.5),
         ("imagefolder_resize", "ImageFolder: Resize, CenterCrop", 1.9),
         ("imagefolder_trivial", "ImageFolder: crop, flip, TrivialAugmentWide, RandomErasing"),
         ("simclr", "ImageFolder, two views with jitter, grey, blur"),

@@ -26,6 +26,16 @@ def imagefolder(source: Source, loader_class: Any, num_workers: int) -> Any:
     return loader_class(ImageFolder(str(source.images), TRAINING), batch_size=32, shuffle=True, num_workers=num_workers)
 
 
+def imagefolder_png(source: Source, loader_class: Any, num_workers: int) -> Any:
+    def make(folder: Path) -> None:
+        for path, _ in source.files():
+            (folder / path.parent.name).mkdir(exist_ok=True)
+            Image.open(path).convert("RGB").save(folder / path.parent.name / f"{path.stem}.png")
+
+    dataset = ImageFolder(str(source.folder("png", make)), TRAINING)
+    return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers)
+
+
 def imagefolder_resize(source: Source, loader_class: Any, num_workers: int) -> Any:
     return loader_class(ImageFolder(str(source.images), _EVALUATION), batch_size=32, num_workers=num_workers)
 
