@@ -201,10 +201,12 @@ class _Late:
         fillcolor: Any = None,
     ) -> Any:
         """See :meth:`PIL.Image.Image.transform`; an affine one by the nearest pixel is made by the native library."""
+        info = self.info.copy()  # before the file is loaded, which may add to it
         arguments = affine_arguments(self._mode, size, method, data, resample, fillcolor)
         made = None if arguments is None else changed(self, "transform", partial(affine, **arguments))
         if made is None:
-            return Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
+            made = Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
+            made.info = info
         return made
 
     def point(self, lut: Any, mode: str | None = None) -> Any:

@@ -243,6 +243,10 @@ def test_truncated_files_are_loaded_where_pillow_was_told_to(kind, monkeypatch):
     assert_equal(lambda: used(data[: len(data) // 2]))
 
 
+def test_what_a_file_says_behind_its_image_is_not_in_an_image_that_was_turned_before_it_was_loaded():
+    assert_equal(lambda: opened(kinds()["png, text behind"]).rotate(30))
+
+
 def test_most_kinds_of_files_are_late():
     late = LateSamples()
     names = ["plain", "grey", "restarts", "4:4:4", "row", "trailer", "orientation 6", "profile", "kept RGB"]
