@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from ..native import jpeg, png
-from .image import OPENED, ORIGINALS, made_late, make_late, release
+from .image import CORE, OPENED, ORIGINALS, made_late, make_late, release
 from .scope import thread
 from .source import FileSource
 from .view import View
@@ -44,6 +44,8 @@ def _opener_around(factory: Any) -> Any:
         scope = thread.scope
         if scope is None or type(image) not in OPENED or ORIGINALS.replaced() is not None:
             return image
+        if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
+            return image  # another opener has loaded it, or another decoder is to do it
         if image.mode not in ("RGB", "L"):
             scope.count(f"at once ({image.mode})")
         elif getattr(image, "is_animated", False):

@@ -24,9 +24,6 @@ from .scope import Scope
 EOI = b"\xff\xd9"
 # At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
 _MOST_LOOKS = 16
-_PNG_BYTES = 1 << 20
-"""Read at once: most files are smaller."""
-
 Data: TypeAlias = bytes | memoryview | png.Inflated
 """A JPEG file, the record of one, or what a PNG file holds."""
 
@@ -95,16 +92,12 @@ def read_png(image: Any) -> FileSource | str:
 
 
 def _read_chunks(image: Any) -> FileSource | str:
+    # Others may fail behind the image's end, which Pillow does not read.
+    if type(image.fp) not in (io.BufferedReader, io.BytesIO):
+        return "a file object of another class"
     image.fp.seek(0)
-    data, size, most = b"", None, _PNG_BYTES
-    while size is None or size.status is Status.INCOMPLETE:
-        block = image.fp.read(most)
-        # Less than it was asked for comes at the end alone: where it does not, Pillow fails.
-        if type(block) is not bytes or not block or len(data) % _PNG_BYTES:
-            return "truncated"
-        data = data + block if data else block
-        size = png.read_size(data)
-        most = len(data)
+    data = image.fp.read()
+    size = png.read_size(data)
     if size.status is not Status.DONE:
         return size.status.name.lower().replace("_", " ")
     if size.behind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import io
 import itertools
 import os
@@ -447,3 +448,32 @@ def test_classes_of_their_own_are_left_alone():
 
     assert type(as_sample(lambda: Mine(io.BytesIO(kinds()["plain"])))) is Mine
     assert type(as_sample(lambda: JpegImagePlugin.JpegImageFile(io.BytesIO(kinds()["plain"]))).copy()) is Image.Image
+
+
+@pytest.mark.parametrize("kind", ["plain", "png, 8 bits of 2"])
+def test_what_another_opener_has_loaded_or_another_decoder_is_to_decode_is_left_alone(kind, monkeypatch):
+    data = kinds()[kind]
+    name = opened(data).format
+    factory, accept = Image.OPEN[name]
+
+    def loaded(file: Any, filename: Any) -> Any:
+        image = factory(file, filename)
+        image.load()
+        image.putpixel((0, 0), (1, 2, 3))
+        return image
+
+    class White(ImageFile.PyDecoder):
+        def decode(self, buffer: Any) -> tuple[int, int]:
+            self.set_as_raw(b"\xff" * (3 * self.state.xsize * self.state.ysize))
+            return -1, 0
+
+    monkeypatch.setitem(Image.DECODERS, {"JPEG": "jpeg", "PNG": "zip"}[name], White)
+    assert_equal(lambda: used(data))
+    monkeypatch.undo()
+    monkeypatch.setitem(Image.OPEN, name, (loaded, accept))
+    assert_equal(lambda: used(data))
+
+
+def test_a_png_file_that_is_packed_and_damaged_behind_the_image_is_read_as_by_pillow():
+    packed = gzip.compress(kinds()["png, 8 bits of 2"])[:-1] + b"?"
+    assert_equal(lambda: Image.open(gzip.GzipFile(fileobj=io.BytesIO(packed))).convert("RGB"))
