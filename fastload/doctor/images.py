@@ -204,11 +204,14 @@ def whole_images() -> Iterator[Finding]:
             importlib.import_module(module)
         except ImportError:  # not installed
             continue
-        for owner, attribute, decode, title in functions:
-            if arrays.agrees(getattr(pkgutil.resolve_name(owner), attribute), decode):
+        for path, decode, title in functions:
+            reason = arrays.why_not(module)
+            if reason is None and not arrays.agrees(pkgutil.resolve_name(path), decode):
+                reason = "its pixels are not the native library's"
+            if reason is None:
                 equal.append(title)
             else:
-                yield Finding(name, "costs", f"{title} decodes by itself: its pixels are not the native library's")
+                yield Finding(name, "costs", f"{title} decodes by itself: {reason}")
     if equal:
         yield Finding(
             name, "ok", f"JPEG files that workers give to {', '.join(equal)} are decoded by the native library"

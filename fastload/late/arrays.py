@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import io
 import os
 import pkgutil
 import stat
@@ -45,35 +46,44 @@ def prepare() -> None:
         if module in _prepared or not is_imported(module):
             continue
         _prepared.add(module)
-        if why_not() is not None:
-            continue
-        for owner, name, decode, title in doors:
-            _replace(owner, name, decode, title)
+        if why_not(module) is None:
+            for path, decode, title in doors:
+                _replace(path, decode, title)
 
 
 _prepared: set[str] = set()
 
 
-def why_not() -> str | None:
-    """Return why the native library does not decode whole images in place of others; None where it does."""
+def why_not(module: str | None = None) -> str | None:
+    """Return why the native library does not decode whole images in place of a module of :data:`DOORS`, or of any.
+
+    None where it does.
+    """
     reason = why_no_library()
     if reason is None and processor_level() == LEVELS[0]:
         return "without AVX2 the native library is slower than other decoders"
+    if reason is None and module == "cv2":
+        limit = next(filter(os.environ.__contains__, _OPENCV_LIMITS), None)
+        return None if limit is None else f"{limit} is set, which OpenCV alone follows"
     return reason
 
 
-def _replace(owner: str, name: str, decode: Decode, title: str) -> None:
+_OPENCV_LIMITS = tuple(f"OPENCV_IO_MAX_IMAGE_{what}" for what in ("PIXELS", "WIDTH", "HEIGHT"))
+
+
+def _replace(path: str, decode: Decode, title: str) -> None:
+    owner_path, _, name = path.rpartition(".")
     try:
-        found = pkgutil.resolve_name(owner)
-        original = getattr(found, name)
+        owner = pkgutil.resolve_name(owner_path)
+        original = getattr(owner, name)
     except AttributeError:
         return  # another version of the package
     if isinstance(unwrapped(original), types.BuiltinFunctionType):
-        door = Door(f"{owner}{'.' if ':' in owner else ':'}{name}", original, decode, title)
-        setattr(found, name, door)
-        if owner == "cv2":
+        door = Door(path, original, decode, title)
+        setattr(owner, name, door)
+        if owner_path == "cv2":
             # Code that holds the original could not be pickled any more: pickle compares it with what it finds by name.
-            _paths[unwrapped(original)] = door.path
+            _paths[unwrapped(original)] = path
             copyreg.dispatch_table.setdefault(types.BuiltinFunctionType, _reduced)
 
 
@@ -144,7 +154,7 @@ def _imread(filename: Any = None, flags: Any = _COLOR, *others: Any, **named: An
         return None
     try:
         filename.encode()  # OpenCV takes no surrogates
-        with open(filename, "rb", buffering=0) as file:
+        with io.FileIO(filename) as file:  # users replace open()
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             data = file.readall()
@@ -164,10 +174,11 @@ def _is_known(flags: Any) -> bool:
 
 
 def _array(data: Any, flags: int) -> Pixels | None:
-    size = _size(data, applies_orientation=not flags & _IGNORE_ORIENTATION)
+    file = _file(data)
+    size = None if file is None else _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
     if size is None:
         return None
-    made = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR")
+    made = jpeg.pixels_of_jpeg(file, whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR")
     return None if isinstance(made, Status) else made
 
 
@@ -182,17 +193,23 @@ def _tensor(
         return None
     if data.device.type != "cpu" or type(mode) is not int or mode not in (_UNCHANGED, _RGB) or others or named:
         return None
-    size = _size(data.numpy().data, applies_orientation=bool(apply_exif_orientation))
+    file = _file(data.numpy().data)
+    size = None if file is None else _size(file, applies_orientation=bool(apply_exif_orientation))
     if size is None or (mode == _UNCHANGED and size.components != 3):
         return None
-    made = jpeg.pixels_of_jpeg(data, whole(size.height, size.width))
-    return None if isinstance(made, Status) else torch.from_numpy(made).permute(2, 0, 1)
+    # As torchvision's: users may enlarge it, which they cannot do with an array's memory.
+    out = torch.empty((size.height, size.width, 3), dtype=torch.uint8, device="cpu").permute(2, 0, 1)
+    made = jpeg.row_of_jpeg(file, whole(size.height, size.width), out=out)
+    return None if isinstance(made, Status) else made
 
 
-def _size(data: Any, *, applies_orientation: bool) -> jpeg.Size | None:
+def _file(data: Any) -> bytes | None:
+    """Return the bytes of a JPEG file, a copy that no other thread can change; None if it is another file."""
+    return bytes(data) if bytes(data[:2]) == b"\xff\xd8" else None
+
+
+def _size(data: bytes, *, applies_orientation: bool) -> jpeg.Size | None:
     """Return the size of a JPEG file's image; None if another decoder is to make it."""
-    if bytes(data[:2]) != b"\xff\xd8":
-        return None
     size = jpeg.read_size(data)
     if size.status is not Status.DONE or max(size.height, size.width) > MOST_SIDE:
         return None
@@ -240,17 +257,24 @@ def _says_upright(segment: bytes) -> bool:
 
 def in_words(dataset: Any) -> Iterator[str]:
     """Yield what worker processes decode in place of others, and what they cannot, in words."""
-    libraries, reason = ", ".join(filter(is_imported, DOORS)), why_not()
-    if reason is not None:
-        yield f"{libraries} decode by themselves: {reason}"
+    by_reason: dict[str | None, list[str]] = {}
+    for library in filter(is_imported, DOORS):
+        by_reason.setdefault(why_not(library), []).append(library)
+    for reason, found in by_reason.items():
+        libraries = ", ".join(found)
+        if reason is None:
+            yield f"JPEG files that worker processes read by {libraries} are decoded by the native library"
+        else:
+            yield f"{libraries} decode by themselves: {reason}"
+    if "cv2" not in by_reason.get(None, ()):
         return
-    yield f"JPEG files that worker processes read by {libraries} are decoded by the native library"
-    opencv = sys.modules.get("cv2")
+    opencv = sys.modules["cv2"]
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     module = sys.modules.get(type(dataset).__module__)
     for name in ("imread", "imdecode"):
-        if opencv is not None and getattr(module, name, None) is getattr(opencv, name, dataset):
+        imported = getattr(module, name, None)
+        if imported is not None and imported is getattr(opencv, name, None):
             where = type(dataset).__module__
             yield f"but not by {name} in {where}, which was imported by its name: call cv2.{name} there"
 
@@ -277,20 +301,19 @@ def agrees(original: Callable[..., Any], decode: Decode) -> bool:
     return True
 
 
-DOORS: dict[str, tuple[tuple[str, str, Decode, str], ...]] = {
-    "cv2": (("cv2", "imread", _imread, "cv2.imread"), ("cv2", "imdecode", _imdecode, "cv2.imdecode")),
+DOORS: dict[str, tuple[tuple[str, Decode, str], ...]] = {
+    "cv2": (("cv2.imread", _imread, "cv2.imread"), ("cv2.imdecode", _imdecode, "cv2.imdecode")),
     # Objects that call their attribute _op: so torch.ops.image.decode_jpeg stays what torch.jit knows.
     "torchvision.io": (
-        ("torch:ops.image.decode_jpeg", "_op", _tensor, "torchvision.io.decode_jpeg"),
-        ("torch:ops.image.decode_image", "_op", _tensor, "torchvision.io.decode_image"),
+        ("torch.ops.image.decode_jpeg._op", _tensor, "torchvision.io.decode_jpeg"),
+        ("torch.ops.image.decode_image._op", _tensor, "torchvision.io.decode_image"),
     ),
     "torchcodec.decoders": (
         (
-            "torch:ops.torchcodec_ns.decode_jpeg.default",
-            "_op",
+            "torch.ops.torchcodec_ns.decode_jpeg.default._op",
             functools.partial(_tensor, apply_exif_orientation=True),
             "torchcodec.decoders.decode_jpeg",
         ),
     ),
 }
-"""By module that must be imported: where each function is, its name there, what decodes in its place, and its title."""
+"""By module that must be imported: the path of each function, what decodes in its place, and its title."""

@@ -17,15 +17,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageStat
 
 from ..native.adjust import Change, adjust
 from ..native.rows import Pixels
 from .image import LATE, changed, is_late
-from .originals import is_imported, is_written_in
+from .originals import Originals, is_imported, is_written_in
 from .scope import thread, tried
 
 _ENHANCERS = {"Brightness": Change.BRIGHTNESS, "Contrast": Change.CONTRAST, "Color": Change.SATURATION}
+_ORIGINALS = Originals("PIL", "fastload")
+"""Pillow's functions that the originals call, beside methods of images."""
+_ORIGINALS.add(Image, ("blend", "fromarray", "merge", "new"))
+_ORIGINALS.add(ImageStat, ("Stat",))
 _prepared: set[str] = set()
 
 
@@ -38,100 +42,125 @@ def prepare() -> None:
 
 
 def _replace_enhancers(module: Any) -> None:
-    known = module._Enhance.enhance
-    if not is_written_in(known, "PIL"):
+    base = getattr(module, "_Enhance", None)
+    if not is_written_in(getattr(base, "enhance", None), "PIL"):
         return
+    _ORIGINALS.add(base, ("enhance",))
     for name, change in _ENHANCERS.items():
-        kind = getattr(module, name)
+        kind: Any = getattr(module, name, None)
         if is_written_in(kind.__init__, "PIL") and "enhance" not in vars(kind):
-            kind.__init__ = _postponed(kind, kind.__init__)
-            kind.enhance = _enhance(change, known)
-            kind.__getattr__ = _degenerate
+            kind.__getattr__ = _attribute(kind.__init__)
+            kind.__init__ = _constructor(kind, kind.__init__)
+            kind.__reduce_ex__ = _reduced
+            kind.enhance = _enhance(kind, change)
 
 
-def _postponed(kind: Any, init: Callable[..., Any]) -> Callable[..., Any]:
+def _constructor(kind: Any, init: Callable[..., Any]) -> Callable[..., Any]:
     """Return a constructor that leaves the other image, which is mixed with the given one, until it is needed."""
 
     @functools.wraps(init)
     def construct(self: Any, image: Any) -> None:
-        if thread.scope is not None and type(self) is kind and is_late(image) and image.mode == "RGB":
+        can_wait = thread.scope is not None and type(self) is kind and is_late(image) and image.mode == "RGB"
+        if can_wait and _ORIGINALS.replaced() is None:
             self.image = image
-            # As it is now: a late copy.
-            self._image_before = image.copy()
+            # Beside the image itself, what it is now: a late copy.
+            self._postponed = image, image.copy()
         else:
             init(self, image)
 
     return construct
 
 
-def _degenerate(self: Any, name: str) -> Any:
-    """Make the other image, which the constructor has left."""
-    before = vars(self).pop("_image_before", None)
-    if before is None:
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-    image = self.image
-    type(self).__init__.__wrapped__(self, before)
-    self.image = image
-    return getattr(self, name)
+def _attribute(init: Callable[..., Any]) -> Callable[..., Any]:
+    def attribute(self: Any, name: str) -> Any:
+        """Make what the constructor has left. Other threads may do so at the same time, and get the same."""
+        own = vars(self)
+        postponed = own.get("_postponed")
+        if postponed is not None:
+            made = object.__new__(type(self))
+            init(made, postponed[1])
+            for attribute, value in vars(made).items():
+                own.setdefault(attribute, value)  # the user may have set it
+            own.pop("_postponed", None)
+        if name not in own:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return own[name]
+
+    return attribute
 
 
-def _enhance(change: Change, known: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(known)
+def _reduced(self: Any, protocol: Any) -> Any:
+    """Pickle all attributes: who reads them knows nothing of what the constructor has left."""
+    getattr(self, "degenerate", None)
+    return object.__reduce_ex__(self, protocol)
+
+
+def _enhance(kind: Any, change: Change) -> Callable[..., Any]:
+    @functools.wraps(kind.enhance)
     def enhance(self: Any, factor: Any) -> Any:
         image, made = self.image, None
-        is_postponed = "_image_before" in vars(self)
-        if is_postponed and type(factor) in (float, int) and is_late(image) and image.mode == "RGB":
-            # Of the image that it is mixed with.
+        given, _ = vars(self).get("_postponed", (None, None))
+        is_as_given = given is image and "degenerate" not in vars(self)
+        if is_as_given and type(factor) in (float, int) and is_late(image) and image.mode == "RGB":
+            # Pillow copies the info of the other image: Color converts the given one, the others make a new one.
             info: Any = None if change is Change.SATURATION else {}
-            made = changed(image, "convert", functools.partial(adjust, change=change, part=factor), info)
-        return known(self, factor) if made is None else made
+            made = _changed(image, functools.partial(adjust, change=change, part=factor), info)
+        return super(kind, self).enhance(factor) if made is None else made
 
     return enhance
 
 
 def _replace_functions(module: Any) -> None:
     """Replace hue and grayscale of torchvision's module of functions of Pillow images."""
-    for name, make in (("adjust_hue", _turned), ("to_grayscale", _grey)):
-        known = getattr(module, name, None)
-        if known is not None and is_written_in(known, "torchvision"):
-            setattr(module, name, _around(known, make))
+    for name, make in (("adjust_hue", _with_hue), ("to_grayscale", _grey)):
+        original: Any = getattr(module, name, None)
+        if is_written_in(original, "torchvision"):
+            setattr(module, name, _around(original, make))
 
 
-def _around(known: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(known)
+def _around(original: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def function(img: Any, *args: Any, **named: Any) -> Any:
-        is_known = thread.scope is not None and is_late(img) and img.mode == "RGB"
-        made = make(known, img, *args, **named) if is_known else None
-        return known(img, *args, **named) if made is None else made
+        made = None
+        if thread.scope is not None and is_late(img) and img.mode == "RGB":
+            made = make(original, img, *args, **named)
+        return original(img, *args, **named) if made is None else made
 
     return function
 
 
-def _turned(known: Any, image: Any, hue_factor: Any = None, *others: Any, **named: Any) -> Any:
+def _with_hue(original: Any, image: Any, hue_factor: Any = None, *others: Any, **named: Any) -> Any:
     if others or named or type(hue_factor) not in (float, int) or not -0.5 <= hue_factor <= 0.5:
         return None
-    return changed(image, "convert", functools.partial(_turn, factor=hue_factor), {}) if _agrees(known) else None
+    if not _agrees(original):
+        return None
+    return _changed(image, functools.partial(_shift_hue, factor=hue_factor), {})
 
 
-def _turn(pixels: Pixels, factor: float) -> Pixels:
+def _shift_hue(pixels: Pixels, factor: float) -> Pixels:
     return adjust(pixels, Change.HUE, steps=int(factor * 255))
 
 
-def _grey(known: Any, image: Any, num_output_channels: Any = None, *others: Any, **named: Any) -> Any:
+def _grey(original: Any, image: Any, num_output_channels: Any = None, *others: Any, **named: Any) -> Any:
     if others or named or num_output_channels != 3:
         return None
-    return changed(image, "convert", functools.partial(adjust, change=Change.GREY), {})
+    return _changed(image, functools.partial(adjust, change=Change.GREY), {})
+
+
+def _changed(image: Any, change: Callable[[Pixels], Pixels], info: Any) -> Any:
+    """Return the late image with changed pixels; None if Pillow is to make it."""
+    return changed(image, "convert", change, info) if _ORIGINALS.replaced() is None else None
 
 
 @functools.cache
 def _agrees(adjust_hue: Callable[..., Any]) -> bool:
-    """Return whether torchvision's function turns the hue by as many steps, found by trying."""
+    """Return whether torchvision's function changes the hue by as many steps, found by trying."""
     pixels = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
 
     def compare() -> bool:
         for factor in (-0.5, -0.1, 0.1, 0.5):
             if not np.array_equal(
-                _turn(pixels.copy(), factor), np.asarray(adjust_hue(Image.fromarray(pixels), factor))
+                _shift_hue(pixels.copy(), factor), np.asarray(adjust_hue(Image.fromarray(pixels), factor))
             ):
                 return False
         return True
@@ -141,13 +170,11 @@ def _agrees(adjust_hue: Callable[..., Any]) -> bool:
 
 def _add_kernels(functional: Any) -> None:
     """Let version 2's hue, which keeps the function that it was written with, take late images by ours."""
-    utils = sys.modules.get(f"{_V2}._utils")
-    register, kernel_of = (getattr(utils, name, None) for name in ("_register_kernel_internal", "_get_kernel"))
-    if register is not None and kernel_of is not None:
-        known = kernel_of(functional.adjust_hue, Image.Image)
-        if is_written_in(known, "torchvision"):
-            for kind in LATE:
-                register(functional.adjust_hue, kind)(_around(known, _turned))
+    registry = getattr(sys.modules.get(f"{_V2}._utils"), "_KERNEL_REGISTRY", {})
+    kernels = registry.get(getattr(functional, "adjust_hue", None), {})
+    original = kernels.get(Image.Image)
+    if is_written_in(original, "torchvision"):
+        kernels.update(dict.fromkeys(LATE, _around(original, _with_hue)))
 
 
 _PILLOW, _V2 = "torchvision.transforms._functional_pil", "torchvision.transforms.v2.functional"

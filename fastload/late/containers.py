@@ -14,6 +14,7 @@ version 2's crops, resizes and flips are recorded. The first transform that is n
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +59,7 @@ def _replace_methods(in_worker_process: bool) -> None:
         owner = getattr(sys.modules.get(module), name, None)
         if owner is None or (owner is nn.Sequential and not in_worker_process):
             continue
-        known = getattr(owner, method)
+        known: Any = getattr(owner, method, None)
         if not hasattr(known, "runs_late") and is_written_in(known, "torch", "torchvision"):
             setattr(owner, method, _around(known))
 
@@ -362,7 +363,9 @@ class _Known:
             self._originals.add(sys.modules[module], _FUNCTIONS.get(module, ()))
         for module in modules:
             for name, arguments in _CLASSES.get(module, {}).items():
-                kind = getattr(sys.modules[module], name)
+                kind = getattr(sys.modules[module], name, None)
+                if not isinstance(kind, type):  # a user's, or another version's
+                    continue
                 self._originals.add(kind, METHODS)
                 self.arguments[kind] = arguments
                 (self.first if name in _FIRST else self.later).add(kind)
@@ -373,13 +376,15 @@ class _Known:
             self._find_geometric(sys.modules[_V2])
 
     def _find_geometric(self, version_2: Any) -> None:
-        kinds = [getattr(version_2, name) for name in _GEOMETRIC]
+        to_image: Any = getattr(version_2, "ToImage", None)
+        found = (getattr(version_2, name, None) for name in _GEOMETRIC)
+        kinds = [kind for kind in found if isinstance(kind, type)]
         for kind in kinds:
             self._originals.add(kind, METHODS)
-        if self._originals.replaced() is None:
+        if self._originals.replaced() is None and to_image in self.first:
             from . import tensors  # noqa: F401  # registers kernels for torchvision's functions
 
-            self.to_image = version_2.ToImage
+            self.to_image = to_image
             self.geometric.update(kinds)
 
     def is_intact(self) -> bool:
@@ -395,3 +400,13 @@ class _Known:
 
 _known = _Known()
 _preparing = threading.Lock()
+
+
+def _forget() -> None:
+    global _preparing
+    _preparing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # The thread that holds it is not in the child.
+    os.register_at_fork(after_in_child=_forget)

@@ -123,7 +123,7 @@ def classes() -> list[type]:
     """Return the classes of the imported modules whose draws are known here."""
     modules = map(sys.modules.get, ("torchvision.transforms.transforms", "torchvision.transforms.v2"))
     found = (getattr(module, name, None) for module in modules for name in _DRAWS)
-    return [kind for kind in found if kind is not None]
+    return [kind for kind in found if isinstance(kind, type) and kind.__name__ in _DRAWS]
 
 
 _compared: dict[type, Draw | None] = {}

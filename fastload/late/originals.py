@@ -27,18 +27,19 @@ def unwrapped(function: Any) -> Any:
 
 
 def is_written_in(function: Any, *packages: str) -> bool:
-    """Whether a function, and all that it says it wraps, was written in one of these packages.
+    """Whether a function, and all that it says it wraps, was written in one of these packages. None was not.
 
     Its ``__module__`` does not tell: functools.wraps copies that of the wrapped function.
     """
-    while function is not None:
+    while True:
         if isinstance(function, property):
             function = function.fget
         function = getattr(function, "__func__", function)  # of a bound method
         if _package_of(function) not in packages:
             return False
         function = getattr(function, "__wrapped__", None)
-    return True
+        if function is None:
+            return True
 
 
 def _package_of(function: Any) -> str:
@@ -46,7 +47,8 @@ def _package_of(function: Any) -> str:
     if namespace is not None:
         module = namespace.get("__name__")
     else:
-        module = function.__module__ if isinstance(function, types.BuiltinFunctionType) else type(function).__module__
+        tells_its_own = isinstance(function, (types.BuiltinFunctionType, type))
+        module = function.__module__ if tells_its_own else type(function).__module__
     return str(module).partition(".")[0]
 
 

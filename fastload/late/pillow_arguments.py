@@ -85,4 +85,8 @@ def table_of_levels(lut: Any, num_channels: int) -> bytes | None:
     except TypeError:  # not integers
         return None
     except ValueError:
-        return bytes(min(max(operator.index(level), 0), 255) for level in lut)
+        pass
+    try:
+        return bytes(min(max(level, 0), 255) for level in array("i", lut))
+    except (TypeError, OverflowError):  # Pillow cuts them to 32 bits first
+        return None

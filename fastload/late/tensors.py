@@ -3,7 +3,7 @@
 In: what a :class:`~torchvision.transforms.v2.Transform` does with an image, beside boxes and masks or alone. Out:
 crops, resizes and flips, recorded (:class:`~fastload.late.undecoded.Undecoded`); everything else is done with the
 decoded tensor. It is done by torchvision's own way to add a class of tensors: ``register_kernel``. Importing this
-module registers the class; before that, torchvision's functions must be known not to be replaced.
+module registers the class, for the functions that users have not replaced.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
+from .originals import is_written_in
 from .undecoded import Undecoded
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -61,13 +62,19 @@ def decoded(found: Any) -> Any:
     return found
 
 
+def _torchvisions(name: str) -> Any:
+    """Return torchvision's function of a name; None where users have put another in its place, or nothing."""
+    function: Any = getattr(functional, name, None)
+    return function if is_written_in(function, "torchvision") and function.__name__ == name else None
+
+
 _recorded: set[str] = set()
 """Names of torchvision's functions that are recorded."""
 
 
 def _records(name: str) -> Callable[[Kernel], Kernel]:
     """Register what records one of torchvision's functions. Where it gives None, the function takes the tensor."""
-    function = getattr(functional, name)
+    function = _torchvisions(name)
 
     def register(record: Kernel) -> Kernel:
         def kernel(image: LateTensor, *args: Any, **named: Any) -> Any:
@@ -76,7 +83,8 @@ def _records(name: str) -> Callable[[Kernel], Kernel]:
                 return function(decoded(image), *args, **named)
             return LateTensor.of(made) if type(made) is Undecoded else made
 
-        functional.register_kernel(function, LateTensor)(kernel)
+        if function is not None:
+            functional.register_kernel(function, LateTensor)(kernel)
         _recorded.add(name)
         return record
 
@@ -161,6 +169,8 @@ def _kernel_of(name: str, function: Any) -> Any:
     return lambda image, *args, **named: function(decoded(image), *args, **named)
 
 
-for _name, _function in vars(functional).items():
-    if f"{_name}_image" in vars(functional) and _name not in _recorded:  # the other functions that take images
+for _name in vars(functional):
+    _function = _torchvisions(_name)
+    # The other functions that take images.
+    if f"{_name}_image" in vars(functional) and _name not in _recorded and _function is not None:
         functional.register_kernel(_function, LateTensor)(_kernel_of(_name, _function))

@@ -35,4 +35,4 @@ def colors_replaced() -> Iterator[None]:
         setattr(functions, name, function)
     for kind, attributes in classes.items():
         kind.__init__ = attributes["__init__"]
-        del kind.enhance, kind.__getattr__
+        del kind.enhance, kind.__getattr__, kind.__reduce_ex__

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import types
+import unittest.mock
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -289,8 +290,9 @@ def _patch_opencv(worker_id: int) -> None:
 
 
 def _damage_the_library(worker_id: int) -> None:
-    made = native_jpeg.pixels_of_jpeg
-    native_jpeg.pixels_of_jpeg = lambda *args, **named: made(*args, **named) ^ 1  # type: ignore[operator]
+    for name in ("pixels_of_jpeg", "row_of_jpeg"):
+        made = getattr(native_jpeg, name)
+        setattr(native_jpeg, name, lambda *args, made=made, **named: made(*args, **named) ^ 1)
 
 
 def test_a_function_that_somebody_else_has_replaced_is_left_alone(folder: Path) -> None:
@@ -305,6 +307,59 @@ def test_a_decoder_with_other_pixels_is_left_to_itself(folder: Path) -> None:
         return seen(lambda: cv2.imread(str(path))), seen(lambda: torchvision.io.decode_image(tensor(path)))
 
     assert samples_of(sample, worker_init_fn=_damage_the_library) == ([sample(0)] * 2, {})
+
+
+@pytest.mark.parametrize("limit", [f"OPENCV_IO_MAX_IMAGE_{what}" for what in ("PIXELS", "WIDTH", "HEIGHT")])
+def test_opencv_decodes_by_itself_where_the_environment_limits_its_images(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setenv(limit, "1000000")
+    kinds, _ = samples_of(lambda i: [type(cv2.imread).__name__, type(torch.ops.image.decode_jpeg._op).__name__])
+    assert kinds == [["builtin_function_or_method", "Door"]] * 2
+    assert next(arrays.in_words(None)) == f"cv2 decode by themselves: {limit} is set, which OpenCV alone follows"
+
+
+def test_tensors_can_be_enlarged_as_those_of_the_operators(folder: Path) -> None:
+    data = tensor(folder / "0False.jpg")
+
+    def sample(index: int) -> Any:
+        made = torch.ops.image.decode_jpeg(data, 3)
+        return made.untyped_storage().resizable(), made._is_view(), made.resize_(3, 900, 900).shape
+
+    samples, decoded = samples_of(sample)
+    assert samples == [sample(0)] * 2
+    assert decoded == {"at once, for torchvision.io.decode_jpeg": 2}
+
+
+def test_a_buffer_that_is_rewritten_meanwhile_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, smaller = memory(folder / "0False.jpg"), memory(folder / "a pixel.jpg")
+    expected = cv2.imdecode(data, 1)
+    read_size = native_jpeg.read_size
+
+    def rewritten(file: Any) -> Any:
+        size = read_size(file)
+        buffer[: smaller.size] = smaller
+        return size
+
+    monkeypatch.setattr(native_jpeg, "read_size", rewritten)
+    buffer = data.copy()
+    assert np.array_equal(arrays._imdecode(buffer, 1), expected)  # type: ignore[arg-type]
+    buffer = data.copy()
+    made = arrays._tensor(torch.from_numpy(buffer), 3)
+    assert made is not None
+    assert np.array_equal(made.permute(1, 2, 0), expected[:, :, ::-1])
+
+
+def test_imread_opens_files_also_where_open_was_replaced(folder: Path) -> None:
+    path = str(folder / "0False.jpg")
+
+    def sample(index: int) -> Any:
+        with unittest.mock.patch("builtins.open", side_effect=TypeError("a user's own")):
+            return seen(lambda: cv2.imread(path))
+
+    samples, decoded = samples_of(sample)
+    assert samples == [seen(lambda: cv2.imread(path))] * 2
+    assert decoded == {"at once, for cv2.imread": 2}
 
 
 class Noted(TorchFunctionMode):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import pickle
+import threading
+import unittest.mock
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from comparing import as_sample, assert_equal, jpeg, opened
+from comparing import as_sample, assert_equal, jpeg, opened, outcome
 from kit.datasets import Made
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageEnhance, ImageOps, ImageStat
 from torchvision import transforms as v1
 from torchvision.transforms import _functional_pil, v2
 from torchvision.transforms.v2 import functional as functional_2
+from torchvision.transforms.v2.functional import _utils
 
 import fastload
 from fastload.late import colors, image
@@ -78,6 +85,10 @@ def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
         lambda found: found.point([0, 1]),
         lambda found: found.point([True, False] * 384),
         lambda found: found.point([*range(-128, 640)]),
+        lambda found: found.point([2**31 - 1, -(2**31)] * 384),
+        lambda found: found.point([2**31, -(2**31) - 1] * 384),
+        lambda found: found.point([2**70] * 768),
+        lambda found: found.point([256, "a"] * 384),
         lambda found: found.transform((9, 9), 0.0, (1, 0, 0, 0, 1, 0)),
         lambda found: found.transform((9, 9), 0, (1, 0, 0, 0, 1, 0), 0.0),
         lambda found: found.transform((9, 9), 0, (1, 0, 0, 0, 1, 0), False),
@@ -93,6 +104,117 @@ def _changed_between(found: Any, kind: Any) -> Any:
     enhancer = kind(found)
     found.paste(7, (0, 0, 30, 30))
     return enhancer.enhance(0.5), enhancer.degenerate, enhancer.image
+
+
+@replaced
+@pytest.mark.parametrize("kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast])
+def test_what_users_set_of_an_enhancer_is_what_it_mixes(kind: Any) -> None:
+    def sets(name: str, make: Callable[[Any], Any]) -> Any:
+        enhancer = kind(opened(jpeg(60, 44)).convert("RGB"))
+        setattr(enhancer, name, make(enhancer.image))
+        return enhancer.enhance(0.4), enhancer.degenerate, enhancer.image
+
+    for name in ("degenerate", "image"):
+        for make in (lambda image: image.transpose(0), lambda image: image.rotate(90, expand=False)):
+            assert_equal(lambda name=name, make=make: sets(name, make))
+
+
+@replaced
+def test_an_enhancer_may_be_used_by_many_threads() -> None:
+    def sample() -> Any:
+        begin = threading.Barrier(4)
+        enhancer = ImageEnhance.Contrast(opened(jpeg(60, 44)).convert("RGB"))
+
+        def enhanced(place: int) -> Any:
+            begin.wait()
+            return enhancer.enhance(1.5)
+
+        with ThreadPoolExecutor(4) as threads:
+            return [*threads.map(enhanced, range(4)), enhancer.degenerate]
+
+    for _ in range(20):
+        assert_equal(sample)
+
+
+@replaced
+@pytest.mark.parametrize("kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast])
+def test_an_enhancer_is_pickled_with_all_its_attributes(kind: Any) -> None:
+    for copied in (copy.copy, copy.deepcopy, lambda enhancer: pickle.loads(pickle.dumps(enhancer))):
+        assert_equal(lambda copied=copied: vars(copied(kind(opened(jpeg(60, 44)).convert("RGB")))))
+
+
+@replaced
+def test_functions_that_are_replaced_later_are_called() -> None:
+    def count(owner: Any, name: str) -> Any:
+        original, calls = getattr(owner, name), []
+        image = opened(jpeg(60, 44)).convert("RGB")
+        before = ImageEnhance.Color(image)
+
+        def own(*arguments: Any) -> Any:
+            calls.append(name)
+            return original(*arguments)
+
+        with unittest.mock.patch.object(owner, name, own):
+            within = ImageEnhance.Contrast(image)
+            made = before.enhance(0.3), _functional_pil.adjust_hue(image, 0.2), before.degenerate
+        return *made, within.enhance(0.3), len(calls)
+
+    as_sample(lambda: CHANGES["contrast"](opened(jpeg(60, 44))))
+    for owner, name in (
+        (Image, "blend"),
+        (Image, "merge"),
+        (ImageStat, "Stat"),
+        (ImageEnhance._Enhance, "enhance"),
+        (ImageEnhance.Color, "__init__"),
+    ):
+        made, _ = outcome(lambda owner=owner, name=name: count(owner, name), late=True)
+        assert made == outcome(lambda owner=owner, name=name: count(owner, name), late=False)[0], name
+
+
+@pytest.fixture
+def not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the functions anew, and put back what was there."""
+    monkeypatch.setattr(colors, "_prepared", set())
+    for kind in (ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast):
+        for name in ("__init__", "__getattr__", "__reduce_ex__", "enhance"):
+            original = vars(kind).get(name)
+            if original is None:
+                monkeypatch.setattr(kind, name, None, raising=False)
+                delattr(kind, name)
+            else:
+                monkeypatch.setattr(kind, name, original)
+    for name in ("adjust_hue", "to_grayscale"):
+        monkeypatch.setattr(_functional_pil, name, getattr(_functional_pil, name))
+    kernels = _utils._KERNEL_REGISTRY[functional_2.adjust_hue]
+    monkeypatch.setitem(_utils._KERNEL_REGISTRY, functional_2.adjust_hue, dict(kernels))
+
+
+def _own(image: Any, *arguments: Any, **named: Any) -> Any:
+    return image.transpose(0)
+
+
+@pytest.mark.usefixtures("not_prepared")
+@pytest.mark.parametrize("own", [_own, functools.wraps(functional_2.adjust_hue)(_own), unittest.mock.Mock(), None])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (functional_2, "adjust_hue"),
+        (_functional_pil, "adjust_hue"),
+        (ImageEnhance, "Contrast"),
+        (ImageEnhance, "_Enhance"),
+        (_utils._KERNEL_REGISTRY[functional_2.adjust_hue], Image.Image),
+    ],
+)
+def test_what_users_have_replaced_or_deleted_is_no_error(
+    owner: Any, name: Any, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(owner, dict):
+        owner = _utils._KERNEL_REGISTRY[functional_2.adjust_hue]
+        monkeypatch.delitem(owner, name) if own is None else monkeypatch.setitem(owner, name, own)
+    else:
+        monkeypatch.delattr(owner, name) if own is None else monkeypatch.setattr(owner, name, own)
+    colors.prepare()
+    assert_equal(lambda: ImageEnhance.Brightness(opened(jpeg(60, 44))).enhance(0.7))
 
 
 def _policies(version: Any) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import multiprocessing
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -303,6 +305,40 @@ def test_a_replaced_class_method_is_called(monkeypatch, file):
     forward = v1.Normalize.forward
     monkeypatch.setattr(v1.Normalize, "forward", lambda self, tensor: forward(self, tensor) - 1)
     assert_equal(run, file)
+
+
+@pytest.mark.parametrize("own", [lambda image: image, functools.partial(v1.Normalize, MEAN), None])
+@pytest.mark.parametrize("name", ["ToTensor", "Normalize", "Compose", "RandomHorizontalFlip"])
+def test_classes_that_users_have_replaced_or_deleted_are_no_error(name, own, monkeypatch):
+    modules = v1.transforms, v2
+    runs = [kind.Compose([kind.PILToTensor(), kind.ConvertImageDtype(torch.float32), norm(kind)]) for kind in (v1, v2)]
+    monkeypatch.setattr(containers, "_known", containers._Known())
+    for module in modules:
+        monkeypatch.delattr(module, name) if own is None else monkeypatch.setattr(module, name, own)
+    for run in runs:
+        assert_equal(run, jpeg(40, 31))
+
+
+def test_a_subclass_in_the_place_of_its_class_is_called(monkeypatch):
+    class Always(v1.RandomHorizontalFlip):
+        def __init__(self) -> None:
+            super().__init__(1.0)
+
+    monkeypatch.setattr(v1.transforms, "RandomHorizontalFlip", Always)
+    monkeypatch.setattr(containers, "_known", containers._Known())
+    assert_equal(v1.Compose([Always(), v1.ToTensor()]), jpeg(40, 31))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_is_forked_while_a_thread_prepares_does_not_wait_for_it(monkeypatch):
+    monkeypatch.setattr(containers, "_known", containers._Known())
+    child = multiprocessing.get_context("fork").Process(target=containers.prepare, args=(False,), daemon=True)
+    with containers._preparing:
+        child.start()
+    child.join(60)
+    child.kill()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_containers_take_what_they_took(file):

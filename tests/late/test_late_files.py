@@ -20,6 +20,7 @@ from png_files import KINDS, chunk, damaged, drawn, file_of, filtered, header, i
 
 from fastload.late import LateSamples
 from fastload.late.image import is_late
+from fastload.native import jpeg as native_jpeg
 
 EOI = b"\xff\xd9"
 
@@ -440,6 +441,15 @@ def test_a_parser_that_is_fed_makes_what_it_makes_with_pillow():
         return parser.close()
 
     assert_equal(make)
+
+
+def test_an_open_that_users_have_replaced_is_no_error(monkeypatch):
+    data = jpeg(40, 31)
+    factory = Image.OPEN["JPEG"][0]
+    monkeypatch.setattr(Image, "open", lambda path: factory(io.BytesIO(data), path))
+    native_jpeg.pillow_agrees.cache_clear()
+    assert native_jpeg.pillow_agrees()
+    assert_equal(lambda: Image.open("a path").resize((9, 8)))
 
 
 def test_classes_of_their_own_are_left_alone():

@@ -7,6 +7,7 @@ import importlib.machinery
 import operator
 import sys
 import types
+import unittest.mock
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -280,6 +281,33 @@ def test_functions_that_are_replaced_before_the_first_sample_stay_replaced(known
     monkeypatch.setattr(v2.functional, "resize", lambda image, *inputs, **named: image)
     assert_equal(pair(v2.Compose([v2.ToImage(), v2.Resize(20)])), jpeg(80, 60))
     assert not known.geometric
+
+
+def _own(image: Any, *inputs: Any, **named: Any) -> Any:
+    return image
+
+
+REPLACED: dict[str, Any] = {
+    "a function": lambda function: _own,
+    "a wrapper": lambda function: functools.wraps(function)(_own),
+    "a mock": lambda function: unittest.mock.Mock(),
+    "another of torchvision's": lambda function: v2.functional.horizontal_flip,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("own", REPLACED)
+@pytest.mark.parametrize(
+    "name", ["gaussian_blur", "pad", "get_size", "resize", "crop", "RandomVerticalFlip", "ToImage"]
+)
+def test_what_users_have_replaced_or_deleted_is_no_error(known, name, own, monkeypatch):
+    monkeypatch.setattr(_utils, "_KERNEL_REGISTRY", {key: {**kinds} for key, kinds in _utils._KERNEL_REGISTRY.items()})
+    owner = v2 if name[0].isupper() else v2.functional
+    run = v2.Compose([v2.ToImage(), v2.CenterCrop(30), v2.RandomHorizontalFlip(1.0), to_float()])
+    make = REPLACED[own]
+    monkeypatch.delattr(owner, name) if make is None else monkeypatch.setattr(owner, name, make(getattr(owner, name)))
+    assert_equal(pair(run), jpeg(80, 60))
+    assert_equal(v1.Compose([v1.ToTensor()]), jpeg(80, 60))
 
 
 def test_a_module_that_another_thread_is_importing_is_not_used(known, monkeypatch):
