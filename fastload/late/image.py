@@ -126,10 +126,11 @@ def _info_of(image: Any) -> dict[Any, Any]:
 def _pixels(image: Any, method: str) -> Pixels | None:
     """Return the pixels where that is better than making the image real; else None."""
     before: _State | None = _attributes(image).get("_late")
-    fresh = before is not None and before.sample is None
+    is_unused = before is not None and before.sample is None
     state = _state_of(image, method)
-    # Small pixels replace their file, and an image that is read twice is decoded once.
-    if state is None or not fresh or _is_small(image, state):
+    # Better made real: an image that cannot stay late, one that was used before and so may be used again, which is then
+    # decoded once, and one whose pixels take less memory than its file.
+    if state is None or not is_unused or _is_small(image, state):
         return None
     return _pixels_of(state, "L" if image._mode == "L" else "RGB")
 
