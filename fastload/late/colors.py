@@ -41,6 +41,11 @@ def prepare() -> None:
             replace(sys.modules[module])
 
 
+def _is_known(image: Any) -> bool:
+    """Whether an image is late and in RGB, and what the originals call was not replaced."""
+    return thread.scope is not None and is_late(image) and image.mode == "RGB" and _ORIGINALS.replaced() is None
+
+
 def _replace_enhancers(module: Any) -> None:
     base = getattr(module, "_Enhance", None)
     if not is_written_in(getattr(base, "enhance", None), "PIL"):
@@ -60,8 +65,7 @@ def _constructor(kind: Any, init: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(init)
     def construct(self: Any, image: Any) -> None:
-        can_wait = thread.scope is not None and type(self) is kind and is_late(image) and image.mode == "RGB"
-        if can_wait and _ORIGINALS.replaced() is None:
+        if type(self) is kind and _is_known(image):
             self.image = image
             # Beside the image itself, what it is now: a late copy.
             self._postponed = image, image.copy()
@@ -101,10 +105,10 @@ def _enhance(kind: Any, change: Change) -> Callable[..., Any]:
         image, made = self.image, None
         given, _ = vars(self).get("_postponed", (None, None))
         is_as_given = given is image and "degenerate" not in vars(self)
-        if is_as_given and type(factor) in (float, int) and is_late(image) and image.mode == "RGB":
+        if is_as_given and type(factor) in (float, int) and _is_known(image):
             # Pillow copies the info of the other image: Color converts the given one, the others make a new one.
             info: Any = None if change is Change.SATURATION else {}
-            made = _changed(image, functools.partial(adjust, change=change, part=factor), info)
+            made = changed(image, "convert", functools.partial(adjust, change=change, part=factor), info)
         return super(kind, self).enhance(factor) if made is None else made
 
     return enhance
@@ -121,9 +125,7 @@ def _replace_functions(module: Any) -> None:
 def _around(original: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def function(img: Any, *args: Any, **named: Any) -> Any:
-        made = None
-        if thread.scope is not None and is_late(img) and img.mode == "RGB":
-            made = make(original, img, *args, **named)
+        made = make(original, img, *args, **named) if _is_known(img) else None
         return original(img, *args, **named) if made is None else made
 
     return function
@@ -134,7 +136,7 @@ def _with_hue(original: Any, image: Any, hue_factor: Any = None, *others: Any, *
         return None
     if not _agrees(original):
         return None
-    return _changed(image, functools.partial(_shift_hue, factor=hue_factor), {})
+    return changed(image, "convert", functools.partial(_shift_hue, factor=hue_factor), {})
 
 
 def _shift_hue(pixels: Pixels, factor: float) -> Pixels:
@@ -144,12 +146,7 @@ def _shift_hue(pixels: Pixels, factor: float) -> Pixels:
 def _grey(original: Any, image: Any, num_output_channels: Any = None, *others: Any, **named: Any) -> Any:
     if others or named or num_output_channels != 3:
         return None
-    return _changed(image, functools.partial(adjust, change=Change.GREY), {})
-
-
-def _changed(image: Any, change: Callable[[Pixels], Pixels], info: Any) -> Any:
-    """Return the late image with changed pixels; None if Pillow is to make it."""
-    return changed(image, "convert", change, info) if _ORIGINALS.replaced() is None else None
+    return changed(image, "convert", functools.partial(adjust, change=Change.GREY), {})
 
 
 @functools.cache

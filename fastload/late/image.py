@@ -127,9 +127,11 @@ def _info_of(image: Any) -> dict[Any, Any]:
 def _pixels(image: Any, method: str) -> Pixels | None:
     """Return the pixels at their first use; None where the image is to become real: it is likely to be used again."""
     before: _State | None = _attributes(image).get("_late")
-    is_first = before is not None and before.sample is None
+    is_unused = before is None or before.sample is None  # None: a file that is opened, and not loaded
     state = _state_of(image, method)
-    if state is None or not is_first:
+    # Better made real: an image that cannot stay late, and one that was used before and so may be used again, which is
+    # then decoded once.
+    if state is None or not is_unused:
         return None
     pixels = _pixels_of(state, "L" if image._mode == "L" else "RGB")
     if _is_small(image, state):

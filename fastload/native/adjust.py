@@ -77,8 +77,8 @@ def pillow_agrees() -> bool:
             trials.append((adjust(pixels.copy(), change, factor), enhanced))
     for steps in (0, 100):
         hue, *others = image.convert("HSV").split()
-        turned = Image.fromarray(np.asarray(hue) + np.uint8(steps))
-        expected = Image.merge("HSV", (turned, *others)).convert("RGB")
+        shifted = Image.fromarray(np.asarray(hue) + np.uint8(steps))
+        expected = Image.merge("HSV", (shifted, *others)).convert("RGB")
         trials.append((adjust(pixels.copy(), Change.HUE, steps=steps), expected))
     for matrix in ((0.9, 0.3, -4.0, -0.2, 1.1, 3.0), (0.7, 0.0, 2.4, 0.0, 1.3, -5.0)):
         transformed = affine(pixels, (45, 44), matrix, (1, 2, 3))

@@ -40,8 +40,8 @@ def by_pillow(pixels: Pixels, change: Change, part: float, steps: int) -> Pixels
         made = image.convert("L").convert("RGB")
     else:
         hue, saturation, value = image.convert("HSV").split()
-        turned = Image.fromarray(np.asarray(hue) + np.uint8(steps & 255))
-        made = Image.merge("HSV", (turned, saturation, value)).convert("RGB")
+        shifted = Image.fromarray(np.asarray(hue) + np.uint8(steps & 255))
+        made = Image.merge("HSV", (shifted, saturation, value)).convert("RGB")
     return np.asarray(made)
 
 

@@ -17,7 +17,7 @@ enum change {
     BRIGHTNESS, /* black, and the image: ImageEnhance.Brightness */
     CONTRAST,   /* the mean of its grey, and the image: ImageEnhance.Contrast */
     SATURATION, /* its grey, and the image: ImageEnhance.Color */
-    HUE,        /* turned in HSV by a number of 256ths */
+    HUE,        /* shifted in HSV by a number of 256ths */
     GREY,       /* its grey in all channels */
 };
 

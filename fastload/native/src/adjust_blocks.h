@@ -89,11 +89,20 @@ TARGET static void NAME(make_grey)(struct NAME(planes) * block)
             (uint8_t)NAME(grey_of)(block->red[i], block->green[i], block->blue[i]);
 }
 
-/* To HSV of 8 bits, turned by `steps`, and back.
+/* To HSV of 8 bits, shifted by `steps`, and back.
  *
  * Pillow adds and subtracts three quotients, of which one is 0 and one is 1: what is left is one sum, which has the same
- * bits in single precision. So has all else but the two lines in double precision. */
-TARGET static void NAME(turn_hue)(struct NAME(planes) * block, int steps)
+ * bits in single precision. So has all else but the two lines in double precision.
+ *
+ *   most    least   hue, in sixths      sector of the shifted hue   red       green     blue
+ *   red     blue     1 - place          0, and 6                    most      rising    low
+ *   green   blue     1 + place          1                           falling   most      low
+ *   green   red      3 - place          2                           low       most      rising
+ *   blue    red      3 + place          3                           low       falling   most
+ *   blue    green    5 - place          4                           rising    low       most
+ *   red     green   -1 + place          5                           most      low       falling
+ */
+TARGET static void NAME(shift_hue)(struct NAME(planes) * block, int steps)
 {
     int value[BLOCK], hue[BLOCK];
     float turns[BLOCK], saturation[BLOCK];
@@ -144,7 +153,7 @@ TARGET static void NAME(change_blocks)(int change, uint8_t *pixels, int64_t num,
         if (change == SATURATION)
             NAME(saturate)(&block, part);
         else if (change == HUE)
-            NAME(turn_hue)(&block, steps);
+            NAME(shift_hue)(&block, steps);
         else
             NAME(make_grey)(&block);
         NAME(put_together)(&block, here, pixels);

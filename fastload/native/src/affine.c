@@ -26,10 +26,11 @@ static inline void copy_pixel(uint8_t *to, const uint8_t *from, int channels)
     }
 }
 
-static inline void turned(const uint8_t *from, int height, int width, int channels, uint8_t *to, int rows, int columns,
-                          const double a[6], const uint8_t *fill)
+static inline void in_fixed_point(const uint8_t *from, int height, int width, int channels, uint8_t *to, int rows,
+                                  int columns, const double a[6], const uint8_t *fill)
 {
-    /* From the middle of each pixel; sums wrap around as Pillow's do, which are within 2^31 by fits(). */
+    /* From the middle of each pixel. fits() keeps sums below 2^31, but for the rounding of the steps: beyond it they wrap
+     * around, as Pillow's do. */
     uint32_t x_step = (uint32_t)FIXED(a[0]), x_row = (uint32_t)FIXED(a[1]);
     uint32_t y_step = (uint32_t)FIXED(a[3]), y_row = (uint32_t)FIXED(a[4]);
     uint32_t x_begin = (uint32_t)FIXED(a[2] + a[0] * 0.5 + a[1] * 0.5);
@@ -79,8 +80,8 @@ FASTLOAD_EXPORT int fastload_affine(const uint8_t *from, int height, int width, 
     else if (is_scaled)
         scaled(from, height, width, 1, to, rows, columns, a, fill);
     else if (channels == 3)
-        turned(from, height, width, 3, to, rows, columns, a, fill);
+        in_fixed_point(from, height, width, 3, to, rows, columns, a, fill);
     else
-        turned(from, height, width, 1, to, rows, columns, a, fill);
+        in_fixed_point(from, height, width, 1, to, rows, columns, a, fill);
     return FASTLOAD_DONE;
 }

@@ -66,7 +66,7 @@ FASTLOAD_TARGET_AVX2 static int fours_avx2(uint8_t *row, const uint8_t *line, in
 }
 
 /* Pixels of three bytes with the first and the last exchanged, five at a time. Returns how many pixels it took. */
-FASTLOAD_TARGET_AVX2 static int turned_avx2(uint8_t *row, const uint8_t *line, int width)
+FASTLOAD_TARGET_AVX2 static int exchanged_avx2(uint8_t *row, const uint8_t *line, int width)
 {
     const __m128i order = _mm_setr_epi8(2, 1, 0, 5, 4, 3, 8, 7, 6, 11, 10, 9, 14, 13, 12, -128);
     int x = 0;
@@ -104,7 +104,7 @@ void store_row(const struct target *target, int level, int y, const uint8_t *lin
         }
 #ifdef FASTLOAD_X86
         if (level != FASTLOAD_PLAIN && target->channels == 3 && target->channel == -1 && target->column == 3) {
-            const int done = turned_avx2(row - 2, line, width);
+            const int done = exchanged_avx2(row - 2, line, width);
             row += 3 * done;
             line += 3 * done;
             width -= done;
