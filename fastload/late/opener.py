@@ -16,6 +16,9 @@ from .scope import thread
 from .source import FileSource
 from .view import View
 
+LEAST_VALUES = 10_000
+"""Of a PNG file's image: of smaller ones Pillow's whole decode costs less than to delay it."""
+
 
 def why_not() -> str | None:
     """Return why late decoding is off in this process; None where it is on."""
@@ -50,6 +53,8 @@ def _opener_around(factory: Any) -> Any:
             scope.count(f"at once ({image.mode})")
         elif getattr(image, "is_animated", False):
             scope.count("at once (animated)")
+        elif image.format == "PNG" and image.width * image.height * len(image.mode) < LEAST_VALUES:
+            scope.count("at once (small)")
         else:
             make_late(image)
         return image

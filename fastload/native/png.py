@@ -96,10 +96,7 @@ def _inflated_row() -> Any:
 
 
 def read_size(data: Data) -> Size:
-    """Return the size and mode of a PNG file's image, and whether it can be decoded here.
-
-    All chunks are walked through; of those before the image data the checksums are compared.
-    """
+    """Return the size and mode of a PNG file's image, and whether it can be decoded here: all chunks are looked at."""
     address, length, kept = place_of(data)
     found = (ctypes.c_int64 * 8)()
     status = _png_size()(address, length, found)

@@ -21,6 +21,12 @@ def late_decoding() -> None:
         (pytest.fail if REQUIRED else pytest.skip)(f"no file is decoded late here: {reason}")
 
 
+@pytest.fixture(autouse=True)
+def small_files_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode late what would not pay: small files are quick to test."""
+    monkeypatch.setattr(opener, "LEAST_VALUES", 0)
+
+
 @pytest.fixture(scope="module")
 def colors_replaced() -> Iterator[None]:
     """Replace the functions that change colors, as a worker process does, and put them back."""

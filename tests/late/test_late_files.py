@@ -18,7 +18,7 @@ from damaged_files import mutants
 from PIL import Image, ImageFile, JpegImagePlugin
 from png_files import KINDS, chunk, damaged, drawn, file_of, filtered, header, in_pieces
 
-from fastload.late import LateSamples
+from fastload.late import LateSamples, opener
 from fastload.late.image import is_late
 from fastload.native import jpeg as native_jpeg
 
@@ -260,6 +260,23 @@ def test_most_kinds_of_files_are_late():
     with late:
         for kind in names:
             assert is_late(opened(kinds()[kind]).copy()), kind
+
+
+def test_png_files_of_few_values_are_left_to_pillow(monkeypatch):
+    monkeypatch.setattr(opener, "LEAST_VALUES", 300)
+    late = LateSamples()
+    with late:
+        found = [is_late(opened(png(*size, mode))) for mode in ("RGB", "L") for size in ((9, 11), (10, 10), (15, 20))]
+    assert found == [False, True, True, False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["plain", "grey", "png, 8 bits of 2", "png, 8 bits of 0", "png, 2 bits of 0"])
+def test_a_file_that_is_opened_and_used_as_an_array_at_once_has_pillows_pixels(kind):
+    def uses() -> list[Any]:
+        image = opened(kinds()[kind])
+        return [np.array(image), np.array(image), image.tobytes(), np.asarray(image).flags.writeable, image]
+
+    assert_equal(uses)
 
 
 @pytest.mark.parametrize(

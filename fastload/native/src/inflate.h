@@ -15,8 +15,7 @@
  * it is damaged, or needs more room. What this takes every zlib takes, also one built with INFLATE_STRICT. */
 int64_t inflate_stream(const uint8_t *in, size_t length, uint8_t *out, size_t room, int level);
 
-/* As zlib names them; the first of each is 1, of the other 0. */
+/* The checksum of zlib streams goes on from `sum`, which is 1 before the first byte. */
 uint32_t adler32_of(uint32_t sum, const uint8_t *bytes, size_t length, int level);
-uint32_t crc32_of(const uint8_t *bytes, size_t length);
 
 #endif

@@ -1,5 +1,5 @@
-/* The chunks of a PNG file. What those before the image data say of the image is for whoever opens it: only those that
- * change its pixels are read. */
+/* The chunks of a PNG file. Pillow has opened the file: it has compared the checksums of the chunks before the image data,
+ * and read what they say. Here only those that change the pixels are read. */
 #ifndef FASTLOAD_PNG_HEADER_H
 #define FASTLOAD_PNG_HEADER_H
 
@@ -28,7 +28,7 @@ static inline int png_samples(int color)
     return color == PNG_RGB ? 3 : color == PNG_GREY_ALPHA ? 2 : color == PNG_RGB_ALPHA ? 4 : 1;
 }
 
-/* Reads all chunks, and checks those before the image data. FASTLOAD_INCOMPLETE: all is well, and the end is missing.
+/* Reads all chunks. FASTLOAD_INCOMPLETE: all is well, and the end is missing.
  * Width and height, bits and color are set as soon as they are known; 0 before. */
 int read_png_header(const uint8_t *bytes, size_t length, struct png_header *header);
 

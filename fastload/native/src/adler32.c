@@ -1,4 +1,4 @@
-/* Adler-32 and CRC-32. See inflate.h. */
+/* Adler-32. See inflate.h. */
 #include "inflate.h"
 
 #define BASE 65521
@@ -70,21 +70,4 @@ uint32_t adler32_of(uint32_t sum, const uint8_t *bytes, size_t length, int level
         length -= now;
     }
     return second << 16 | first;
-}
-
-/* Half a byte at a time: only the small chunks of a file are checked. */
-uint32_t crc32_of(const uint8_t *bytes, size_t length)
-{
-    uint32_t table[16], sum = ~(uint32_t)0;
-    for (uint32_t i = 0; i < 16; i++) {
-        table[i] = i;
-        for (int bit = 0; bit < 4; bit++)
-            table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xEDB88320 : 0);
-    }
-    for (size_t i = 0; i < length; i++) {
-        sum ^= bytes[i];
-        sum = sum >> 4 ^ table[sum & 15];
-        sum = sum >> 4 ^ table[sum & 15];
-    }
-    return ~sum;
 }
