@@ -55,16 +55,14 @@ class Packer(pickle.Pickler):
         self._in_part: set[int] = set()
         self.torn: set[int] = set()
         """Addresses of storages of which first a part and then the whole was taken, so that sharing was lost."""
-        self.buffers: list[memoryview] = []
+        self.buffers: list[pickle.PickleBuffer] = []
         self._seen: dict[tuple[int, int], _Bytes] = {}
         self._gathered_before: dict[tuple[Any, ...], torch.Tensor] = {}
         self._alive: list[Any] = []  # an address identifies a storage only as long as that lives
-        super().__init__(file, 5, buffer_callback=self._keep)
+        # The list's method, not one of this object: a cycle would keep the batch until the next collection of cycles.
+        super().__init__(file, 5, buffer_callback=self.buffers.append)
         # Where torch and multiprocessing register how things pass between processes.
         self.dispatch_table = ChainMap(_reducers, _copyreg_table)
-
-    def _keep(self, buffer: pickle.PickleBuffer) -> None:
-        self.buffers.append(buffer.raw())
 
     def reducer_override(self, obj: Any) -> Any:
         """Reduce plain CPU tensors and their storages to their bytes; leave the rest to the tables."""
@@ -201,11 +199,12 @@ def pack(obj: Any, *, for_all: bool = False) -> tuple[list[BytesLike], int]:
         file = io.BytesIO()
         packer = Packer(file, for_all=for_all, whole=frozenset(packer.torn))
         packer.dump(obj)
-    lengths = [len(buffer) for buffer in packer.buffers]
+    buffers = [buffer.raw() for buffer in packer.buffers]
+    lengths = [len(buffer) for buffer in buffers]
     head = pickle.dumps((file.getbuffer().tobytes(), lengths), 5)
     pieces: list[BytesLike] = [len(head).to_bytes(_LENGTH_BYTES, "little"), head]
     end = _LENGTH_BYTES + len(head)
-    for buffer in packer.buffers:
+    for buffer in buffers:
         gap = -end % ALIGNMENT
         if gap:
             pieces.append(_PADDING[:gap])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import multiprocessing
 import pickle
 import random
 import threading
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -164,6 +166,19 @@ def test_arrays_lie_in_the_memory_too():
 def test_the_memory_lives_as_long_as_any_tensor_of_it():
     tensor, array = through([torch.arange(1000), np.arange(1000)])
     assert tensor.tolist() == array.tolist() == list(range(1000))
+
+
+def test_what_was_packed_goes_as_soon_as_its_bytes_are_written():
+    array = np.arange(1000)
+    tensor = torch.arange(1000)
+    watches = weakref.ref(array), weakref.ref(tensor)
+    gc.disable()
+    try:
+        pieces, _ = pack([tensor, array, tensor[::3]])
+        del array, tensor, pieces
+        assert [watch() for watch in watches] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
