@@ -176,7 +176,7 @@ def test_what_was_packed_goes_as_soon_as_its_bytes_are_written():
     try:
         pieces, _ = pack([tensor, array, tensor[::3]])
         del array, tensor, pieces
-        assert [watch() for watch in watches] == [None, None]
+        assert all(watch() is None for watch in watches)
     finally:
         gc.enable()
 
