@@ -5,7 +5,7 @@ In: index batches, one at a time, from an iterator. Out: batches, in the order o
 
 It runs only inside ``next()``: there is no thread of ours in the user's process. The window of batches under way
 covers the time between two calls. The oldest batch always owns a slot, since a slot is taken before work is submitted,
-so in-order delivery cannot block itself. Work that nobody has begun may be taken back, to be given a better slot at once.
+so in-order delivery cannot block itself. Work that nobody has begun may be taken back, to get a better slot at once.
 """
 
 from __future__ import annotations
