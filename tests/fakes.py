@@ -159,6 +159,13 @@ class FakePool:
         self.submitted.append(item)
         self.pending.append((item, worker_id))
 
+    def recall(self) -> list[WorkItem]:
+        # Those that name no worker, without some that a worker has begun meanwhile.
+        recalled = [item for item, worker_id in self.pending if worker_id is None and self.rng.random() < 0.8]
+        self.pending = [(item, worker_id) for item, worker_id in self.pending if item not in recalled]
+        self.submitted = [item for item in self.submitted if item not in recalled]
+        return recalled
+
     def poll(self) -> Result | None:
         if not self.stuck:
             while self.pending and self.rng.random() < 0.3:

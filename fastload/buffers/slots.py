@@ -54,6 +54,9 @@ _LARGE_PAGE_BYTES = 1 << 21
 # Linux' MADV_DOFORK; see NOTE [Page locks and forks] in page_lock.py.
 _DO_FORK = 11
 
+# A batch of fewer bytes stays in the slot it was given, whichever it is: giving out its tasks again costs more.
+_WORTH_MOVING = 1 << 20
+
 # Above this many held batches a new one is copied out: a process has about 65,000 mappings, by default.
 MAX_HELD = 8192
 
@@ -81,6 +84,8 @@ class SlotBook:
         self.cold: list[int] = []
         """Free slots whose memory was given back to the system."""
         self.in_flight: set[int] = set()
+        self.empty: set[int] = set()
+        """Slots in flight that had no memory when they were acquired."""
         self.held: set[int] = set()
         self.retired: dict[int, int] = {}
         """How many other processes may see what lies in a slot; it is not used again before they have ended."""
@@ -92,22 +97,34 @@ class SlotBook:
         """Take a free slot, or a new one."""
         if self.free:
             slot = self.free.pop()  # the one used last: its pages are warm
-        elif self.cold:
-            slot = self.cold.pop()
         else:
-            self.num_slots += 1
-            slot = self.num_slots
+            if not self.cold:
+                self.num_slots += 1
+                self.cold.append(self.num_slots)
+            slot = self.cold.pop()
+            self.empty.add(slot)
         self.in_flight.add(slot)
         return slot
 
     def release(self, slot: int) -> None:
         """Give back a slot that nobody was handed."""
         self.in_flight.remove(slot)
+        self.empty.discard(slot)
         self.free.append(slot)
+
+    def undo(self, slot: int) -> None:
+        """Give back a slot in flight that nobody has written to."""
+        self.in_flight.remove(slot)
+        if slot in self.empty:
+            self.empty.remove(slot)
+            self.cold.append(slot)
+        else:
+            self.free.append(slot)
 
     def hand_out(self, slot: int) -> None:
         """The batch in this slot is the user's now."""
         self.in_flight.remove(slot)
+        self.empty.discard(slot)
         self.held.add(slot)
 
     def come_back(self, slot: int) -> None:
@@ -350,6 +367,13 @@ class SlotPool:
         """Take a slot for new work."""
         self.collect()
         return self.book.acquire()
+
+    def has_better(self) -> bool:
+        """Whether a free slot has memory while one in flight may still have none, and that is worth an exchange."""
+        if self.slot_bytes < _WORTH_MOVING or self.memory.page_lock is not None:
+            return False
+        self.collect()
+        return bool(self.book.free and self.book.empty)
 
     def view(self, slot: int, num_bytes: int) -> Buffer:
         """Return the first bytes of a slot. For the time that the slot is in flight."""

@@ -5,20 +5,20 @@ In: index batches, one at a time, from an iterator. Out: batches, in the order o
 
 It runs only inside ``next()``: there is no thread of ours in the user's process. The window of batches under way
 covers the time between two calls. The oldest batch always owns a slot, since a slot is taken before work is submitted,
-so in-order delivery cannot block itself.
+so in-order delivery cannot block itself. Work that nobody has begun may be taken back, to get a better slot at once.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import observe
-from ..base.worker_errors import error_of
+from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..work import GRACE, Batch, EpochWork, Kind, Replica, Source, WorkItem, choose_chunk_size, chunk_bounds
 from ..workers.deaths import PATIENCE_S, overdue
@@ -160,6 +160,7 @@ class Delivery(Source):
         return batch.error if batch is not None and not batch.slot else None
 
     def next(self, wait: bool = True) -> Batch:
+        self._move_to_warm_slots()
         while True:
             self._receive()
             self._refill()
@@ -237,6 +238,32 @@ class Delivery(Source):
 
     def _ready(self) -> int | None:
         return self._epoch.next_complete(in_order=self._window.in_order)
+
+    def _move_to_warm_slots(self) -> None:
+        """Let batches that nobody has begun have the slots that the user has given back, in place of new ones.
+
+        A batch gets its slot when its tasks are given out, a window ahead of its first row. Without this each slot of
+        the window would take memory, though workers are slower than the training loop and most batches wait for them.
+        """
+        slots = self.pool.slots
+        if not slots.has_better():
+            return
+        items = self.pool.recall()
+        recalled = Counter(item.slot for item in items)
+        moving = [batch for batch in self._under_way() if recalled[batch.slot] == len(batch.parts) > 0]
+        for batch in moving:
+            slots.book.undo(batch.slot)
+        moved = {}
+        for batch in moving:
+            before, batch.slot = batch.slot, slots.book.acquire()
+            moved[before] = batch.slot
+        for item in items:
+            again = self._items[item.serial] = item._replace(slot=moved.get(item.slot, item.slot))
+            try:
+                self.pool.submit(again)
+            except Exception as error:  # no memory for a long list of indices
+                wrapper = wrap_exception(error, self._window.where)
+                self._take(Result(item.serial, -1, Outcome.ERROR, 0, wrapper, 0))
 
     def _refill(self) -> None:
         """Submit work until the window is full."""

@@ -72,6 +72,10 @@ class Pool(Protocol):
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
         """Give a task to one worker, or to whichever is idle first. Never blocks."""
 
+    def recall(self) -> list[WorkItem]:
+        """Take back tasks that no worker has begun, as far as that can be done."""
+        return []
+
     def poll(self) -> Result | None:
         """Return a result that is there, or None. Never blocks."""
 

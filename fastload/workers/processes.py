@@ -181,6 +181,18 @@ class ProcessPool(Pool):
         self._items[item.serial] = item
         self._transport.send(message, worker_id, item.serial)
 
+    def recall(self) -> list[WorkItem]:
+        """Take back the tasks that no worker has begun, where all workers take them from one queue."""
+        recalled = []
+        serials = {slot_offset(slot): serial for serial, slot in self._mail.items()}
+        for message in self._transport.recall():
+            first = first_integers(message, 1)[0]
+            serial = serials.get(first, first)  # of an item; or where one lies
+            recalled.append(self._items.pop(serial))
+            if serial in self._mail:
+                self.slots.release(self._mail.pop(serial))
+        return recalled
+
     def poll(self) -> Result | None:
         """Return a result that is there, or None. Never blocks.
 

@@ -55,6 +55,10 @@ class Transport(Protocol):
     def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
         """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message in ``held_by``."""
 
+    def recall(self) -> list[bytes]:
+        """Take back the messages that no worker has read, where all workers read from one queue."""
+        return []
+
     def held_by(self, worker_id: int) -> int | None:
         """Return the tag of the message that a worker is at, if that is known here."""
 
@@ -114,6 +118,8 @@ class Packets(Transport):
 
     def __init__(self, num_workers: int, *, shared: bool) -> None:
         self._num_workers = num_workers
+        self._queue: socket.socket | None = None
+        """Another end of what all workers read from."""
         self._ours: list[socket.socket] = []
         self.theirs: list[socket.socket] = []
         for _ in range(1 if shared else num_workers):
@@ -123,6 +129,9 @@ class Packets(Transport):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # the system caps it as it likes
             self._ours.append(ours)
             self.theirs.append(theirs)
+        if shared:
+            self._queue = self.theirs[0].dup()
+            self._queue.settimeout(None)  # as for the workers, whose end it is; we do not block there
         self._waiting: list[deque[bytes]] = [deque() for _ in self._ours]
         self._memory = memoryview(bytearray(_RECEIVE_BYTES))
         self._poll = select.poll()
@@ -141,7 +150,19 @@ class Packets(Transport):
             self.theirs.clear()
 
     def inherited(self) -> list[Any]:
-        return self._ours
+        return self._ours if self._queue is None else [*self._ours, self._queue]
+
+    def recall(self) -> list[bytes]:
+        if self._queue is None:
+            return []
+        recalled = []
+        try:
+            while message := self._queue.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT):
+                recalled.append(message)
+        except (BlockingIOError, InterruptedError):
+            recalled += self._waiting[0]
+            self._waiting[0].clear()
+        return recalled
 
     def held_by(self, worker_id: int) -> int | None:
         return None  # the first reader takes a message, so it is not known here
@@ -206,7 +227,7 @@ class Packets(Transport):
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        for end in self._ours + self.theirs:
+        for end in [*self.inherited(), *self.theirs]:
             end.close()
 
 

@@ -19,15 +19,23 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
 import fastload.engine.delivery
+from fastload.buffers import slots
 from fastload.buffers.layout import LayoutBook
 from fastload.buffers.slots import chunk_offset, slot_offset
 from fastload.engine.kept import Kept
 from fastload.engine.window import Window
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
-from fastload.work import MAX_CHUNKS, Counts, EpochWork, Kind, Shard
+from fastload.work import MAX_CHUNKS, Counts, EpochWork, Kind, Shard, WorkItem
 from fastload.workers.fetch import Outcome, Result
 
 Batches = list[list[int]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def batches_of_any_size_move_to_slots_that_have_memory() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slots, "_WORTH_MOVING", 0)
+        yield
 
 
 def sample(index: int) -> dict[str, Any]:
@@ -642,6 +650,84 @@ def test_the_time_spent_waiting_is_counted(clock):
     clock.advance(100)
     outcomes(delivery)
     assert counts.waited_ns == 750_000_000
+
+
+# Which slots batches get.
+
+
+class Slow(FakePool):
+    """Does tasks in their order, one when it is waited for, and notes their slots; ``ahead``: all of them at once."""
+
+    def __init__(self, num_workers: int, *, ahead: bool = False) -> None:
+        super().__init__(num_workers, sample, random.Random(0))
+        self.rng.choice = lambda places: places[0]  # type: ignore[method-assign]
+        self.rng.random = lambda: 0.5  # type: ignore[method-assign]
+        self.ahead = ahead
+        self.written: set[int] = set()
+
+    def poll(self) -> Result | None:
+        if self.ahead:
+            self.do_all()
+        return self.results.popleft() if self.results else None
+
+    def _done(self, item: WorkItem, worker_id: int) -> Any:
+        self.written.add(item.slot)
+        return super()._done(item, worker_id)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 100])
+def test_where_the_loop_waits_for_workers_a_slot_takes_memory_only_when_its_batch_is_begun(chunk_size):
+    pool = Slow(2)
+    delivery = deliver(pool, chunk_size=chunk_size, prefetch=5)
+    iterate(delivery, numbered([4] * 30))
+    for _ in range(30):
+        batch = delivery.next()  # the loop has the one before until it has this one
+    assert batch["y"].tolist() == [116, 117, 118, 119]
+    assert pool.slots.book.num_slots > 10  # the window's
+    assert len(pool.written) <= 4
+
+
+def test_where_the_workers_wait_for_the_loop_its_window_is_filled():
+    pool = Slow(2, ahead=True)
+    delivery = deliver(pool, prefetch=5)
+    iterate(delivery, numbered([4] * 30))
+    found = []
+    for _ in range(30):
+        batch = delivery.next()
+        found.append(batch["y"].tolist())
+    assert found == numbered([4] * 30)
+    assert len(pool.written) >= 10
+
+
+def test_a_task_that_cannot_be_given_out_again_is_an_error_at_its_batchs_place():
+    class Full(Slow):
+        def recall(self) -> list[WorkItem]:
+            recalled = super().recall()
+            self.refused = self.refused or recalled[-1:]
+            return recalled
+
+        refused: list[WorkItem] = []
+
+        def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
+            if any(item.serial == one.serial for one in self.refused):
+                raise OSError("no memory for indices")
+            super().submit(item, worker_id)
+
+    pool = Full(1)
+    delivery = deliver(pool, chunk_size=100, prefetch=4)
+    iterate(delivery, numbered([3] * 8))
+    found: list[Any] = []
+    for _ in range(8):
+        one = outcome(delivery)
+        found.append(one if isinstance(one, OSError) else one["y"].tolist())
+    [refused] = pool.refused
+    assert isinstance(found[refused.batch_id], OSError)
+    assert [one for one in found if isinstance(one, list)] == [
+        indices for place, indices in enumerate(numbered([3] * 8)) if place != refused.batch_id
+    ]
+    found.clear()
+    one = None
+    assert_all_slots_are_free(delivery, pool)
 
 
 # Losing workers.
