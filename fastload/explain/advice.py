@@ -59,6 +59,7 @@ def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
     unit = "sample" if runner.unit == "samples" else "batch"
     cost = f"{statistics.median(before) * 1e3:.3g} ms of processor time per {unit}"
     yield f"now: {cost} (measured on {made}, without workers)"
+    yield from runner.dominant()
     worth = [setting for setting, found in times.items() if found and 0.0 < _WORTH * max(found) <= min(before)]
     for setting in sorted(worth, key=lambda setting: statistics.median(times[setting])):
         (name, value), *_ = setting.changes(present).items()
