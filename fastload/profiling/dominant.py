@@ -24,20 +24,20 @@ _NO_TRANSFORMS = ("sample", "collate", "open", "PIL.Image.open", "PIL.convert", 
 # Measured on one core of an AMD EPYC, torch 2.15, torchvision 0.29, Pillow 13, OpenCV 5, albumentations 2.0.
 _REMEDIES = {
     "GaussianBlur": (
-        "torchvision's GaussianBlur: cv2.GaussianBlur(array, (23, 23), sigma) took a tenth of its time for 224 x 224 "
-        "pixels, with values that differ by 1 at most; PIL.ImageFilter.GaussianBlur(sigma) took a sixth, and differs "
-        "more"
+        "torchvision's GaussianBlur(23) of 224 x 224 pixels: cv2.GaussianBlur(array, (23, 23), sigma) took less than a "
+        "tenth of its time, with values that differ by 1 at most; PIL.ImageFilter.GaussianBlur(sigma) took a seventh, "
+        "and differs more"
     ),
     "ElasticTransform": (
-        "torchvision's ElasticTransform(): albumentations.ElasticTransform(alpha=50, sigma=5) took a fifteenth of its "
-        "time for 224 x 224 pixels; it is another random field"
+        "torchvision's ElasticTransform() of 224 x 224 pixels: albumentations.ElasticTransform(alpha=50, sigma=5) took "
+        "less than a fifteenth of its time; it draws other displacements"
     ),
     "ColorJitter": (
-        "torchvision's ColorJitter: without hue it took a fourth of its time, for PIL images and tensors of 224 x 224 "
-        "pixels"
+        "torchvision's ColorJitter of 224 x 224 pixels: without hue= it took a quarter of its time, for PIL images, or "
+        "less, for tensors"
     ),
     "Resize": (
-        "torchvision's Resize: for tensors of float32 it took eight times as long as for those of uint8, so convert to "
+        "torchvision's Resize: tensors of float32 took five to nine times as long as those of uint8, so convert to "
         "float32 after it; the values then differ"
     ),
 }
