@@ -43,6 +43,7 @@ PURE = [
     "profiling.workload",
     "profiling.simulation",
     "profiling.changes",
+    "profiling.dominant",
     "profiling.whatif",
     "profiling.perfetto",
     "profiling.compare",

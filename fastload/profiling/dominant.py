@@ -75,11 +75,10 @@ def dominant(stages_ms: Mapping[str, float]) -> Dominant | None:
 
 def _lines(stage: str, taken: float, whole: float) -> list[str]:
     """Return the finding in words, and what helps."""
-    found = [f"{stage} takes {percent(taken / whole)} of a sample ({ms(taken)} of {ms(whole)} ms)"]
-    if decodes(stage):
-        return [*found, _DECODERS]
-    found.append(
-        f"so no setting of the loader makes it more than {whole / taken:.2g} times as fast with as many workers; a "
-        f"cheaper {stage} makes it up to {whole / max(whole - taken, 1e-9):.2g} times as fast"
-    )
-    return [*found, *([_REMEDIES[stage]] if stage in _REMEDIES else [])]
+    found = [
+        f"{stage} takes {percent(taken / whole)} of a sample ({ms(taken)} of {ms(whole)} ms)",
+        f"while it takes that long, as many workers can be at most {whole / taken:.1f} times as fast; a cheaper {stage} "
+        f"makes them up to {whole / max(whole - taken, 1e-9):.1f} times as fast",
+    ]
+    remedy = _DECODERS if decodes(stage) else _REMEDIES.get(stage)
+    return found if remedy is None else [*found, remedy]

@@ -232,6 +232,11 @@ def simulation_text(simulation: Simulation | None) -> str:
     )
 
 
+def dominant_lines(analysis: Analysis, rank: RankAnalysis) -> list[str]:
+    """Return which transform takes most of a sample, and what helps; nothing where the loader keeps up."""
+    return [] if analysis.dominant is None or rank.verdict.cause == "compute" else analysis.dominant.lines
+
+
 def no_fix_text(simulation: Simulation | None, cause: Cause | None = None) -> str:
     """Return why no change is suggested; ``cause``: the verdict."""
     if simulation is None or not simulation.trusted:

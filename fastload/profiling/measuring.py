@@ -34,5 +34,4 @@ def measured_stages_ms(batches: Callable[[], Iterator[Any]]) -> dict[str, float]
         for number, _ in enumerate(batches(), 1):
             if number == _BATCHES or (number >= 2 and time.perf_counter() - begun > _SECONDS):
                 break
-    (rank,) = recorded.trace().ranks
-    return stages_of(measure_workload(rank, warmup=1))
+    return stages_of(measure_workload(recorded.trace().ranks[0], warmup=1))

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiled import profile, write
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torchvision import datasets, transforms
 
 import fastload
 from fastload.errors import ConfigError
@@ -55,11 +57,14 @@ class Stream(IterableDataset[Any]):
         return iter(range(100))
 
 
-def tried(*loaders: Any) -> list[dict[str, Any]]:
+def tried(*loaders: Any, with_stages: bool = False) -> list[dict[str, Any]]:
     """Return the notes of trials with loaders."""
     notes: list[dict[str, Any]] = []
     trials = TrialRuns(
-        lambda: list(enumerate(loaders)), lambda kind, **what: notes.append({"kind": kind, **what}), lambda: None
+        lambda: list(enumerate(loaders)),
+        lambda kind, **what: notes.append({"kind": kind, **what}),
+        lambda: None,
+        with_stages=with_stages,
     )
     trials.run()
     trials.run()  # once only
@@ -106,6 +111,16 @@ def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():
 def test_of_a_loader_of_ours_what_it_was_set_to_is_tried_too():
     (note,) = tried(fastload.DataLoader(Numbers(), 16, fuse=False, seeding="torch"))
     assert {Choice("fastload", False, "torch"), Choice("torch", None, None)} <= trials_of(note).cpu_ns.keys()
+
+
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_the_stages_of_samples_are_measured_where_the_recording_has_none(engine: Any, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    loader = engine(datasets.FakeData(40, (3, 64, 64), transform=transforms.Compose([transforms.ToTensor()])), 8)
+    (note,) = tried(loader, with_stages=True)
+    assert trials_of(note).stages_ms["ToTensor"] > 0
+    assert list(tmp_path.iterdir()) == []
+    assert trials_of(tried(loader)[0]).stages_ms == {}
 
 
 def children() -> str:
