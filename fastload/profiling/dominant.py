@@ -77,8 +77,8 @@ def _lines(stage: str, taken: float, whole: float) -> list[str]:
     """Return the finding in words, and what helps."""
     found = [
         f"{stage} takes {percent(taken / whole)} of a sample ({ms(taken)} of {ms(whole)} ms)",
-        f"while it takes that long, as many workers can be at most {whole / taken:.1f} times as fast; a cheaper {stage} "
-        f"makes them up to {whole / max(whole - taken, 1e-9):.1f} times as fast",
+        f"while it takes that long, as many workers can be at most {whole / taken:.1f} times as fast; "
+        f"a cheaper {stage} makes them up to {whole / max(whole - taken, 1e-9):.1f} times as fast",
     ]
     remedy = _DECODERS if decodes(stage) else _REMEDIES.get(stage)
     return found if remedy is None else [*found, remedy]

@@ -24,7 +24,7 @@ _GAIN = 1.03
 """A change that makes a step so many times as fast is meant to."""
 _WAITING = 0.05
 """Share of workers' times that is waiting for a core, from which reports say so."""
-STAGES_KNOWN = "the transforms of a Compose, decoding, and opening files"
+STAGES_KNOWN = "the transforms of a Compose and of albumentations, decoding, and opening files"
 """What ``--level 2`` records within a sample."""
 
 

@@ -115,7 +115,7 @@ CONTAINERS = {
     "v2 RandomChoice": v2.RandomChoice([Sorts()]),
     "v2 RandomOrder": v2.RandomOrder([Sorts()]),
     "Sequential": nn.Sequential(Sorts()),
-    "one in another": v2.RandomApply(nn.ModuleList([nn.Sequential(v1.Compose([Sorts()]))]), p=1.0),
+    "one in another": v2.RandomApply(nn.ModuleList([nn.Sequential(v2.Compose([Sorts()]))]), p=1.0),
 }
 
 

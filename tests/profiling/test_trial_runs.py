@@ -81,7 +81,8 @@ def test_an_interrupt_ends_the_trials_and_is_not_told_as_an_error():
     notes: list[Any] = []
     asked = os.pipe()
     dataset = Numbers(lambda: (os.write(asked[1], b"x"), time.sleep(100)))
-    trials = TrialRuns(lambda: [(0, DataLoader(dataset))], lambda *note, **_: notes.append(note), lambda: None)
+    loaders = [(0, DataLoader(dataset))]
+    trials = TrialRuns(lambda: loaders, lambda *note, **_: notes.append(note), lambda: None, with_stages=False)
 
     def interrupt() -> None:
         os.read(asked[0], 1)
