@@ -2,8 +2,8 @@
 
 In: a loader. Out: changes with their gains, and the transform that takes most of a sample. Samples are loaded without
 workers, by copies, and their processor time is measured: that takes about a second, and other processes disturb it
-little. Stages are recorded in one worker, if the loader has any. What depends on workers (threads, their number) is left
-to ``fastload tune``.
+little. Stages are recorded in one worker, if the loader has any. What depends on workers (threads, their number) is
+left to ``fastload tune``.
 """
 
 from __future__ import annotations
