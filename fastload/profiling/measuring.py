@@ -5,6 +5,7 @@ In: what makes the batches of a loader. Out: times by stage, for :mod:`.dominant
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,9 +30,14 @@ def measured_stages_ms(batches: Callable[[], Iterator[Any]]) -> dict[str, float]
         TraceError: nothing was recorded.
         Exception: what the dataset raises.
     """
-    with profile(level=2) as recorded:
-        begun = time.perf_counter()
-        for number, _ in enumerate(batches(), 1):
-            if number == _BATCHES or (number >= 2 and time.perf_counter() - begun > _SECONDS):
-                break
-    return stages_of(measure_workload(recorded.trace().ranks[0], warmup=1))
+    recorded = profile(level=2)
+    try:
+        with recorded:
+            begun = time.perf_counter()
+            for number, _ in enumerate(batches(), 1):
+                if number == _BATCHES or (number >= 2 and time.perf_counter() - begun > _SECONDS):
+                    break
+        return stages_of(measure_workload(recorded.trace().ranks[0], warmup=1))
+    finally:
+        if recorded.folder is not None:  # as the interpreter ends, it would stay
+            shutil.rmtree(recorded.folder, ignore_errors=True)

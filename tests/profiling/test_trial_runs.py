@@ -171,12 +171,19 @@ def test_what_cannot_be_tried_has_a_reason(loader, reason):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [("--full",), ("--steps", "4", "--warmup", "1")], ids=["full", "ended"])
-def test_a_recording_has_the_trials_of_its_loader(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_recording_has_the_trials_of_its_loader_and_nothing_is_left_of_them(
+    tmp_path: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     path = write(tmp_path, "loader = DataLoader(Slow(), 2)\nfor batch in loader: pass")
     done = profile(tmp_path, path, options=options)
     assert done.status == 0, done.errors
     (rank,) = done.trace.ranks
     assert Choice("fastload", "auto", "sample") in rank.trials[0].cpu_ns
+    assert rank.trials[0].stages_ms.keys() == {"collate", "sample"}
+    assert list(temporary.glob("fastload-profile-*")) == []
     assert len(rank.steps) == (12 if options == ("--full",) else 5)  # what is tried is no step
 
 
