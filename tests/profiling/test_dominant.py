@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ CONTAINERS = {
     "v2 RandomApply": v2.RandomApply([Sorts()], p=1.0),
     "v2 RandomChoice": v2.RandomChoice([Sorts()]),
     "v2 RandomOrder": v2.RandomOrder([Sorts()]),
-    "Sequential": nn.Sequential(Sorts()),
+    "Sequential": nn.Sequential(OrderedDict(transforms=Sorts())),
     "one in another": v2.RandomApply(nn.ModuleList([nn.Sequential(v2.Compose([Sorts()]))]), p=1.0),
 }
 

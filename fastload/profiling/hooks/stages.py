@@ -37,6 +37,7 @@ _FUNCTIONS = {
 }
 """Module -> its functions and methods that are stages, and the names of these."""
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
+_SEQUENTIAL = "torch.nn.modules.container"
 _INNER = ("RandomApply", "RandomChoice", "RandomOrder", "Sequential")
 """Containers that are recorded within a Compose only: models and scripted transforms are made of them too."""
 
@@ -135,7 +136,7 @@ class StageHooks:
 
     def _recorded(self, compose: Any) -> Any:
         """Return something that has all that a Compose has, with recorded members."""
-        members = getattr(compose, "transforms", compose)
+        members = compose if type(compose).__module__ == _SEQUENTIAL else compose.transforms
         known = self._composes.get(compose)
         if known is None or [*map(id, known.members)] != [*map(id, members)]:
             known = _RecordedCompose(compose, list(members), [self._recorded_member(member) for member in members])
@@ -146,13 +147,22 @@ class StageHooks:
         kind = type(member)
         if kind.__name__ == "Compose" or not callable(member):
             return member
-        if kind.__name__ in _INNER and kind.__module__ in (*_COMPOSES, "torch.nn.modules.container"):
+        if kind.__name__ in _INNER and kind.__module__ in (*_COMPOSES, _SEQUENTIAL):
             from ...late.originals import change_of  # takes time, and torch is imported by now
 
             if change_of(member) is None:
-                run = getattr(kind, "forward", kind.__call__)
-                return lambda *arguments, **named: run(self._recorded(member), *arguments, **named)
+                return self._recorded_inner(member, getattr(kind, "forward", kind.__call__))
         return self.timed(member.__name__ if inspect.isfunction(member) else kind.__name__, member)
+
+    def _recorded_inner(self, container: Any, run: Any) -> Any:
+        """Return a function that does what a container within a Compose does, with recorded members."""
+
+        @hidden
+        def call(*arguments: Any, **named: Any) -> Any:
+            with without_frame:
+                return run(self._recorded(container), *arguments, **named)
+
+        return call
 
     def _patch_albumentations(self, module: Any) -> None:
         transform = getattr(module, "BasicTransform", None)

@@ -160,7 +160,7 @@ def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
     return {
         "cpu_ns": [(choice, times[1:]) for choice, times in spent.items()],  # the first batch is slower
         "reasons": list(reasons.items()),
-        "stages_ms": _stages_ms(loader, mine, indices, size) if with_stages else {},
+        "stages_ms": _stages_ms(loader, mine, indices, size) if with_stages and mine in running else {},
     }
 
 
