@@ -129,3 +129,8 @@ def one_line(error: BaseException) -> str:
     words = re.sub(r" \(pid\(s\) [\d, ]+\)", "", lines[-1] if "Traceback" in str(error) else " ".join(lines))
     text = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
     return text if len(text) <= 400 else text[:397] + "..."
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return an error in one line; without the remedy if it refuses a setting."""
+    return str(error).partition(". ")[0] if isinstance(error, ConfigError) else one_line(error)

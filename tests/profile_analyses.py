@@ -10,6 +10,7 @@ from typing import Any, get_args
 from fastload.profiling.schema import (
     Analysis,
     Cause,
+    Dominant,
     Fix,
     Grid,
     Interval,
@@ -268,9 +269,16 @@ def hostile() -> Analysis:
     for line in one.steps:
         line.blame_ms = {f"stage:{HOSTILE}": line.stall_ms}
     worst = fixes()[:1]
+    dominant = Dominant(stage=HOSTILE, ms=3.0, sample_ms=4.0, lines=[HOSTILE, HOSTILE])
     worst[0].title, worst[0].change, worst[0].then = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
     return analysis(
-        "cpu", ranks=[one], command=[HOSTILE], fixes=worst, missing={HOSTILE: HOSTILE}, versions={HOSTILE: HOSTILE}
+        "cpu",
+        ranks=[one],
+        command=[HOSTILE],
+        fixes=worst,
+        missing={HOSTILE: HOSTILE},
+        versions={HOSTILE: HOSTILE},
+        dominant=dominant,
     )
 
 

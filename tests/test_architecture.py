@@ -20,7 +20,7 @@ PACKAGE = Path(fastload.__file__).parent
 ORDER = [
     "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "arguments", "buffers", "late", "spec",
     "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader", "images.dali",
-    "verification", "tune", "explain", "doctor", "testing", "profiling", "cli", "__main__",
+    "profiling", "verification", "tune", "explain", "doctor", "testing", "cli", "__main__",
 ]
 # fmt: on
 
@@ -43,6 +43,7 @@ PURE = [
     "profiling.workload",
     "profiling.simulation",
     "profiling.changes",
+    "profiling.dominant",
     "profiling.whatif",
     "profiling.perfetto",
     "profiling.compare",

@@ -1,8 +1,9 @@
 """Changes that make a loader's samples cheaper, measured on a few of them: the end of ``fastload explain``.
 
-In: a loader. Out: changes with their gains. Samples are loaded without workers, by copies, and their processor time is
-measured: that takes about a second, and other processes disturb it little. What depends on workers (threads, their
-number) is left to ``fastload tune``.
+In: a loader. Out: changes with their gains, and the transform that takes most of a sample. Samples are loaded without
+workers, by copies, and their processor time is measured: that takes about a second, and other processes disturb it
+little. Stages are recorded in one worker, if the loader has any. What depends on workers (threads, their number) is
+left to ``fastload tune``.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
     unit = "sample" if runner.unit == "samples" else "batch"
     cost = f"{statistics.median(before) * 1e3:.3g} ms of processor time per {unit}"
     yield f"now: {cost} (measured on {made}, without workers)"
+    yield from runner.dominant()
     worth = [setting for setting, found in times.items() if found and 0.0 < _WORTH * max(found) <= min(before)]
     for setting in sorted(worth, key=lambda setting: statistics.median(times[setting])):
         (name, value), *_ = setting.changes(present).items()

@@ -8,11 +8,13 @@ from math import inf
 from statistics import median
 from typing import Any
 
+from ..errors import TraceError
 from .blame import BlamedStep, blamed_steps, clock_of
+from .dominant import dominant, stages_of
 from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text
 from .reader import read_trace
 from .ring import CACHE_HITS
-from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
+from .schema import Analysis, Dominant, PinLine, RankAnalysis, StepLine, TaskLine
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
 from .verdict import MODERATE, Facts, Hottest, judge, stall_share, step_interval, summed
 from .whatif import what_if
@@ -28,6 +30,7 @@ from .workers import (
     worker_kind,
     worker_statistics,
 )
+from .workload import measure_workload
 
 _MOSTLY = 2 / 3
 """Share of the time that ranks wait for each other which one rank must cause, to be named."""
@@ -82,8 +85,19 @@ def analyze(trace: Trace, *, predict: bool = False) -> Analysis:
         exit_status=trace.exit_status,
     )
     if predict:
-        found.fixes, found.simulation, found.grid = what_if(trace, main_rank(trace, found))
+        rank = main_rank(trace, found)
+        found.fixes, found.simulation, found.grid = what_if(trace, rank)
+        found.dominant = _dominant(rank, trace.warmup)
     return found
+
+
+def _dominant(rank: Rank, warmup: int) -> Dominant | None:
+    """Return the transform that takes most of a sample: as recorded at level 2, else as measured after the script."""
+    try:
+        workload = measure_workload(rank, warmup)
+    except TraceError:  # the report has the reason: there are no predictions either
+        return None
+    return dominant(stages_of(workload) if rank.level == 2 else workload.trials.stages_ms)
 
 
 def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:

@@ -15,7 +15,7 @@ from .. import observe
 from ..errors import ConfigError, TraceError
 from ..inject import put_first
 from .analyze import analysis_of
-from .hooks.start import Hooks
+from .hooks.process import Hooks
 from .reader import read_trace
 from .recorder import Recorder
 from .recording import shorten_rings, write_settings

@@ -24,7 +24,7 @@ _GAIN = 1.03
 """A change that makes a step so many times as fast is meant to."""
 _WAITING = 0.05
 """Share of workers' times that is waiting for a core, from which reports say so."""
-STAGES_KNOWN = "the transforms of a Compose, decoding, and opening files"
+STAGES_KNOWN = "the transforms of a Compose and of albumentations, decoding, and opening files"
 """What ``--level 2`` records within a sample."""
 
 
@@ -230,6 +230,11 @@ def simulation_text(simulation: Simulation | None) -> str:
         "predictions assume that these programs keep using as much, and the intervals cover both ways in which a "
         "system may share its cores"
     )
+
+
+def dominant_lines(analysis: Analysis, rank: RankAnalysis) -> list[str]:
+    """Return which transform takes most of a sample, and what helps; nothing where the loader keeps up."""
+    return [] if analysis.dominant is None or rank.verdict.cause == "compute" else analysis.dominant.lines
 
 
 def no_fix_text(simulation: Simulation | None, cause: Cause | None = None) -> str:

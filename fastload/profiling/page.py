@@ -20,6 +20,7 @@ from .formatting import (
     by_size,
     cause_name,
     ceiling_text,
+    dominant_lines,
     gain_words,
     ms,
     ms_interval,
@@ -270,9 +271,11 @@ def _title(words: str, analysis: Analysis, rank: RankAnalysis) -> str:
 
 
 def _fixes(analysis: Analysis, rank: RankAnalysis) -> str:
-    inside = f"<p>{_sentence(no_fix_text(analysis.simulation, rank.verdict.cause))}</p>"
-    if analysis.fixes:
-        inside = f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
+    inside = "".join(f"<p>{_sentence(line)}</p>" for line in dominant_lines(analysis, rank))
+    if not analysis.fixes:
+        inside += f"<p>{_sentence(no_fix_text(analysis.simulation, rank.verdict.cause))}</p>"
+    else:
+        inside += f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
     if analysis.ceiling_ms is not None:
         inside += f"<p><strong>Ceiling:</strong> {ceiling_text(analysis.ceiling_ms)}.</p>"
     if analysis.simulation is not None and analysis.simulation.trusted:

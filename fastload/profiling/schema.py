@@ -206,6 +206,19 @@ class Simulation:
 
 
 @dataclass(slots=True, kw_only=True)
+class Dominant:
+    """The transform or decoder that takes more than half of a sample."""
+
+    stage: str
+    ms: float
+    """Mean time per sample, without waiting for a core."""
+    sample_ms: float
+    """The same of all of a sample and its collation."""
+    lines: list[str]
+    """In words, and what helps."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Grid:
     """Predicted times of a step for pairs of settings, for the sliders."""
 
@@ -244,6 +257,8 @@ class Analysis:
     version: int = VERSION
     grid: Grid | None = None
     """None without a simulation that can be trusted."""
+    dominant: Dominant | None = None
+    """None: there is none, or it is unknown."""
 
     def main_rank(self) -> RankAnalysis | None:
         """Return the rank that the report is about: the one that delays the others, else the one that lost most time.

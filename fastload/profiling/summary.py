@@ -15,6 +15,7 @@ from .formatting import (
     by_size,
     cause_name,
     ceiling_text,
+    dominant_lines,
     gain_words,
     ms,
     ms_interval,
@@ -83,6 +84,8 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
 
 
 def _suggestions(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
+    if lines := dominant_lines(analysis, rank):
+        yield "sample", Text("\n".join(map(printable, lines)))
     for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN], 1):
         yield f"{'FIX' if number == 1 else '':<{_LABEL - 2}}{number}", fix_lines(fix, observed_ms(analysis, rank))
     if not analysis.fixes:

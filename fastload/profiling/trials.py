@@ -58,6 +58,8 @@ class Trials:
     reasons: Mapping[Choice, str] = field(default_factory=dict)
     reason: str = _NOT_TRIED
     """Why there is no result for any other choice."""
+    stages_ms: Mapping[str, float] = field(default_factory=dict)
+    """What a sample took in each stage, with the recorded loader's settings: see :func:`~.dominant.stages_of`."""
 
     def ratio(self, before: Choice, after: Choice) -> CostRatio:
         """Return what samples cost after a change.
@@ -84,6 +86,7 @@ def trials_of(note: Mapping[str, Any]) -> Trials:
         cpu_ns={Choice(*choice): tuple(times) for choice, times in note.get("cpu_ns", [])},
         reasons={Choice(*choice): reason for choice, reason in note.get("reasons", [])},
         reason=note.get("reason", "it was not tried"),
+        stages_ms=note.get("stages_ms", {}),
     )
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from .changes import (
     model_of,
     sample_cost,
 )
+from .dominant import dominant, stages_of
 from .formatting import plural
 from .overheads import mean
 from .schema import Fix, Grid, Interval, Simulation
@@ -36,7 +36,7 @@ from .simulation import LoaderModel, SimulatedRun, simulate
 from .stats import ratio_interval
 from .trace import Rank, Trace
 from .trials import TRIED, chosen
-from .workers import HOT, loader_text
+from .workers import loader_text
 from .workload import Workload, measure_workload, total
 
 _WORTH = 0.03
@@ -219,15 +219,9 @@ class WhatIf:
 
     def _without_hottest(self) -> list[Fix]:
         """Return the most that another version of a stage that takes most of the workers' time would bring."""
-        taken: dict[str, float] = defaultdict(float)
-        whole = 0.0
-        for batch in self._workload.batches:
-            whole += batch.collate.cpu + batch.collate.blocked + sum(part.cpu + part.blocked for part in batch.samples)
-            for stage, part in batch.stages.items():
-                taken[stage] += part.cpu + part.blocked
-        stage, most = max(taken.items(), key=lambda one: one[1], default=("", 0.0))
-        if not taken or most < HOT * whole:
+        if (found := dominant(stages_of(self._workload))) is None:
             return []
+        stage = found.stage
         has_device = any(batch.device_ns for batch in self._workload.batches)
         title = f"a cheaper {stage}{', or on the device' if has_device and not decodes(stage) else ''}"
         change = lines_of_ceiling(stage, self.loader, has_device)

@@ -262,10 +262,11 @@ def worker_paces(tasks: Iterable[TaskSpan]) -> dict[int, float]:
 
 def _stages_ms(tasks: Sequence[TaskSpan]) -> dict[str, float]:
     """Return the mean time per sample of each stage, of the rest of the sample, and of collation."""
-    total: dict[str, int] = defaultdict(int)
+    total: dict[str, float] = defaultdict(float)
     counted = [task for task in tasks if _samples_in(task)]
     for task in counted:
-        stages = [(stage.name, stage.ns * sample.weight) for sample in task.samples for stage in sample.stages]
+        scale = task.scale
+        stages = [(stage.name, stage.ns * sample.weight * scale) for sample in task.samples for stage in sample.stages]
         if task.collate is not None:
             stages.append(("collate", task.collate.ns))
         for name, ns in stages:

@@ -256,7 +256,7 @@ def _batch_work(
     stages: dict[str, list[Part]] = defaultdict(list)
     first_task: Part | None = None
     for task in sorted(batch.tasks, key=lambda task: task.number):
-        split, share = _Split(task), 1 / paces.get(task.worker, 1.0)
+        split, scale, share = _Split(task), task.scale, 1 / paces.get(task.worker, 1.0)
         if task.collate is not None:
             collate.append(split.part(task.collate.ns, task.collate_cpu_ns).times(share))
         parts = split.samples()
@@ -265,7 +265,7 @@ def _batch_work(
         samples += (part.times(share) for part in parts)
         for sample in task.samples:
             for stage in sample.stages:
-                stages[stage.name].append(split.part(stage.ns, stage.cpu_ns).times(sample.weight * share))
+                stages[stage.name].append(split.part(stage.ns, stage.cpu_ns).times(sample.weight * scale * share))
     return BatchWork(
         samples=tuple(samples),
         collate=total(collate),
@@ -304,15 +304,12 @@ class _Split:
     def samples(self) -> list[Part]:
         """Return what the task's samples take, with a share of what it did besides them."""
         task = self._task
-        inside = task.ns if task.collate is None else max(0, task.ns - task.collate.ns)
         if not task.samples:
             number = max(1, task.num_samples)
-            return [self.part(inside, None).times(1 / number)] * number
+            return [self.part(task.inside_ns, None).times(1 / number)] * number
+        scale = task.scale
         spent = sum(sample.ns * sample.weight for sample in task.samples)
-        # where one in 16 is measured, their sum is an estimate that the whole corrects
-        corrected = spent > inside or any(sample.weight > 1 for sample in task.samples)
-        scale = inside / spent if spent and corrected else 1.0
-        beside = max(0.0, inside - spent * scale) / sum(sample.weight for sample in task.samples)
+        beside = max(0.0, task.inside_ns - spent * scale) / sum(sample.weight for sample in task.samples)
         rest = Part(beside * (1.0 - self._queued), 0.0, beside * self._queued)
         found: list[Part] = []
         for sample in task.samples:

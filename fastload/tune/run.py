@@ -52,14 +52,16 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
             bar.reach(100 * part)
             bar.describe(setting.in_words(present))
 
+        dominant: list[str] = []
         search = Search(present, runner, machine, seconds, time.perf_counter, tell)
         try:
             search.run()
+            dominant = runner.dominant()
         except Interrupted as error:
             search.outcome.interrupted = error.number
         finally:
             runner.close()
-    notes = list(runner.notes)
+    notes = [*dominant, *runner.notes]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")
     return TuneReport(

@@ -19,9 +19,11 @@ from torch.utils.data import IterableDataset
 from ..arguments import FusingArguments
 from ..base import compat
 from ..engine.fusing import possible_plan
-from ..errors import ConfigError
+from ..errors import ConfigError, TraceError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from ..loader import DataLoader
+from ..profiling.dominant import dominant
+from ..profiling.measuring import BATCH, measured_stages_ms
 from ..sampling.sampler_generators import generators_kept
 from ..spec import part, sampling_of, spec_of
 from ..verification.hashing import BatchHashes, hash_batch
@@ -152,15 +154,7 @@ class Runner:
         Returns their processor time, in seconds per sample; their number, smaller in a small dataset; and where they
         differ from those of the first call. Raises as :meth:`measure`.
         """
-        rows, order = self._rows or 1, {}
-        if self._auto_collation and not isinstance(self._arguments["dataset"], IterableDataset):
-            rows = min(self._rows or _BATCH, _BATCH)
-            with undisturbed():
-                batches = build({**self._copied_arguments(), **asdict(setting)}).batch_sampler
-                indices = list(itertools.islice(itertools.chain.from_iterable(batches or ()), number + rows))
-            rows = min(rows, max(1, len(indices) // 2))
-            number = len(indices) - rows
-            order = {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
+        rows, number, order = self._small_batches(setting, _BATCH, number)
         with self._running(setting, **order) as twin, _one_thread():
             iterator = iter(twin)
             hashes = self._hashed(iterator, 1, 0.0)
@@ -179,6 +173,20 @@ class Runner:
         made = min(len(loaded) * rows, max(1, number))
         return cpu_s / made, made, self._compare(hashes)
 
+    def dominant(self) -> list[str]:
+        """Load some samples as the loader does, with one of its workers; return which transform takes most of each.
+
+        Empty if none takes more than half. Raises as :meth:`measure`.
+        """
+        setting = self._present.having(num_workers=min(1, self._present.num_workers), resident=None)
+        *_, order = self._small_batches(setting, BATCH, _CHECKED)
+        with self._running(setting, **order) as twin, _one_thread():
+            try:
+                found = dominant(measured_stages_ms(lambda: iter(twin)))
+            except TraceError as error:
+                return [f"which transform takes most of a sample is unknown: {error}"]
+        return [] if found is None else found.lines
+
     def check(self, setting: Setting) -> str:
         """Compare the batches of about ``check_s`` seconds; return where they differ, empty if nowhere."""
         if len(self._reference) < _CHECKED:
@@ -188,6 +196,22 @@ class Runner:
                 self._reference = longer
         with self._running(setting) as twin:
             return self._compare(self._hashed(iter(twin), len(self._reference), 2 * self._check_s))
+
+    def _small_batches(self, setting: Setting, most: int, number: int) -> tuple[int, int, dict[str, Any]]:
+        """Return how to load ``number`` samples after a first batch, in batches of at most ``most``.
+
+        That is: the samples in a batch, the number of samples, smaller in a small dataset, and arguments of the loader.
+        A stream has the batches that it has.
+        """
+        if not self._auto_collation or isinstance(self._arguments["dataset"], IterableDataset):
+            return self._rows or 1, number, {}
+        rows = min(self._rows or most, most)
+        with undisturbed():
+            batches = build({**self._copied_arguments(), **asdict(setting)}).batch_sampler
+            indices = list(itertools.islice(itertools.chain.from_iterable(batches or ()), number + rows))
+        rows = min(rows, max(1, len(indices) // 2))
+        order = {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
+        return rows, len(indices) - rows, order
 
     def _check_read(self, setting: Setting) -> None:
         if setting.resident is None or setting in self._kept or not self._rate:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..errors import ConfigError, one_line
+from ..errors import in_a_line
 from .settings import STAGES, Machine, Setting, candidates
 
 # The fraction of the time by which each stage ends.
@@ -281,8 +281,3 @@ def _is_faster(ratios: list[float]) -> bool:
     """Return whether a candidate is faster by more than chance: its rates over the other's, round by round."""
     gain = statistics.median(ratios)
     return min(ratios) > 1.0 and gain >= (_STEP if len(ratios) > 1 else _AT_ONCE)
-
-
-def in_a_line(error: BaseException) -> str:
-    """Return an error in one line; without the remedy if it refuses a setting."""
-    return str(error).partition(". ")[0] if isinstance(error, ConfigError) else one_line(error)

@@ -20,11 +20,13 @@ from torchvision import datasets, transforms
 
 import fastload
 from fastload import cli
+from fastload.errors import TraceError
 from fastload.explain import tables
 from fastload.explain.advice import SAMPLES, advice_for
 from fastload.images.native_jpeg import NativeDecoder
 from fastload.run import child, targets
 from fastload.run.result_file import result_file, write_result
+from fastload.tune import runner
 from fastload.tune.runner import Runner
 from fastload.tune.settings import Setting
 
@@ -326,6 +328,28 @@ def test_where_a_sample_is_work_seeding_is_not_worth_a_word() -> None:
     now, nothing, _ = advice_for(fastload.DataLoader(Busy(), batch_size=16))
     assert nothing == "other values of fuse and seeding gain less than 10 %"
     assert float(now.split()[1]) == pytest.approx(2.0, rel=0.5)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_transform_that_takes_most_of_a_sample_is_named(num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are loaded; only the times are given."""
+
+    def timed(batches: Any) -> dict[str, float]:
+        assert len(next(batches())) == 4
+        return {"GaussianBlur": 9.0, "sample": 1.0}
+
+    monkeypatch.setattr(runner, "measured_stages_ms", timed)
+    said = [*advice_for(fastload.DataLoader(Counting(), batch_size=16, num_workers=num_workers))]
+    assert said[1] == "GaussianBlur takes 90 % of a sample (9.0 of 10.0 ms)"
+
+
+def test_where_stages_cannot_be_recorded_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(batches: Any) -> dict[str, float]:
+        raise TraceError("the disk is full")
+
+    monkeypatch.setattr(runner, "measured_stages_ms", fail)
+    said = [*advice_for(fastload.DataLoader(Counting(), batch_size=16))]
+    assert said[1] == "which transform takes most of a sample is unknown: the disk is full"
 
 
 def test_fusion_of_torchvisions_transforms_is_measured() -> None:

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiled import profile, write
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torchvision import datasets, transforms
 
 import fastload
 from fastload.errors import ConfigError
@@ -55,11 +57,14 @@ class Stream(IterableDataset[Any]):
         return iter(range(100))
 
 
-def tried(*loaders: Any) -> list[dict[str, Any]]:
+def tried(*loaders: Any, with_stages: bool = False) -> list[dict[str, Any]]:
     """Return the notes of trials with loaders."""
     notes: list[dict[str, Any]] = []
     trials = TrialRuns(
-        lambda: list(enumerate(loaders)), lambda kind, **what: notes.append({"kind": kind, **what}), lambda: None
+        lambda: list(enumerate(loaders)),
+        lambda kind, **what: notes.append({"kind": kind, **what}),
+        lambda: None,
+        with_stages=with_stages,
     )
     trials.run()
     trials.run()  # once only
@@ -76,7 +81,8 @@ def test_an_interrupt_ends_the_trials_and_is_not_told_as_an_error():
     notes: list[Any] = []
     asked = os.pipe()
     dataset = Numbers(lambda: (os.write(asked[1], b"x"), time.sleep(100)))
-    trials = TrialRuns(lambda: [(0, DataLoader(dataset))], lambda *note, **_: notes.append(note), lambda: None)
+    loaders = [(0, DataLoader(dataset))]
+    trials = TrialRuns(lambda: loaders, lambda *note, **_: notes.append(note), lambda: None, with_stages=False)
 
     def interrupt() -> None:
         os.read(asked[0], 1)
@@ -106,6 +112,16 @@ def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():
 def test_of_a_loader_of_ours_what_it_was_set_to_is_tried_too():
     (note,) = tried(fastload.DataLoader(Numbers(), 16, fuse=False, seeding="torch"))
     assert {Choice("fastload", False, "torch"), Choice("torch", None, None)} <= trials_of(note).cpu_ns.keys()
+
+
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_the_stages_of_samples_are_measured_where_the_recording_has_none(engine: Any, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    loader = engine(datasets.FakeData(40, (3, 64, 64), transform=transforms.Compose([transforms.ToTensor()])), 8)
+    (note,) = tried(loader, with_stages=True)
+    assert trials_of(note).stages_ms["ToTensor"] > 0
+    assert list(tmp_path.iterdir()) == []
+    assert trials_of(tried(loader)[0]).stages_ms == {}
 
 
 def children() -> str:
@@ -155,12 +171,19 @@ def test_what_cannot_be_tried_has_a_reason(loader, reason):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [("--full",), ("--steps", "4", "--warmup", "1")], ids=["full", "ended"])
-def test_a_recording_has_the_trials_of_its_loader(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_recording_has_the_trials_of_its_loader_and_nothing_is_left_of_them(
+    tmp_path: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     path = write(tmp_path, "loader = DataLoader(Slow(), 2)\nfor batch in loader: pass")
     done = profile(tmp_path, path, options=options)
     assert done.status == 0, done.errors
     (rank,) = done.trace.ranks
     assert Choice("fastload", "auto", "sample") in rank.trials[0].cpu_ns
+    assert rank.trials[0].stages_ms.keys() == {"collate", "sample"}
+    assert list(temporary.glob("fastload-profile-*")) == []
     assert len(rank.steps) == (12 if options == ("--full",) else 5)  # what is tried is no step
 
 

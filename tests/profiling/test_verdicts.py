@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from fastload.cli import main
 from fastload.profiling import whatif_command
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
+from fastload.profiling.dominant import stages_of
 from fastload.profiling.page import page
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis, RankAnalysis
 from fastload.profiling.stats import ratio_interval
 from fastload.profiling.summary import summary
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
+from fastload.profiling.trials import Trials
 from fastload.profiling.verdict import Facts, Hottest, judge
+from fastload.profiling.workload import measure_workload
 
 MS = 1_000_000
 
@@ -227,6 +231,31 @@ def test_a_transform_that_takes_most_of_the_workers_time_is_the_headline():
     assert rank.verdict.sentence.startswith("Limited by GaussianBlur: it takes 88 % of the workers' time")
     (rank,) = analyze(trace_of(stalled(samples=blurred(0.4)))).ranks
     assert rank.verdict.sentence.startswith("Limited by the CPU")
+
+
+def test_the_transform_that_takes_most_of_a_sample_is_the_recorded_one_at_level_2_else_the_measured_one():
+    rank = stalled(samples=blurred(0.88))
+    rank.trials = {0: Trials(stages_ms={"ColorJitter": 9.0, "sample": 1.0})}
+    for level, stage, share in ((2, "GaussianBlur", 0.88), (1, "ColorJitter", 0.9)):
+        rank.level = level
+        found = analyze(trace_of(rank), predict=True).dominant
+        assert found is not None
+        assert found.stage == stage
+        assert found.ms / found.sample_ms == pytest.approx(share)
+    rank.trials = {}
+    assert analyze(trace_of(rank), predict=True).dominant is None
+
+
+def test_samples_that_a_dataset_makes_at_once_share_the_times_of_their_stages():
+    def four(task: TaskSpan) -> list[Sample]:
+        (sample,) = blurred(0.75)(task)
+        return [replace(sample, weight=4)]
+
+    rank = stalled(samples=four, num_samples=4)
+    stages = stages_of(measure_workload(rank, 0))
+    assert stages == pytest.approx({"GaussianBlur": 7.5, "collate": 0.0, "sample": 2.5})
+    (found,) = analyze(trace_of(rank)).ranks
+    assert found.workers.stages_ms == pytest.approx({"GaussianBlur": 7.5, "sample": 2.5})
 
 
 def test_with_too_few_cores_that_transform_is_what_helps():

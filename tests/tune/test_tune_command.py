@@ -16,7 +16,10 @@ import torch
 import fastload
 from fastload import cli
 from fastload.run.targets import Target, UsageError
+from fastload.tune import runner
 from fastload.tune.command import Found, chosen, loaders_in, names_in_stack
+from fastload.tune.run import tune as tune_loader
+from fastload.tune.search import Search
 
 TRAIN = """
 import sys, time
@@ -101,6 +104,14 @@ def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -
     # How fast they are is the machine's business; what is recommended was faster each time, or as good as.
     assert (found["best"] is None) == (found["recommended"] == {})
     assert found["best"] is None or found["best"]["gain"]["low"] > 1.0
+
+
+def test_the_notes_begin_with_the_transform_that_takes_most_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is searched, and the times are given."""
+    monkeypatch.setattr(Search, "run", lambda search: None)
+    monkeypatch.setattr(runner, "measured_stages_ms", lambda batches: {"GaussianBlur": 9.0, "sample": 1.0})
+    report = tune_loader(fastload.DataLoader(torch.arange(100), batch_size=8), seconds=1, subject="")
+    assert report.notes[0] == "GaussianBlur takes 90 % of a sample (9.0 of 10.0 ms)"
 
 
 @pytest.mark.slow

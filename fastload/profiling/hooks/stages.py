@@ -1,5 +1,8 @@
 """Records stages within a sample: the transforms of a Compose by class name, decoding, opening files.
 
+Of what a Compose holds, ``RandomApply``, ``RandomChoice``, ``RandomOrder`` and ``nn.Sequential`` are no stages: their
+members are. Of albumentations each transform is one, wherever it is called.
+
 Stages do not overlap: where one runs within another, the outer one is recorded as the pieces before and after it. Only
 stages of a sample that is being recorded are recorded; elsewhere a hook costs one check.
 """
@@ -12,6 +15,7 @@ import inspect
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from ..recorder import Recorder
@@ -33,6 +37,9 @@ _FUNCTIONS = {
 }
 """Module -> its functions and methods that are stages, and the names of these."""
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
+_SEQUENTIAL = "torch.nn.modules.container"
+_INNER = ("RandomApply", "RandomChoice", "RandomOrder", "Sequential")
+"""Containers that are recorded within a Compose only: models and scripted transforms are made of them too."""
 
 
 class _Thread(threading.local):
@@ -52,6 +59,7 @@ class StageHooks:
         self.modules = dict.fromkeys((*_FUNCTIONS, "torchvision.io.image"), self._patch_functions)
         """What to call once a module is imported."""
         self.modules |= dict.fromkeys(_COMPOSES, self.patch_compose)
+        self.modules["albumentations.core.transforms_interface"] = self._patch_albumentations
 
     def begin(self, ring: Any) -> None:
         """A sample begins in this thread."""
@@ -128,7 +136,7 @@ class StageHooks:
 
     def _recorded(self, compose: Any) -> Any:
         """Return something that has all that a Compose has, with recorded members."""
-        members = compose.transforms
+        members = compose if type(compose).__module__ == _SEQUENTIAL else compose.transforms
         known = self._composes.get(compose)
         if known is None or [*map(id, known.members)] != [*map(id, members)]:
             known = _RecordedCompose(compose, list(members), [self._recorded_member(member) for member in members])
@@ -139,7 +147,32 @@ class StageHooks:
         kind = type(member)
         if kind.__name__ == "Compose" or not callable(member):
             return member
+        if kind.__name__ in _INNER and kind.__module__ in (*_COMPOSES, _SEQUENTIAL):
+            from ...late.originals import change_of  # takes time, and torch is imported by now
+
+            if change_of(member) is None:
+                return self._recorded_inner(member, getattr(kind, "forward", kind.__call__))
         return self.timed(member.__name__ if inspect.isfunction(member) else kind.__name__, member)
+
+    def _recorded_inner(self, container: Any, run: Any) -> Any:
+        """Return a function that does what a container within a Compose does, with recorded members."""
+
+        @hidden
+        def call(*arguments: Any, **named: Any) -> Any:
+            with without_frame:
+                return run(self._recorded(container), *arguments, **named)
+
+        return call
+
+    def _patch_albumentations(self, module: Any) -> None:
+        transform = getattr(module, "BasicTransform", None)
+        self._patches.replace(transform, "__call__", self._call_albumentation, "transforms of albumentations")
+
+    @hook
+    def _call_albumentation(self, function: Any, transform: Any, *arguments: Any, **named: Any) -> Any:
+        if self._thread.ring is None:
+            return function(transform, *arguments, **named)
+        return self._run(f"albumentations.{type(transform).__name__}", function, (transform, *arguments), named)
 
     def _replace(self, owner: Any, name: str, stage: str) -> None:
         def make(function: Any) -> Any:
@@ -167,10 +200,15 @@ class _CFunction:
 
 
 class _RecordedCompose:
+    """Has recorded members in place of a container's own; all else is the container's."""
+
     def __init__(self, compose: Any, members: list[Any], transforms: list[Any]) -> None:
         self._compose = weakref.proxy(compose)
         self.members = members
         self.transforms = transforms
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.transforms)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compose, name)

@@ -17,7 +17,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...errors import ConfigError
+from ...base.worker_kinds import has_threads
+from ...errors import ConfigError, TraceError, in_a_line
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -35,11 +36,20 @@ _MOST_LOADERS = 2
 
 
 class TrialRuns:
-    """Runs the trials once in a process; ``unhook`` removes the hooks, in the child."""
+    """Runs the trials once in a process; ``unhook`` removes the hooks, in the child.
+
+    ``with_stages``: whether to measure the stages of samples too.
+    """
 
     def __init__(
-        self, loaders: Callable[[], list[tuple[int, Any]]], note: Callable[..., None], unhook: Callable[[], None]
+        self,
+        loaders: Callable[[], list[tuple[int, Any]]],
+        note: Callable[..., None],
+        unhook: Callable[[], None],
+        *,
+        with_stages: bool,
     ) -> None:
+        self._with_stages = with_stages
         self._loaders = loaders
         self._note = note
         self._unhook = unhook
@@ -85,10 +95,8 @@ class TrialRuns:
                 os.dup2(nothing, descriptor)
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 # the script's may write elsewhere
             self._unhook()
-            from ...tune.search import in_a_line
-
             try:
-                found = _measured(loader)
+                found = _measured(loader, self._with_stages)
             except Exception as error:
                 found = {"reason": in_a_line(error)[:200]}
             os.write(writing, json.dumps(found).encode() + b"\n")  # less than a pipe holds
@@ -110,8 +118,8 @@ def _read_answer(reading: int) -> dict[str, Any]:
     return found
 
 
-def _measured(loader: DataLoader[Any]) -> dict[str, Any]:
-    """Return for each choice the processor time of some batches, in ns, of the same samples."""
+def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
+    """Return for each choice the processor time of some batches, in ns, of the same samples; and their stages."""
     import random  # not before the script, which may have a module of that name
 
     import torch
@@ -152,7 +160,20 @@ def _measured(loader: DataLoader[Any]) -> dict[str, Any]:
     return {
         "cpu_ns": [(choice, times[1:]) for choice, times in spent.items()],  # the first batch is slower
         "reasons": list(reasons.items()),
+        "stages_ms": _stages_ms(loader, mine, indices, size) if with_stages and mine in running else {},
     }
+
+
+def _stages_ms(loader: DataLoader[Any], choice: Choice, indices: list[int], size: int) -> dict[str, float]:
+    """Return what a sample takes in each stage; nothing if that cannot be recorded."""
+    from ...base import compat
+    from ..measuring import BATCH, measured_stages_ms
+
+    has_processes = bool(loader.num_workers) and not has_threads(getattr(loader, "worker_method", None))
+    compat.process.is_worker = has_processes  # late decoding does more in worker processes
+    with contextlib.suppress(TraceError):
+        return measured_stages_ms(lambda: _batches(loader, choice, indices, min(size, BATCH)))
+    return {}
 
 
 def _batch_size(loader: DataLoader[Any], draw: Any) -> int:

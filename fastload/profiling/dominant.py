@@ -1,0 +1,84 @@
+"""The transform or decoder that takes most of a sample, in words, with what helps. Pure.
+
+In: a mean sample's time by stage. Out: a finding, only if one stage takes more than half of the sample.
+
+To add a remedy, measure it: both ways on one machine, with the same images. Say in it what it is about, since stages
+have only the names of classes, and whether the values stay the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import chain, compress
+
+from .changes import decodes
+from .formatting import ms, percent
+from .schema import Dominant
+from .workers import HOT
+from .workload import Workload, total
+
+_NO_TRANSFORMS = ("sample", "collate", "open", "PIL.Image.open", "PIL.convert", "network and object store")
+"""Parts of a sample that are neither a transform nor a decoder."""
+
+# Measured on one core of an AMD EPYC, torch 2.15, torchvision 0.29, Pillow 13, OpenCV 5, albumentations 2.0.
+_REMEDIES = {
+    "GaussianBlur": (
+        "torchvision's GaussianBlur(23) of 224 x 224 pixels: cv2.GaussianBlur(array, (23, 23), sigma) took less than a "
+        "tenth of its time, with values that differ by 1 at most; PIL.ImageFilter.GaussianBlur(sigma) took a seventh, "
+        "and differs more"
+    ),
+    "ElasticTransform": (
+        "torchvision's ElasticTransform() of 224 x 224 pixels: albumentations.ElasticTransform(alpha=50, sigma=5) took "
+        "less than a fifteenth of its time; it draws other displacements"
+    ),
+    "ColorJitter": (
+        "torchvision's ColorJitter of 224 x 224 pixels: without hue= it took a quarter of its time, for PIL images, or "
+        "less, for tensors"
+    ),
+    "Resize": (
+        "torchvision's Resize: tensors of float32 took five to nine times as long as those of uint8, so convert to "
+        "float32 after it; the values then differ"
+    ),
+}
+_DECODERS = (
+    "fastload pack stores the images of a folder so that they take less: smaller (--max-side 500), JPEG files as "
+    "coefficients (--coefficients), or as pixels (--raw)"
+)
+
+
+def stages_of(workload: Workload) -> dict[str, float]:
+    """Return what a mean sample takes in each stage, in ms, with ``collate``, and with ``sample`` for the rest.
+
+    Waiting for a core is left out.
+    """
+    batches = list(compress(workload.batches, workload.steady))
+    stages = chain.from_iterable(batch.stages.items() for batch in batches)
+    collated = (("collate", batch.collate) for batch in batches)
+    taken: dict[str, float] = defaultdict(float)
+    for name, part in chain(stages, collated):
+        taken[name] += part.cpu + part.blocked
+    samples = [part for batch in batches for part in batch.samples]
+    whole = total(samples)
+    taken["sample"] = max(0.0, whole.cpu + whole.blocked - sum(taken.values()) + taken["collate"])
+    return {name: ns / max(1, len(samples)) / 1e6 for name, ns in taken.items()}
+
+
+def dominant(stages_ms: Mapping[str, float]) -> Dominant | None:
+    """Return the transform or decoder that takes more than half of a sample, its collation included."""
+    whole = sum(stages_ms.values())
+    stage = max(stages_ms, key=lambda name: stages_ms[name], default="")
+    if stage in _NO_TRANSFORMS or not stages_ms or stages_ms[stage] <= HOT * whole:
+        return None
+    return Dominant(stage=stage, ms=stages_ms[stage], sample_ms=whole, lines=_lines(stage, stages_ms[stage], whole))
+
+
+def _lines(stage: str, taken: float, whole: float) -> list[str]:
+    """Return the finding in words, and what helps."""
+    found = [
+        f"{stage} takes {percent(taken / whole)} of a sample ({ms(taken)} of {ms(whole)} ms)",
+        f"while it takes that long, as many workers can be at most {whole / taken:.1f} times as fast; "
+        f"a cheaper {stage} makes them up to {whole / max(whole - taken, 1e-9):.1f} times as fast",
+    ]
+    remedy = _DECODERS if decodes(stage) else _REMEDIES.get(stage)
+    return found if remedy is None else [*found, remedy]

@@ -1,0 +1,67 @@
+"""All hooks of a process. Imports neither torch nor NumPy."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ... import observe
+from ...inject.fastload_hook import after_import
+from ..recorder import Recorder
+from .cold import ColdFiles
+from .devices import CopyHooks
+from .fastload_loader import FastloadListener
+from .session import Session
+from .stopping import StepLimit
+from .torch_loader import TorchHooks
+from .training_loop import WaitHooks
+
+
+class Hooks:
+    """All hooks of a process; each is installed as soon as its module is imported.
+
+    Without a ``limit`` the script runs to its own end; ``only``: the loader to record, else all.
+    """
+
+    def __init__(
+        self, recorder: Recorder, limit: StepLimit | None = None, only: Any = None, *, cold: bool = False
+    ) -> None:
+        self._closed = False
+        self._finders: list[object] = []
+        session = Session(recorder, only)
+        self._patches = session.patches
+        self.live_loaders = session.live_loaders
+        if cold:
+            ColdFiles(session)
+        self._copies = CopyHooks(recorder, session.patches)
+        limit = limit or StepLimit(None)
+        limit.end_workers = session.end_workers
+        self._waits = WaitHooks(session, limit, self._copies)
+        torch = TorchHooks(session, self._waits)
+        observe.listener = FastloadListener(session, self._waits)
+        modules = {
+            "torch": self._copies.patch_torch,
+            "torch.utils.data._utils.worker": torch.patch_workers,
+            "torch.utils.data._utils.pin_memory": torch.patch_pinning,
+            "torch.utils.data.dataloader": torch.patch_iterators,
+            "torchdata.stateful_dataloader.worker": torch.patch_workers,
+            "torchdata.stateful_dataloader.stateful_dataloader": torch.patch_torchdata,
+        }
+        if session.stages is not None:
+            session.stages.patch_open()
+            modules |= session.stages.modules
+        for name, action in modules.items():
+            self._after(name, action)
+
+    def _after(self, name: str, action: Any) -> None:
+        guarded = self._patches.guarded(action)
+        self._finders.append(after_import(name, lambda module: None if self._closed else guarded(module)))
+
+    def close(self) -> None:
+        """Restore everything."""
+        self._closed = True
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in self._finders]
+        self._copies.close()
+        self._patches.restore()
+        self._waits.close()
+        observe.listener = None

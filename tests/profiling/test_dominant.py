@@ -1,0 +1,190 @@
+"""The transform that takes most of a sample: when there is one, its share, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import albumentations
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from profile_analyses import analysis
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+import fastload
+from fastload.base.console import as_text
+from fastload.late import opener
+from fastload.profiling.dominant import dominant
+from fastload.profiling.measuring import measured_stages_ms
+from fastload.profiling.page import page
+from fastload.profiling.schema import Analysis
+from fastload.profiling.summary import summary
+
+
+def test_a_transform_that_takes_more_than_half_of_a_sample_is_named_with_its_share_and_what_it_leaves():
+    found = dominant({"GaussianBlur": 36.0, "RandomResizedCrop": 2.0, "collate": 0.5, "sample": 1.5})
+    assert found is not None
+    assert (found.stage, found.ms, found.sample_ms) == ("GaussianBlur", 36.0, 40.0)
+    assert found.lines[0] == "GaussianBlur takes 90 % of a sample (36.0 of 40.0 ms)"
+    assert "at most 1.1 times as fast; a cheaper GaussianBlur makes them up to 10.0 times as fast" in found.lines[1]
+    assert found.lines[2].startswith("torchvision's GaussianBlur(23) of 224 x 224 pixels: cv2.GaussianBlur")
+
+
+def test_of_a_transform_without_a_measured_remedy_only_the_numbers_are_given():
+    found = dominant({"Mine": 3.0, "sample": 1.0})
+    assert found is not None
+    assert len(found.lines) == 2
+
+
+def test_of_a_decoder_packs_are_named():
+    found = dominant({"late.decode": 3.0, "RandomResizedCrop": 1.0})
+    assert found is not None
+    assert "fastload pack" in found.lines[2]
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        {},
+        {"sample": 3.0},
+        {"sample": 3.0, "GaussianBlur": 2.0},
+        {"GaussianBlur": 2.0, "ColorJitter": 2.0},
+        {"collate": 3.0, "GaussianBlur": 2.0},
+        {"open": 3.0, "GaussianBlur": 2.0},
+        {"PIL.Image.open": 3.0, "GaussianBlur": 2.0},
+    ],
+)
+def test_half_is_not_enough_and_the_datasets_own_code_collation_and_opening_are_no_transforms(stages):
+    assert dominant(stages) is None
+
+
+def test_the_summary_and_the_page_have_its_lines_unless_the_loader_keeps_up():
+    found = dominant({"GaussianBlur": 36.0, "sample": 4.0})
+    line = "GaussianBlur takes 90 % of a sample (36.0 of 40.0 ms)"
+    slow, fast = analysis("cpu", dominant=found), analysis("compute", dominant=found)
+    assert line in as_text(summary(slow), width=100)
+    assert line in page(slow)
+    assert line not in as_text(summary(fast), width=100) + page(fast)
+    assert Analysis.from_json(slow.to_json(), "here").dominant == found
+    without = json.loads(slow.to_json())
+    del without["dominant"]
+    assert Analysis.from_json(json.dumps(without), "here").dominant is None
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------
+
+
+class Sorts(nn.Module):
+    """A transform that takes longer than the shortest stage that is recorded."""
+
+    def forward(self, image: Any) -> Any:
+        torch.rand(10_000).sort()
+        return image
+
+
+class Images(Dataset[Any]):
+    """Calls a transform with the same image."""
+
+    def __init__(self, transform: Callable[[Any], Any], image: Any = None) -> None:
+        self.transform = transform
+        self.image = torch.rand(3, 8, 8) if image is None else image
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.image)
+
+
+def measured(dataset: Any, engine: Any = DataLoader, num_workers: int = 0) -> dict[str, float]:
+    return measured_stages_ms(lambda: iter(engine(dataset, batch_size=4, num_workers=num_workers)))
+
+
+CONTAINERS = {
+    "v1 RandomApply": v1.RandomApply([Sorts()], p=1.0),
+    "v1 RandomChoice": v1.RandomChoice([Sorts()]),
+    "v1 RandomOrder": v1.RandomOrder([Sorts()]),
+    "v2 RandomApply": v2.RandomApply([Sorts()], p=1.0),
+    "v2 RandomChoice": v2.RandomChoice([Sorts()]),
+    "v2 RandomOrder": v2.RandomOrder([Sorts()]),
+    "Sequential": nn.Sequential(OrderedDict(transforms=Sorts())),
+    "one in another": v2.RandomApply(nn.ModuleList([nn.Sequential(v2.Compose([Sorts()]))]), p=1.0),
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("compose", [v1.Compose, v2.Compose])
+def test_within_containers_the_inner_transform_is_named(container: str, compose: Any):
+    stages = measured(Images(compose([CONTAINERS[container], nn.Identity()])))
+    assert stages["Sorts"] > 0
+    assert stages.keys() <= {"Sorts", "Identity", "collate", "sample"}
+
+
+def test_containers_with_hooks_or_of_a_class_of_their_own_are_named_as_a_whole():
+    class Mine(v1.RandomApply):
+        pass
+
+    hooked = nn.Sequential(Sorts())
+    hooked.register_forward_hook(lambda *_: None)
+    stages = measured(Images(v1.Compose([Mine([Sorts()], p=1.0), hooked])))
+    assert {"Mine", "Sequential"} <= stages.keys()
+    assert "Sorts" not in stages
+
+
+def test_containers_make_the_same_with_and_without_being_recorded():
+    pipeline = v1.Compose(
+        [
+            v1.RandomApply([v1.RandomHorizontalFlip(0.5)], p=0.5),
+            v1.RandomChoice([v1.RandomVerticalFlip(0.5), nn.Sequential(v1.RandomErasing(0.9), v1.RandomInvert(0.5))]),
+            v2.RandomOrder([v1.RandomHorizontalFlip(0.5), v2.RandomErasing(0.5)]),
+        ]
+    )
+    loader = fastload.DataLoader(Images(pipeline), batch_size=4, seed=1)
+    plain = list(loader)
+    loader.set_epoch(0)
+    with fastload.profile(loader, level=2):
+        recorded = list(loader)
+    assert len({batch.sum().item() for batch in plain}) == len(plain)
+    assert all(torch.equal(*pair) for pair in zip(plain, recorded, strict=True))
+
+
+def test_transforms_of_albumentations_are_named_wherever_they_are_called():
+    blur = albumentations.GaussianBlur((23, 23), p=1.0)
+    pipeline = albumentations.Compose([albumentations.OneOf([blur], p=1.0)])
+    image = np.zeros((200, 200, 3), np.uint8)
+    stages = measured(Images(lambda image: pipeline(image=image)["image"], image))
+    assert stages["albumentations.GaussianBlur"] > 0
+    with pytest.raises(KeyError, match="named arguments"):
+        blur(image)
+
+
+@pytest.mark.parametrize(
+    ("engine", "decoder"),
+    [
+        (DataLoader, "PIL.decode"),
+        pytest.param(
+            fastload.DataLoader,
+            "late.decode",
+            marks=pytest.mark.skipif(opener.why_not() is not None, reason="images are not decoded late"),
+        ),
+    ],
+)
+def test_decoding_within_a_transform_is_a_stage_of_its_own(tmp_path: Path, engine: Any, decoder: str):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / "a.jpg")
+    crop = v1.Compose([v1.RandomCrop(48), v1.GaussianBlur(3), v1.ToTensor()])
+    stages = measured(Images(lambda path: crop(Image.open(path)), tmp_path / "a.jpg"), engine)
+    assert stages[decoder] > 0
+    assert stages["GaussianBlur"] > 0
+
+
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_a_worker_is_measured_as_well(engine: Any):
+    assert measured(Images(v1.Compose([Sorts()])), engine, num_workers=1)["Sorts"] > 0
