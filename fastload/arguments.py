@@ -236,7 +236,10 @@ class FusingArguments:
 
     fuse: bool | str
     decoder: str
+    cache: Any
     dataset: Any
+    worker_method: str
+    remote_workers: int
     seeding: str
     auto_collation: bool
     collate_fn: Callable[[Any], Any]
@@ -261,6 +264,19 @@ class FusingArguments:
                 f"decoder={self.decoder!r} is what fuse=True decodes files with, got fuse={self.fuse!r}; use "
                 f"fuse=True, or give the dataset loader=fastload.images.Loader({self.decoder!r})"
             )
+
+    def check_cache(self) -> None:
+        """Raise a ConfigError if nothing can be kept in ``cache``."""
+        for given, why in (
+            (self.fuse is False, "fuse=False decodes files by their own libraries"),
+            (self.worker_method == "ray" or self.remote_workers, "Ray's workers do not share this machine's memory"),
+            (brings_source(self.dataset), f"{type(self.dataset).__name__}.fastload_source gives whole batches"),
+        ):
+            if given:
+                raise ConfigError(
+                    f"cache={self.cache!r} keeps what the loader's own decoding makes of files, and {why}; leave one "
+                    "out"
+                )
 
 
 def check_count(name: str, count: Any) -> int:

@@ -109,6 +109,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         max_errors: samples that may fail in one epoch on one rank; above that ``DatasetError``.
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
             ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
+        cache: memory for the coefficients of JPEG files, from the first epoch on, shared by the workers and loaders of
+            this process: a size as ``"64GiB"`` or in bytes, or ``"auto"``: half of what is free. Later epochs decode
+            them sooner, to the same bits, without reading the files. None: nothing is kept. See docs/cache.md.
 
     Arguments that torch does not have are attributes of the same name. Batches stay valid as long as you hold any
     tensor, view or array of them. Differences from torch:
@@ -171,6 +174,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         on_error: OnError = "raise",
         max_errors: int = 100,
         decoder: Decoder = "auto",
+        cache: str | int | None = None,
     ) -> None:
         _follow_libraries()
         self.worker_method = worker_method
@@ -191,6 +195,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.on_error = on_error
         self.max_errors = as_integer(max_errors)
         self.decoder = decoder
+        self.cache = cache
         self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
@@ -261,6 +266,11 @@ class DataLoader(compat.TorchDataLoader[T]):
 
             candidates_of(part(spec, Sampling))
         fusing.check()
+        if self.cache is not None:
+            from .cache import shared
+
+            fusing.check_cache()
+            shared.check(self.cache)
         if not isinstance(self.decoder, str) or self.decoder != "auto":  # last: it goes by the others
             from .images import chosen
 

@@ -67,6 +67,7 @@ class Spec:
     resident: str | None = None
     fuse: bool | str = "auto"
     decoder: str = "auto"
+    cache: Any = None
     on_error: str = "raise"
     max_errors: int = 100
     this_rank_only: bool = False

@@ -18,9 +18,9 @@ PACKAGE = Path(fastload.__file__).parent
 # Data meets the packages, and the modules beside them, in this order; each imports only from itself and those before.
 # fmt: off
 ORDER = [
-    "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "arguments", "buffers", "late", "spec",
-    "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader", "images.dali",
-    "profiling", "verification", "tune", "explain", "doctor", "testing", "cli", "__main__",
+    "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "arguments", "buffers", "cache",
+    "late", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader",
+    "images.dali", "profiling", "verification", "tune", "explain", "doctor", "testing", "cli", "__main__",
 ]
 # fmt: on
 

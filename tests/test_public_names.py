@@ -57,6 +57,7 @@ OWN_ARGUMENTS = {
     "fixed_buffers": False,
     "resident": None,
     "fuse": "auto",
+    "cache": None,
     "on_error": "raise",
     "max_errors": 100,
     "decoder": "auto",

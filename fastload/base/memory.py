@@ -22,6 +22,19 @@ def free_on_host(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     return min(found) if found else None
 
 
+def limit_of_host(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """Return how much memory the machine, or a control group of this process, has in all; None: it is not known."""
+    found = list(_lines_of_machine(proc, "MemTotal:"))
+    for group, unified in groups_of("memory", proc, cgroups):
+        try:
+            most = (group / ("memory.max" if unified else "memory.limit_in_bytes")).read_text().strip()
+        except OSError:
+            continue
+        if most != "max":
+            found.append(int(most))
+    return min(found, default=None)
+
+
 def free_on(device: torch.device) -> int | None:
     """Return how much can still be allocated on a device; None where it does not say. Waits for nothing.
 
@@ -37,15 +50,19 @@ def free_on(device: torch.device) -> int | None:
 
 
 def _of_machine(proc: Path) -> Iterator[int]:
+    available = list(_lines_of_machine(proc, "MemAvailable:"))
+    yield from available
+    if not available and hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _lines_of_machine(proc: Path, name: str) -> Iterator[int]:
     try:
         for line in (proc / "meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+            if line.startswith(name):
                 yield int(line.split()[1]) * 1024
-                return
     except OSError:
         pass
-    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _of_groups(proc: Path, cgroups: Path) -> Iterator[int]:

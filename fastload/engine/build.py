@@ -154,7 +154,11 @@ class Builder:
         if compat.is_data_pipe(spec.dataset):
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, num_ranks, rank)
-        fused = tail = error_policy = None
+        fused = tail = error_policy = cache = None
+        if spec.cache is not None:
+            from ..cache.shared import records_of
+
+            cache = self._kept.cache = records_of(spec.cache)
         if spec.fuse is True:
             from .fusing import fused_of
 
@@ -182,6 +186,7 @@ class Builder:
             late=decodes_late(spec.fuse, fused),
             replicas=() if replicas is None else replicas["states"],
             error_policy=error_policy,
+            cache=cache,
         )
         return job, tail
 

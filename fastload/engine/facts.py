@@ -73,6 +73,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
         slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
+    if spec.cache is not None:
+        lines.append(("cache", _cache(spec.cache, statistics, kept.cache)))
     if statistics.decoded:
         by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
         lines.append(("decoded", ", ".join(f"{number:,} {name}" for name, number in by)))
@@ -131,6 +133,15 @@ def _resident(asked: str, statistics: Statistics, data: Any) -> str:
         return f"no: the dataset is loaded anew in each epoch{why}"
     where = "the host" if statistics.resident == "cpu" else statistics.resident
     return f"{len(data.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+
+
+def _cache(asked: Any, statistics: Statistics, records: Any) -> str:
+    words = f"{asked}: coefficients of JPEG files are kept from the first epoch on"
+    if records is None:
+        return words
+    taken, size = in_words(statistics.cached_bytes), in_words(records.store.size)
+    full = "; it is full, and other files are read in each epoch" if statistics.cache_is_full else ""
+    return f"{words}; of {statistics.cached_files:,} files so far, {taken} of {size}{full}"
 
 
 def _way_to_device(device: Any, statistics: Statistics, page_lock: Any) -> str:

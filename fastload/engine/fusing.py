@@ -86,7 +86,7 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
         if kept.tail is None or kept.tail[0] != plan.tails:
             kept.tail = plan.tails, tail
         tail = kept.tail[1]
-    return FusedDataset(arguments.dataset, plan, seed, **_makers(arguments.decoder)), tail
+    return FusedDataset(arguments.dataset, plan, seed, **_makers(arguments.decoder), cache=kept.cache), tail
 
 
 def images_in_words(arguments: FusingArguments) -> Iterator[str]:

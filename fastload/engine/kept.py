@@ -13,6 +13,7 @@ from ..workers.pool import KeptByPool, Pool
 
 if TYPE_CHECKING:
     from ..buffers.page_lock import PageLock
+    from ..cache.records import Records
     from ..device.columns import ResidentData
     from ..device.moving import Mover
     from ..fusion import FusedTail
@@ -52,6 +53,8 @@ class Kept:
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
         self._idle_slots: tuple[SlotPool, object] | None = None
         """Page-locked slots between iterations, and their device: they are locked once, which takes long."""
+        self.cache: Records | None = None
+        """Where workers keep records of files; None: nowhere."""
         self.no_fusion_told: str | None = None
         """Why nothing is fused though fuse=True, as the user was warned of it last."""
 

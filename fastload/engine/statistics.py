@@ -57,7 +57,14 @@ class Statistics:
     decoded: dict[str, int]
     """Numbers of decoded images. With ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, ``"at once (REASON)"``
     (by Pillow). With ``fuse=True``: ``"native"``, ``"torchvision"``, ``"pillow"``, ``"pillow (REASON)"`` (left to
-    Pillow). ``", from coefficients"`` is added for packs of coefficients. Images of dropped tasks are included."""
+    Pillow). ``", from coefficients"`` is added for packs of coefficients, and with ``fuse=True`` for the cache; else
+    ``", from the cache"``. Images of dropped tasks are included."""
+    cached_files: int
+    """Files whose coefficients are in the cache of this process, or of which it is known that they have none."""
+    cached_bytes: int
+    """The memory that the cache takes, in bytes."""
+    cache_is_full: bool
+    """Whether a file has found no room in it."""
     remote: dict[str, int]
     """Of Ray's workers, in the current (or last) iteration; empty without them. ``"workers"``: that run now;
     ``"sharing_memory"``: of them, that write into the slots themselves, as they are on this machine; ``"lost"``: that
@@ -74,6 +81,7 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
     for iterator in list(kept.iterators):
         iterator.note_workers()
     counts = kept.counts
+    cached = None if kept.cache is None else kept.cache.store.contents()
     columns = None if kept.resident is None else kept.resident.columns
     return Statistics(
         batches=counts.batches,
@@ -96,6 +104,9 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         resident_bytes=0 if columns is None else columns.num_bytes,
         failed_samples=0 if counts.failures is None else counts.failures.total,
         decoded=dict(counts.decoded),
+        cached_files=0 if cached is None else cached.entries,
+        cached_bytes=0 if cached is None else cached.taken_bytes,
+        cache_is_full=cached is not None and cached.is_full,
         remote=dict(kept.remote),
         waited_s=counts.waited_ns / 1e9,
     )

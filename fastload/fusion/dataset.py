@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from .plan import Plan, recognise
 from .runner import Chunk, Runner
 from .sources import Router
 from .stages import draws_of
+
+if TYPE_CHECKING:
+    from ..cache.records import Records
 
 # Number of files that are in memory at once.
 _FILES = 16
@@ -76,6 +79,7 @@ class FusedDataset:
         seed: of the samples' keys: the loader's, or its base seed.
         rows: what decodes files; None: Pillow.
         native_blocks: the native library makes blocks of datasets in memory; else torch does.
+        cache: where records of files are kept, if ``rows`` reads records; None: nowhere. It is not pickled.
 
     It can be pickled wherever the dataset can. Threads may share it, if they can share ``rows``.
 
@@ -84,7 +88,13 @@ class FusedDataset:
     """
 
     def __init__(
-        self, dataset: Any, plan: Plan, seed: int, rows: Decoder | None = None, native_blocks: bool = False
+        self,
+        dataset: Any,
+        plan: Plan,
+        seed: int,
+        rows: Decoder | None = None,
+        native_blocks: bool = False,
+        cache: Records | None = None,
     ) -> None:
         if not plan.fused:
             raise ConfigError(f"there is nothing to fuse in a {plan.dataset}: {plan.reason}")
@@ -92,6 +102,7 @@ class FusedDataset:
         self.seed = seed
         self.rows: Decoder = Decoder() if rows is None else rows
         self.native_blocks = native_blocks
+        self.cache = cache
         self._seen = -1  # the newest epoch
         self._objects = Objects(dataset)
         self._make(plan)
@@ -103,7 +114,9 @@ class FusedDataset:
         if len(found) != len(plan.parts):
             raise ConfigError(f"the plan is of {len(plan.parts)} datasets, got {len(found)}: make it of this dataset")
         pairs = zip(found, plan.parts, strict=True)
-        self._runners = [Runner(leaf, self.dataset, part, self.rows, self.native_blocks) for leaf, part in pairs]
+        self._runners = [
+            Runner(leaf, self.dataset, part, self.rows, self.native_blocks, self.cache) for leaf, part in pairs
+        ]
         self._direct = plan.direct
         self._yields = plan.yields
         self._calls_user_code = plan.calls_user_code
@@ -114,10 +127,10 @@ class FusedDataset:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # what is not pickled is made anew
 
-    def of(self, dataset: Any) -> FusedDataset:
-        """Return the same for a worker, and its own copy of the dataset, which may have been changed meanwhile."""
+    def of(self, dataset: Any, cache: Records | None) -> FusedDataset:
+        """Return the same for a worker, with its cache and its own copy of the dataset, which may have been changed."""
         twin = object.__new__(type(self))
-        vars(twin).update(vars(self), dataset=dataset, _seen=-1)
+        vars(twin).update(vars(self), dataset=dataset, cache=cache, _seen=-1)
         return twin
 
     def follows(self, epoch: int) -> bool:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -31,6 +31,9 @@ from .plan import Part
 from .recognition import members_of
 from .sources import ArrayReader, FileReader, PackReader, reader_of_files
 from .stages import Drawing, cut_of
+
+if TYPE_CHECKING:
+    from ..cache.records import Records
 
 Given = tuple[Any, ...]
 
@@ -60,10 +63,18 @@ class Runner:
     """Makes the images of a leaf.
 
     Errors name a sample by its index in ``whole``, which the leaf is of. ``native_blocks``: the native library makes
-    blocks of arrays, where one pass can; else torch.
+    blocks of arrays, where one pass can; else torch. ``cache``: where records of files are kept; None: nowhere.
     """
 
-    def __init__(self, dataset: Any, whole: Any, part: Part, rows: Decoder, native_blocks: bool) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        whole: Any,
+        part: Part,
+        rows: Decoder,
+        native_blocks: bool,
+        cache: Records | None,
+    ) -> None:
         self.part = part
         self.dataset = dataset
         self._whole = whole
@@ -71,7 +82,8 @@ class Runner:
         self.drawing = Drawing(self.steps)
         self._rows = rows
         self.reader: FileReader | PackReader | ArrayReader
-        self.reader = reader_of_files(dataset) if part.source.size is None else ArrayReader(dataset)
+        cache = cache if rows.reads_records else None
+        self.reader = reader_of_files(dataset, cache) if part.source.size is None else ArrayReader(dataset)
         # The rest is called as the dataset calls it, one after the other.
         num_rest = len(part.pipeline.rest)
         self.rest = members_of(dataset.transform)[-num_rest:] if num_rest else []

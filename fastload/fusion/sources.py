@@ -15,7 +15,7 @@ import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ from ..native.rows import Pixels
 from ..pack.dataset import PackedImages
 from ..pack.listing import refuse_pipe
 from ..transforms.sample import NotRecognised, State
+
+if TYPE_CHECKING:
+    from ..cache.records import Records
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
 _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)
@@ -228,9 +231,13 @@ def _pixels(own: dict[str, Any], kind: type, shape: tuple[int | None, ...]) -> A
 
 
 class FileReader:
-    """Reads an ImageFolder's or DatasetFolder's files. Threads may share it."""
+    """Reads an ImageFolder's or DatasetFolder's files. Threads may share it.
 
-    def __init__(self, dataset: Any) -> None:
+    ``cache``: where records of files are kept, and read in their place; None: nowhere.
+    """
+
+    def __init__(self, dataset: Any, cache: Records | None = None) -> None:
+        self._cache = cache
         self._samples = dataset.samples
         # Falls to 0 where all files are in memory: asking for them is only work then. A count that threads get wrong
         # costs a request.
@@ -260,7 +267,7 @@ class FileReader:
                 os.close(file)
 
     def data(self, index: Any) -> Data:
-        """Return a sample's file.
+        """Return a sample's file, or its record.
 
         Raises:
             OSError: it cannot be read.
@@ -268,6 +275,8 @@ class FileReader:
         path = self._samples[index][0]
         refuse_pipe(path)
         with open(path, "rb", buffering=0) as file:
+            if self._cache is not None:
+                return self._cache.record_or_file(file)
             if not self._to_ask and not _in_memory(file.fileno()):
                 self._to_ask = _WATCHED
             return file.readall()
@@ -304,9 +313,9 @@ class PackReader:
         return [self._dataset.targets[index] for index in indices]
 
 
-def reader_of_files(dataset: Any) -> FileReader | PackReader:
-    """Return what reads a dataset's files."""
-    return PackReader(dataset) if isinstance(dataset, PackedImages) else FileReader(dataset)
+def reader_of_files(dataset: Any, cache: Records | None) -> FileReader | PackReader:
+    """Return what reads a dataset's files; with a cache, records of them."""
+    return PackReader(dataset) if isinstance(dataset, PackedImages) else FileReader(dataset, cache)
 
 
 def _in_memory(file: int) -> bool:

@@ -65,6 +65,8 @@ class Decoder:
     """As printed."""
     remedy = ""
     """How to make it available."""
+    reads_records = False
+    """Whether it decodes records itself; else it is given the files that are made of them."""
 
     def __init__(self) -> None:
         self.tally = Tally()

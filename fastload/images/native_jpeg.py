@@ -25,6 +25,7 @@ class NativeDecoder(Decoder):
 
     name = "the native library"
     remedy = REMEDY
+    reads_records = True
 
     @staticmethod
     def library() -> str:

@@ -368,14 +368,14 @@ OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, L
 LATE = (LateImage, *OPENED.values())
 
 
-def _load(image: Any, read: Callable[[Any], FileSource | str], **done: Any) -> Any:
+def _load(image: Any, read: Callable[[Any, Scope], FileSource | str], **done: Any) -> Any:
     """Load an opened image. ``done``: attributes that say so, beside those of all files."""
     scope = thread.scope
     is_unread = is_late(image) and "_late" not in _attributes(image)
     if not is_unread or scope is None or ORIGINALS.is_replaced(type(image)._plain, "load"):
         return _Late.load(image)
     try:
-        source = read(image)
+        source = read(image, scope)
     except BaseException:  # it leaves what it leaves in Pillow: an image to be loaded again, all black till then
         make_real(image).map = None
         image.load_prepare()

@@ -10,12 +10,15 @@ import sys
 import threading
 import weakref
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base import compat
 from .scope import Scope, making, thread
+
+if TYPE_CHECKING:
+    from ..cache.records import Records
 
 # Types that neither are images nor hold any.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
@@ -28,6 +31,8 @@ _MOST_OBJECTS = 100_000
 class LateSamples(Scope):
     """A context that turns on late decoding for the calling thread. Each worker has one.
 
+    ``cache``: where records of files are kept; None: nowhere.
+
     How a worker uses it::
 
         with late:
@@ -36,8 +41,8 @@ class LateSamples(Scope):
                 late.settle(sample)
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, cache: Records | None = None) -> None:
+        super().__init__(cache)
         self.is_possible = False
         """Whether a sample can make late images."""
         self._outer: list[Scope | None] = []

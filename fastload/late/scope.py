@@ -6,7 +6,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from ..cache.records import Records
 
 Made = TypeVar("Made")
 
@@ -18,7 +21,9 @@ class Scope:
     """Whether a late image of this process has outlived its sample, or threads make samples side by side: then any
     sample may hold an image that another has made."""
 
-    def __init__(self) -> None:
+    def __init__(self, cache: Records | None = None) -> None:
+        self.cache = cache
+        """Where records of files are kept; None: nowhere."""
         self.images: list[weakref.ref[Any]] = []
         """Late images that the current sample has made."""
         self.sample = object()

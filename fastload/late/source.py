@@ -1,4 +1,4 @@
-"""A JPEG or PNG file, or the record of a JPEG in a pack, whose pixels are decoded when they are needed; or pixels.
+"""A JPEG or PNG file, or the record of a JPEG in a pack or in the cache, whose pixels are decoded when they are needed.
 
 In: an image that Pillow has opened, or a record; later, cuts. Out: the file, read and closed as Pillow does; later,
 pixels equal to Pillow's bit for bit. No lock is held while decoding: two threads may both decode, and get the same.
@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from PIL import JpegImagePlugin
+from PIL import ImageFile, JpegImagePlugin
 from torch import Tensor
 
+from ..cache.records import Found, Records
+from ..cache.store import Key, key_of, same
 from ..errors import PackError
 from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
@@ -28,8 +30,8 @@ Data: TypeAlias = bytes | memoryview | png.Inflated
 """A JPEG file, the record of one, or what a PNG file holds."""
 
 
-def read_jpeg(image: Any) -> FileSource | str:
-    """Read the file of an opened image as Pillow's ``load`` does, errors included.
+def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
+    """Read the file of an opened image as Pillow's ``load`` does, errors included; or find it in the sample's cache.
 
     Returns it; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
     """
@@ -37,6 +39,17 @@ def read_jpeg(image: Any) -> FileSource | str:
         return "draft mode, or a changed tile"
     if image.fp is None:
         return "closed"
+    key = None
+    if scope.cache is not None and image.decodermaxblock == ImageFile.MAXBLOCK:
+        key = key_of(image.fp)
+        kept = None if key is None else scope.cache.find(key)
+        known = (*image.size, image.mode == "L")
+        if isinstance(kept, Found) and kept.position and (kept.width, kept.height, kept.is_grey) == known:
+            if not image._exclusive_fp:  # where reading it would have led; else it is closed
+                image.fp.seek(kept.position)
+            return FileSource(kept.record, kept.width, kept.height, kept.is_grey, is_cached=True)
+        if kept is not None:
+            key = None  # it has no record
     try:
         found = _read_scans(image.fp, image.decodermaxblock)
     except (IndexError, struct.error):  # of these Pillow makes others
@@ -45,7 +58,11 @@ def read_jpeg(image: Any) -> FileSource | str:
         return found
     if (found.width, found.height, found.is_grey) != (*image.size, image.mode == "L"):
         return "another size or mode than Pillow read"
-    return "too large" if max(image.size) > MOST_SIDE else found
+    if max(image.size) > MOST_SIDE:
+        return "too large"
+    if key is not None and scope.cache is not None:
+        found.keep(scope.cache, key, image.fp)
+    return found
 
 
 def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
@@ -77,7 +94,7 @@ def _read_scans(file: Any, block_bytes: int) -> FileSource | str:
         blocks.append(block)
 
 
-def read_png(image: Any) -> FileSource | str:
+def read_png(image: Any, scope: Scope) -> FileSource | str:
     """Read and inflate the file of an opened image as Pillow's ``load`` does: see :func:`read_jpeg`.
 
     All of it is inflated, since Pillow raises errors for damage anywhere.
@@ -138,12 +155,12 @@ _recent_uses = _RecentUses()
 
 
 class FileSource:
-    """What images are made of: a file; a record, and where it lies, for errors; or pixels.
+    """What images are made of: a file; a record in a pack, and where it lies, for errors; one in the cache; or pixels.
 
     Sizes are in pixels.
     """
 
-    __slots__ = ("_data", "_record", "_uses", "height", "is_grey", "width")
+    __slots__ = ("_data", "_is_cached", "_record", "_uses", "height", "is_grey", "width")
 
     def __init__(
         self,
@@ -152,10 +169,12 @@ class FileSource:
         height: int,
         is_grey: bool,
         record: Callable[[], str] | None = None,
+        is_cached: bool = False,
     ) -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
         self._data: Data | Pixels = data
         self._record = record
+        self._is_cached = is_cached
         self._uses = [0]
 
     @property
@@ -165,6 +184,20 @@ class FileSource:
         if isinstance(data, png.Inflated):
             return data.num_bytes
         return data.nbytes if isinstance(data, np.ndarray) else len(data)
+
+    def keep(self, cache: Records, key: Key, file: Any) -> None:
+        """Keep the record of a JPEG file that was just read in the cache, and go on with it; if there is room.
+
+        Args:
+            cache: where.
+            key: of the file, before it was read.
+            file: as it was opened; one that has changed meanwhile is not kept.
+        """
+        data = self._data
+        if isinstance(data, bytes) and cache.has_room() and same(key, key_of(file)):
+            record = cache.keep(key, data, (self.width, self.height), self.is_grey, file.tell())
+            if record is not None:
+                self._data, self._is_cached = record, True
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: :func:`~fastload.native.rows.pixels_of_image`.
@@ -211,7 +244,10 @@ class FileSource:
         if isinstance(pixels, Status):
             if self._record is not None:
                 raise PackError(f"{self._record()}: {jpeg.damaged_record()}")
-            assert not isinstance(data, png.Inflated)  # it is RGB or grey: no colour is missing
+            if self._is_cached and pixels is Status.NO_MEMORY:
+                raise MemoryError("no memory for an image's coefficients")
+            # Of PNG files it is RGB or grey: no colour is missing. A record that was made here can be decoded.
+            assert isinstance(data, bytes)
             # Damaged data, of which libjpeg only warns.
             with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
                 pixels = np.array(image)
@@ -223,6 +259,8 @@ class FileSource:
         return pixels
 
     def _counted(self, how: str) -> str:
+        if self._is_cached:
+            return f"late, {how}, from the cache"
         return f"late, {how}" if self._record is None else f"late, {how}, from coefficients"
 
 

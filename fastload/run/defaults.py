@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, str] = {
     "chunk_size": "samples a task; or batch",
     "resident": "host, device or auto",
     "decoder": "auto, native, torchvision or pillow",
+    "cache": "memory for coefficients of JPEG files, as 64GiB; or auto",
     "on_error": "raise, skip or replace",
     "max_errors": "samples that may fail in an epoch",
     "overlap_epochs": "true or false; without a value: true",

@@ -30,7 +30,7 @@ class FusedLoader(SampleLoader):
 
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None) -> None:
         super().__init__(job, seeder, watch)
-        fused = job.fused.of(job.dataset)
+        fused = job.fused.of(job.dataset, job.cache)
         self._fused: Any = fused if watch is None else watch.batched(fused)
 
     def follows(self, epoch: int) -> bool:

@@ -12,6 +12,7 @@ process that the worker has forked, so it serves only where there are no pidfds.
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.process
@@ -123,15 +124,17 @@ class ProcessPool(Pool):
         if self.start_method != "fork":
             from .shared_job import PickledJob, share_job
 
-            shared = share_job(self._job, self._file)
+            # The cache's descriptor goes to each worker as it is started.
+            job = dataclasses.replace(self._job, cache=None)
+            shared = share_job(job, self._file)
             self.job_pickled = "for each worker" if shared is None else "once for all workers"
-            source = shared or PickledJob(self._job)
+            source = shared or PickledJob(job)
         for worker_id in range(num_processes):
             endpoint = self._transport.endpoint(worker_id)
             foreign = self._transport.inherited() if self.start_method == "fork" else []
             process = context.Process(  # type: ignore[attr-defined]  # every concrete context has it
                 target=worker_main,
-                args=(source, worker_id, endpoint, self._file, os.getpid(), foreign),
+                args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
                 daemon=True,
             )
             with self._forks:

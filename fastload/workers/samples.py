@@ -21,6 +21,7 @@ from ..keys.seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 from ..observe import Watch
 
 if TYPE_CHECKING:
+    from ..cache.records import Records
     from ..late import LateSamples
     from .on_error import ErrorPolicy, Failure
 
@@ -60,6 +61,8 @@ class Job:
     """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
     error_policy: ErrorPolicy | None = None
     """What is done with samples that cannot be loaded; None: their errors are raised."""
+    cache: Records | None = None
+    """Where records of files are kept from the first epoch on; None: nowhere."""
 
 
 class SampleLoader:
@@ -92,7 +95,7 @@ class SampleLoader:
         if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
             from ..late import LateSamples
 
-            self._late = LateSamples()
+            self._late = LateSamples(self.job.cache)
         return nullcontext() if self._late is None else self._late
 
     def _watch(self, watch: Watch) -> None:

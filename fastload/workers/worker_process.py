@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import dataclasses
 import gc
 import os
 import pickle
@@ -35,6 +36,7 @@ from .samples import Job
 from .transport import MAX_PACKET, MessageSink
 
 if TYPE_CHECKING:
+    from ..cache.records import Records
     from .shared_job import PickledJob, SharedJob
 
 # From glibc's malloc.h.
@@ -139,6 +141,7 @@ def worker_main(
     memory: MemoryFile | None,
     parent_pid: int,
     foreign: list[Any],
+    cache: Records | None,
 ) -> None:
     """Live as worker ``worker_id`` of the process ``parent_pid``.
 
@@ -149,6 +152,7 @@ def worker_main(
         memory: the memory file; None where everything is in the messages.
         parent_pid: whose end this worker does not outlive.
         foreign: ends of others that this process has inherited by a fork.
+        cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
@@ -164,7 +168,7 @@ def worker_main(
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
-        _live(source, worker_id, endpoint, memory)
+        _live(source, worker_id, endpoint, memory, cache)
     except BaseException as error:
         # The parent waits for the end of this process, which itself waits for threads of the user's.
         end = threading.Timer(GRACE, os._exit, [1])
@@ -183,11 +187,17 @@ def _sink_of(memory: MemoryFile | None) -> MessageSink:
     return PipeSink()
 
 
-def _live(source: Job | SharedJob | PickledJob, worker_id: int, endpoint: Any, memory: MemoryFile | None) -> None:
+def _live(
+    source: Job | SharedJob | PickledJob,
+    worker_id: int,
+    endpoint: Any,
+    memory: MemoryFile | None,
+    cache: Records | None,
+) -> None:
     sink = _sink_of(memory)
     where = f"in DataLoader worker process {worker_id}"
     try:
-        job = source if isinstance(source, Job) else source.load(memory)
+        job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
         fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
         _send_failed_start(error, sink, worker_id, endpoint, where)

@@ -43,7 +43,7 @@ class Files(Dataset[tuple[bytes, Any, int]]):
         self._router: Router | None = None
         if parts and all(part.source.size is None for part in parts):
             self._router = Router(dataset)
-            self._leaves = [(reader_of_files(leaf), leaf.target_transform) for leaf in self._router.leaves]
+            self._leaves = [(reader_of_files(leaf, None), leaf.target_transform) for leaf in self._router.leaves]
 
     def __len__(self) -> int:
         return len(self.dataset)

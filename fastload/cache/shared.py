@@ -1,0 +1,122 @@
+"""The one cache of a process, which all of its loaders share, and their workers with them.
+
+In: the argument ``cache`` of loaders. Out: :class:`~.records.Records`, made when the first of them is iterated. It
+outlives loaders and workers, and ends with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import Any
+
+from ..base.memory import free_on_host, in_words, limit_of_host
+from ..errors import ConfigError
+from ..native import jpeg
+from .records import Records
+from .store import Store, reserve_of_host
+
+_UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
+LEAST_BYTES = 1 << 20
+# Of "auto": half of what is free.
+_SHARE = 2
+
+
+class _Process:
+    """What this process has."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.records: Records | None = None
+        self.asked: object = None
+        """The argument that it was made for."""
+
+
+_process = _Process()
+
+
+def _renew_lock() -> None:
+    _process.lock = threading.Lock()  # a thread that the fork has not taken along may hold it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+def size_of(asked: Any) -> int | None:
+    """Return the bytes that an argument ``cache`` asks for; None for ``"auto"``.
+
+    Raises:
+        ConfigError: it is neither a size nor ``"auto"``, or more than this machine has.
+    """
+    if asked == "auto":
+        return None
+    if isinstance(asked, str):
+        found = _SIZE.fullmatch(asked.strip())
+        if found is None:
+            raise ConfigError(
+                f"cache must be a size as '64GiB' or in bytes, or 'auto', got cache={asked!r}; units are "
+                f"{', '.join(_UNITS)}"
+            )
+        size = int(float(found[1]) * (1 << _UNITS[found[2]]))
+    elif isinstance(asked, int) and not isinstance(asked, bool):
+        size = asked
+    else:
+        raise ConfigError(f"cache must be None, a size as '64GiB' or in bytes, or 'auto', got cache={asked!r}")
+    if size < LEAST_BYTES:
+        raise ConfigError(f"cache must be at least 1MiB, got cache={asked!r}")
+    limit = limit_of_host()
+    if limit is not None and size > limit:
+        raise ConfigError(
+            f"cache={asked!r} is more than the {in_words(limit)} of memory that this machine, or the control group of "
+            "this process, has; give a smaller size, or 'auto' for half of what is free"
+        )
+    return size
+
+
+def check(asked: Any) -> None:
+    """Raise a ConfigError if a loader cannot have this cache."""
+    size_of(asked)
+    if not hasattr(os, "memfd_create"):
+        raise ConfigError(f"cache={asked!r} needs memory files (memfd_create), which only Linux has; leave it out")
+    reason = jpeg.why_not_as_pillow()
+    if reason is not None:
+        raise ConfigError(f"cache={asked!r} keeps what the native library decodes: {reason}; leave it out")
+    if _process.records is not None and _process.asked != asked:
+        raise ConfigError(
+            f"all loaders of a process share one cache, and it was begun with cache={_process.asked!r}, got "
+            f"cache={asked!r}; give them the same"
+        )
+
+
+def records_of(asked: Any) -> Records:
+    """Return the cache of this process; it is made at the first call.
+
+    Raises:
+        ConfigError: as :func:`check`; or there is no memory for it.
+    """
+    with _process.lock:
+        check(asked)
+        if _process.records is None:
+            size = size_of(asked)
+            if size is None:
+                size = ((free_on_host() or 0) - reserve_of_host()) // _SHARE
+                if size < LEAST_BYTES:
+                    raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
+            try:
+                records = Records(Store(size))
+            except OSError as error:
+                raise ConfigError(f"cache={asked!r}: the system maps no {in_words(size)}: {error}") from error
+            _process.records, _process.asked = records, asked
+        return _process.records
+
+
+def forget() -> None:
+    """Let go of the cache of this process: loaders that are iterated later begin another.
+
+    Its memory is given back once the loaders and workers that have it have ended.
+    """
+    with _process.lock:
+        _process.records = _process.asked = None

@@ -1,0 +1,180 @@
+"""Memory that processes share, with entries that are found by a key; see ``native/src/cache.c`` for how it is laid out.
+
+In: keys, and bytes. Out: the same bytes, as views of the memory. Entries are never changed, moved or removed. There are
+no locks: any number of threads and processes may find and keep at once, and one that is killed loses its own entry.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import io
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from multiprocessing.reduction import DupFd
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..base.memory import free_on_host, limit_of_host
+from ..native import function
+
+Key: TypeAlias = Any
+"""Three integers of 64 bits: of an open file, or of bytes."""
+
+_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+_Words: Any = _LONG * 3
+_Pair: Any = _LONG * 2
+_Four: Any = _LONG * 4
+
+# Linux' MADV_DONTDUMP: a core file is none the better for it.
+_NO_DUMP = 16
+# Entries between two looks at the memory that is left, which cost 0.1 ms: of images, some 10 MB.
+_ENTRIES_A_LOOK = 64
+LEAST_RESERVE = 256 << 20
+"""Bytes of the host's memory that are left free at least."""
+
+
+@functools.cache
+def _call(name: str, result: Any, *arguments: Any) -> Any:
+    return function(f"fastload_cache_{name}", result, *arguments)
+
+
+def key_of_file(file: int) -> Key | None:
+    """Return the key of an open file: of device, inode, size and times of change.
+
+    Args:
+        file: its descriptor.
+
+    Returns:
+        None for what is no plain file, and for one that has changed within the last two seconds: clocks of file systems
+        are coarse, so that it may change again and have the same key.
+    """
+    key = _Words()
+    return key if _call("key", _INT, _INT, _POINTER)(file, key) == 1 else None
+
+
+def key_of_bytes(data: Any) -> Key:
+    """Return the key of a file's bytes, where there is no file of the system: their SHA-256, cut to 24 bytes."""
+    key = _Words.from_buffer_copy(hashlib.sha256(data).digest()[:24])
+    key[0] = key[0] or 1  # 0 stands for a free place in the table
+    return key
+
+
+def key_of(file: Any) -> Key | None:
+    """Return the key of an open file object, or of bytes in memory; None for all else; see :func:`key_of_file`."""
+    if type(file) is io.BufferedReader and type(file.raw) is io.FileIO:
+        return key_of_file(file.fileno())
+    return key_of_bytes(file.getbuffer()) if type(file) is io.BytesIO else None
+
+
+def same(key: Key | None, other: Key | None) -> bool:
+    """Return whether there are two keys, and they are equal."""
+    return key is not None and other is not None and bytes(key) == bytes(other)
+
+
+class Contents(NamedTuple):
+    """What a store holds."""
+
+    entries: int
+    entry_bytes: int
+    """Of the entries alone."""
+    taken_bytes: int
+    """Of the memory, with what finds the entries."""
+    is_full: bool
+    """Whether an entry has found no room."""
+
+
+def reserve_of_host() -> int:
+    """Return how many bytes of this host's memory, or of the control group's, a store leaves free: a sixteenth."""
+    return max(LEAST_RESERVE, (limit_of_host() or 0) // 16)
+
+
+class Store:
+    """A memory file with entries, which pickles into a process that is being spawned. Linux only.
+
+    Args:
+        size: in bytes, of which only those in use take memory.
+        file: the descriptor of one that another process has begun; it belongs to this object then. None: a new one.
+        free: returns how many bytes of the host's memory are free; None: it is not known.
+
+    Raises:
+        OSError: there are no memory files here, or the size is beyond what may be mapped.
+    """
+
+    def __init__(self, size: int, file: int | None = None, free: Callable[[], int | None] = free_on_host) -> None:
+        self.size = size
+        self._free = free
+        self._reserve = reserve_of_host()
+        self._to_look = 0
+        self._is_short = False
+        self._file = os.memfd_create("fastload-cache", os.MFD_CLOEXEC) if file is None else file
+        try:
+            if file is None:
+                os.ftruncate(self._file, size)
+            self._map = mmap.mmap(self._file, size, flags=mmap.MAP_SHARED)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._map.madvise(_NO_DUMP)
+        self._view = memoryview(self._map)
+        self._address = np.frombuffer(self._view, dtype=np.uint8).ctypes.data
+        if file is None and not _call("begin", _INT, _POINTER, _LONG)(self._address, size):
+            raise ValueError(f"a store of {size} bytes has no room for its table; 64 KiB are the least")
+        self._find = _call("find", _INT, _POINTER, _POINTER, _POINTER)
+
+    def __reduce__(self) -> Any:
+        return _opened, (self.size, DupFd(self._file))
+
+    def __del__(self) -> None:
+        # The map stays for as long as anyone has a view of it.
+        file = vars(self).get("_file")
+        if file is not None:
+            os.close(file)
+
+    def find(self, key: Key) -> memoryview | None:
+        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 µs."""
+        found = _Pair()
+        if not self._find(self._address, key, found):
+            return None
+        return self._view[found[0] : found[0] + found[1]]
+
+    def has_room(self) -> bool:
+        """Return whether entries may still be kept: the store is not full, and the host has memory left."""
+        if self._to_look == 0:
+            self._to_look = _ENTRIES_A_LOOK
+            free = self._free()
+            self._is_short = self.contents().is_full or (free is not None and free < self._reserve)
+        self._to_look -= 1
+        return not self._is_short
+
+    def keep(self, key: Key, pieces: Sequence[bytes]) -> memoryview | None:
+        """Keep bytes under a key, one piece after the other; return them as :meth:`find` does. None: there is no room.
+
+        Raises:
+            OSError: the system has no memory for them.
+        """
+        length = sum(map(len, pieces))
+        place = _call("take", _LONG, _POINTER, _POINTER, _LONG)(self._address, key, length)
+        if not place:
+            self._to_look = 0
+            return None
+        # Not through the map, where each page would be filled with zeros first.
+        if os.pwritev(self._file, pieces, place) != length:
+            return None
+        if not _call("enter", _INT, _POINTER, _POINTER, _LONG)(self._address, key, place):
+            return None
+        return self._view[place : place + length]
+
+    def contents(self) -> Contents:
+        """Return what it holds now."""
+        found = _Four()
+        _call("look", None, _POINTER, _POINTER)(self._address, found)
+        entries, entry_bytes, taken, is_full = found
+        return Contents(entries, entry_bytes, taken, bool(is_full))
+
+
+def _opened(size: int, duplicate: Any) -> Store:
+    return Store(size, duplicate.detach())

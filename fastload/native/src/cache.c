@@ -1,0 +1,249 @@
+/* A table in shared memory of what was kept: entries that are found by a key, are never moved, and never removed.
+ *
+ * Any number of processes and threads may use it at once, without locks: memory is given out by an atomic counter, an
+ * entry is written before its place is published, and a place that is published does not change. A process that is
+ * killed on the way loses the entry that it was writing, and nothing else.
+ *
+ * The memory is zero before fastload_cache_begin, and as long as it says. It holds, one after the other, as they come:
+ * the beginning (struct cache), tables of places, and entries (struct entry), all at multiples of 16 bytes. Table k has
+ * FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is begun,
+ * and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
+#define _POSIX_C_SOURCE 200809L /* fstat with nanoseconds */
+#define _DARWIN_C_SOURCE 1
+#include "fastload.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/stat.h>
+#include <time.h>
+#define HAS_STAT 1
+#endif
+
+#define FIRST_SLOTS 1024
+#define MOST_TABLES 32
+#define MAGIC UINT64_C(0x3130454843414346) /* "FCACHE01" */
+#define ALIGN 16
+
+/* A file system's clock may be coarse: a file may change again without another time within this many nanoseconds. */
+#define SETTLED_NS INT64_C(2000000000)
+
+/* 192 bits, of which one may rely on that no two files have the same. */
+struct key {
+    uint64_t words[3];
+};
+
+struct slot {
+    _Atomic uint64_t tag;   /* the key's first word; 0: free */
+    _Atomic uint64_t place; /* of the entry; 0: it is not published yet, or its writer was killed */
+};
+
+struct entry {
+    uint64_t rest[2]; /* of the key: its other words */
+    uint64_t length;  /* of what follows, in bytes */
+};
+
+struct cache {
+    uint64_t magic;
+    uint64_t size; /* of all, in bytes */
+    _Atomic uint64_t next; /* the first byte that was not given out */
+    _Atomic uint64_t num_entries;
+    _Atomic uint64_t num_bytes; /* of the entries, without what finds them */
+    _Atomic uint64_t is_full;
+    _Atomic uint64_t tables[MOST_TABLES]; /* where they begin; 0: not made yet */
+    _Atomic uint64_t used[MOST_TABLES];   /* slots of each that are taken */
+};
+
+static uint64_t num_slots(int table)
+{
+    return (uint64_t)FIRST_SLOTS << table;
+}
+
+/* Gives out memory; 0: there is not so much left. */
+static uint64_t take(struct cache *cache, uint64_t length)
+{
+    length = (length + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+    uint64_t place = atomic_load_explicit(&cache->next, memory_order_relaxed);
+    do {
+        if (length > cache->size - place)
+            return 0;
+    } while (!atomic_compare_exchange_weak_explicit(&cache->next, &place, place + length, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return place;
+}
+
+static struct slot *table_at(struct cache *cache, uint64_t place)
+{
+    return (struct slot *)(void *)((uint8_t *)cache + place);
+}
+
+/* The newest table, with room for another entry; -1: there is no memory for one. */
+static int newest(struct cache *cache)
+{
+    int table = 0;
+    while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
+        table++;
+    if (4 * atomic_load_explicit(&cache->used[table], memory_order_relaxed) < 3 * num_slots(table))
+        return table;
+    if (++table == MOST_TABLES)
+        return -1;
+    const uint64_t place = take(cache, num_slots(table) * sizeof(struct slot));
+    if (!place)
+        return -1;
+    uint64_t none = 0; /* where another was faster, its table is used, and this memory is lost */
+    atomic_compare_exchange_strong_explicit(&cache->tables[table], &none, place, memory_order_acq_rel,
+                                            memory_order_acquire);
+    return table;
+}
+
+/* Begins a cache in memory that is all zero. Returns whether there is room for one. */
+FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size)
+{
+    struct cache *cache = memory;
+    const uint64_t first = (sizeof *cache + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+    if (size < first + num_slots(0) * sizeof(struct slot))
+        return 0;
+    cache->magic = MAGIC;
+    cache->size = size;
+    atomic_store(&cache->next, first);
+    atomic_store(&cache->tables[0], take(cache, num_slots(0) * sizeof(struct slot)));
+    return 1;
+}
+
+/* Writes what the cache holds: entries, their bytes, bytes taken of the memory, whether an entry found no room. */
+FASTLOAD_EXPORT void fastload_cache_look(void *memory, uint64_t found[4])
+{
+    struct cache *cache = memory;
+    found[0] = atomic_load(&cache->num_entries);
+    found[1] = atomic_load(&cache->num_bytes);
+    found[2] = atomic_load(&cache->next);
+    found[3] = atomic_load(&cache->is_full);
+}
+
+/* Writes where the entry of a key begins, from the beginning of the memory, and its length. Returns whether there is
+ * one. */
+FASTLOAD_EXPORT int fastload_cache_find(void *memory, const struct key *key, uint64_t found[2])
+{
+    struct cache *cache = memory;
+    const uint64_t tag = key->words[0];
+    int table = 0;
+    while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
+        table++;
+    for (; table >= 0; table--) {
+        struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[table], memory_order_acquire));
+        const uint64_t mask = num_slots(table) - 1;
+        /* Writers stop at three quarters, but for those that were on their way. */
+        for (uint64_t left = mask, at = key->words[1] & mask; left; left--, at = (at + 1) & mask) {
+            const uint64_t here = atomic_load_explicit(&slots[at].tag, memory_order_acquire);
+            if (!here)
+                break;
+            const uint64_t place = here == tag ? atomic_load_explicit(&slots[at].place, memory_order_acquire) : 0;
+            if (!place)
+                continue;
+            const struct entry *entry = (const void *)((const uint8_t *)cache + place);
+            if (entry->rest[0] != key->words[1] || entry->rest[1] != key->words[2])
+                continue;
+            found[0] = place + sizeof *entry;
+            found[1] = entry->length;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Gives out memory for an entry of so many bytes: where they are to be written, from the beginning of the memory. 0:
+ * there is no room, now and from now on for any of this length. */
+FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, const struct key *key, uint64_t length)
+{
+    struct cache *cache = memory;
+    const uint64_t place = length > cache->size ? 0 : take(cache, sizeof(struct entry) + length);
+    if (!place) {
+        atomic_store(&cache->is_full, 1);
+        return 0;
+    }
+    struct entry *entry = (void *)((uint8_t *)cache + place);
+    memcpy(entry->rest, key->words + 1, sizeof entry->rest);
+    entry->length = length;
+    return place + sizeof *entry;
+}
+
+/* Publishes an entry that was written where fastload_cache_take said. Returns whether there was room for its place. */
+FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t written)
+{
+    struct cache *cache = memory;
+    const uint64_t place = written - sizeof(struct entry);
+    const struct entry *entry = (const void *)((const uint8_t *)cache + place);
+    for (;;) {
+        const int table = newest(cache);
+        if (table < 0) {
+            atomic_store(&cache->is_full, 1);
+            return 0;
+        }
+        struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[table], memory_order_acquire));
+        const uint64_t mask = num_slots(table) - 1;
+        for (uint64_t left = mask, at = key->words[1] & mask; left; left--, at = (at + 1) & mask) {
+            uint64_t free = 0;
+            if (!atomic_compare_exchange_strong_explicit(&slots[at].tag, &free, key->words[0], memory_order_acq_rel,
+                                                         memory_order_acquire))
+                continue;
+            atomic_fetch_add_explicit(&cache->used[table], 1, memory_order_relaxed);
+            atomic_store_explicit(&slots[at].place, place, memory_order_release);
+            atomic_fetch_add_explicit(&cache->num_entries, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&cache->num_bytes, entry->length, memory_order_relaxed);
+            return 1;
+        }
+        /* Writers killed between two steps have filled it without counting: count them, and go on to the next. */
+        atomic_store_explicit(&cache->used[table], num_slots(table), memory_order_relaxed);
+    }
+}
+
+/* A bijection in which each bit of the input changes about half of the output's: the finaliser of MurmurHash3. */
+static uint64_t mixed(uint64_t word)
+{
+    word ^= word >> 33;
+    word *= UINT64_C(0xFF51AFD7ED558CCD);
+    word ^= word >> 33;
+    word *= UINT64_C(0xC4CEB9FE1A85EC53);
+    return word ^ word >> 33;
+}
+
+/* Writes the key of an open file: of its device, inode, size, and times of change. Returns 1; 0 where it is no plain
+ * file, or has changed so lately that it may change again and have the same key; -1 where the system tells nothing. */
+FASTLOAD_EXPORT int fastload_cache_key(int file, struct key *key)
+{
+#ifdef HAS_STAT
+    struct stat found;
+    struct timespec now;
+    if (fstat(file, &found) || clock_gettime(CLOCK_REALTIME, &now))
+        return -1;
+    if (!S_ISREG(found.st_mode))
+        return 0;
+#ifdef __APPLE__
+    const struct timespec changed = found.st_mtimespec, touched = found.st_ctimespec;
+#else
+    const struct timespec changed = found.st_mtim, touched = found.st_ctim;
+#endif
+    const int64_t second = 1000000000;
+    const int64_t at = (int64_t)changed.tv_sec * second + changed.tv_nsec;
+    const int64_t also = (int64_t)touched.tv_sec * second + touched.tv_nsec;
+    /* The second cannot be set by users, so it is the one that tells when the file changed last. */
+    if ((int64_t)now.tv_sec * second + now.tv_nsec - also < SETTLED_NS)
+        return 0;
+    const uint64_t words[5] = {(uint64_t)found.st_dev, (uint64_t)found.st_ino, (uint64_t)found.st_size, (uint64_t)at,
+                               (uint64_t)also};
+    for (int lane = 0; lane < 3; lane++) {
+        uint64_t hash = UINT64_C(0x9E3779B97F4A7C15) * (uint64_t)(lane + 1);
+        for (int i = 0; i < 5; i++)
+            hash = mixed(hash ^ words[i]) + UINT64_C(0x9E3779B97F4A7C15) * (uint64_t)(lane + 2);
+        key->words[lane] = hash;
+    }
+    if (!key->words[0])
+        key->words[0] = 1; /* 0 stands for a free slot */
+    return 1;
+#else
+    (void)file;
+    (void)key;
+    return -1;
+#endif
+}
