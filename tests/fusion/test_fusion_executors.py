@@ -25,6 +25,7 @@ class PlainRows:
     """Follows the words of images.Decoder; keeps what it was asked for."""
 
     name = "plain"
+    reads_records = False
 
     def __init__(self):
         self.cuts = []

@@ -1,0 +1,203 @@
+"""The store: entries are found by their keys, whoever kept them, and whatever becomes of other writers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from fastload.cache.store import Contents, Store, key_of, key_of_bytes, key_of_file, reserve_of_host, same
+
+SIZE = 8 << 20
+
+
+def named(number: int) -> object:
+    return key_of_bytes(str(number).encode())
+
+
+def old(path: Path) -> Path:
+    """Wait until a file has not changed for two seconds: its time of change cannot be set."""
+    while time.time_ns() - path.stat().st_ctime_ns < 2_050_000_000:
+        time.sleep(0.05)
+    return path
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.binary(max_size=300)), max_size=80))
+def test_what_was_kept_first_under_a_key_is_found_and_nothing_else(entries):
+    store, first = Store(SIZE), {}
+    for number, data in entries:
+        kept = store.keep(named(number), (data,))
+        assert kept is not None
+        assert bytes(kept) == data
+        first.setdefault(number, set()).add(data)
+    for number in range(51):
+        found = store.find(named(number))
+        assert (found is None) == (number not in first)
+        assert found is None or bytes(found) in first[number]
+    assert store.contents().entries == len(entries)
+
+
+def test_tables_grow_and_all_entries_stay_found():
+    store = Store(64 << 20)
+    for number in range(20_000):
+        store.keep(named(number), (number.to_bytes(4, "little"), b"behind"))
+    for number in range(20_000):
+        assert bytes(store.find(named(number))) == number.to_bytes(4, "little") + b"behind"
+    assert store.find(named(20_001)) is None
+
+
+def test_the_index_takes_at_most_64_bytes_an_entry():
+    store, least = Store(64 << 20), []
+    for number in range(40_000):
+        store.keep(named(number), (b"8 bytes.",))
+        contents = store.contents()
+        if number > 5_000:
+            least.append((contents.taken_bytes - contents.entry_bytes) / contents.entries)
+    # 24 bytes before each entry, up to 8 behind it, and the tables, which have most room after one was begun.
+    assert max(least) < 24 + 8 + 2 * 16 / 0.75
+    assert least[-1] <= 64
+
+
+def test_a_full_store_says_so_and_keeps_what_it_has():
+    store, kept = Store(1 << 20), 0
+    assert store.has_room()
+    while store.keep(named(kept), (bytes(1000),)) is not None:
+        kept += 1
+    assert kept > 900
+    assert store.contents().is_full
+    assert not store.has_room()
+    assert all(store.find(named(number)) is not None for number in range(kept))
+    assert store.find(named(kept)) is None
+
+
+def test_a_store_without_room_for_its_table_is_an_error():
+    with pytest.raises(ValueError, match="no room for its table"):
+        Store(4096)
+
+
+def test_nothing_is_kept_where_the_host_has_little_memory_left():
+    free = [2 * reserve_of_host()]
+    store = Store(SIZE, free=lambda: free[0])
+    assert store.has_room()
+    free[0] = reserve_of_host() - 1
+    asked = [store.has_room() for _ in range(100)]
+    assert asked[0]
+    assert not asked[-1]
+    free[0] = 2 * reserve_of_host()
+    assert any(store.has_room() for _ in range(100))
+
+
+def _keep(store: Store, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        store.keep(named(number), (str(number).encode() * 50,))
+
+
+def test_threads_and_processes_keep_side_by_side():
+    store = Store(64 << 20)
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=_keep, args=(store, 3_000 * one, 6_000)) for one in range(2)]
+    writers += [threading.Thread(target=_keep, args=(store, 3_000 * one, 6_000)) for one in range(2, 4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    for number in range(15_000):
+        assert bytes(store.find(named(number))) == str(number).encode() * 50
+    assert store.contents().entries == 4 * 6_000
+
+
+def test_a_process_that_is_not_forked_gets_the_same_store():
+    store = Store(SIZE)
+    store.keep(named(0), (b"before",))
+    process = multiprocessing.get_context("forkserver").Process(target=_keep, args=(store, 1, 1))
+    process.start()
+    process.join()
+    assert bytes(store.find(named(0))) == b"before"
+    assert bytes(store.find(named(1))) == b"1" * 50
+
+
+def test_a_writer_that_is_killed_loses_its_own_entry_alone():
+    store = Store(512 << 20)
+    fork = multiprocessing.get_context("fork")
+    for round_number in range(5):
+        first = 1_000_000 * round_number
+        writer = fork.Process(target=_keep, args=(store, first, 1_000_000))
+        writer.start()
+        while store.find(named(first + 200)) is None:
+            assert writer.is_alive()
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        number = first
+        while (found := store.find(named(number))) is not None:
+            assert bytes(found) == str(number).encode() * 50
+            number += 1
+        assert number > first + 200
+        _keep(store, number, 100)
+        assert all(store.find(named(one)) is not None for one in range(number, number + 100))
+
+
+def test_the_memory_is_given_back_when_the_last_view_is_gone():
+    store = Store(64 << 20)
+    view = store.keep(named(0), (bytes(1000),))
+    before = len(os.listdir("/proc/self/fd"))
+    del store
+    assert len(os.listdir("/proc/self/fd")) < before
+    assert bytes(view) == bytes(1000)
+
+
+def test_files_have_keys_by_what_they_are_and_not_by_their_names(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"the same")
+    (tmp_path / "link").symlink_to("a")
+    keys = {}
+    for path in map(old, (tmp_path / "a", tmp_path / "b", tmp_path / "link")):
+        with path.open("rb") as file:
+            keys[path.name] = key_of(file)
+            assert same(keys[path.name], key_of_file(file.fileno()))
+    assert same(keys["a"], keys["link"])
+    assert not same(keys["a"], keys["b"])
+
+
+def test_a_file_that_is_written_replaced_or_renamed_has_another_key(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"first")
+    os.utime(path, ns=(1, 1))
+
+    def key() -> object:
+        with old(path).open("rb") as file:
+            return key_of(file)
+
+    first = key()
+    path.write_bytes(b"other")
+    os.utime(path, ns=(1, 1))  # the same size and time, as some tools preserve it
+    second = key()
+    path.rename(tmp_path / "new")
+    (tmp_path / "new").rename(path)
+    third = key()
+    assert not same(first, second)
+    assert not same(second, third)
+    assert same(third, key())
+
+
+def test_what_has_changed_lately_and_what_is_no_file_has_no_key(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"now")
+    with path.open("rb") as file:
+        assert key_of(file) is None
+    with open(os.devnull, "rb") as device:
+        assert key_of(device) is None
+    assert key_of(object()) is None
+    assert not same(None, None)
+
+
+def test_contents_are_those_of_an_empty_store():
+    contents = Store(SIZE).contents()
+    assert contents == Contents(0, 0, contents.taken_bytes, False)
+    assert contents.taken_bytes < 1 << 16
