@@ -31,6 +31,8 @@ _Four: Any = _LONG * 4
 
 # Linux' MADV_DONTDUMP: a core file is none the better for it.
 _NO_DUMP = 16
+SETTLED_NS = 2_000_000_000
+"""File systems' clocks are coarse: a file that changed less than this ago may change again without another time."""
 # Entries between two looks at the memory that is left, which cost 0.1 ms: of images, some 10 MB.
 _ENTRIES_A_LOOK = 64
 LEAST_RESERVE = 256 << 20
@@ -49,11 +51,10 @@ def key_of_file(file: int) -> Key | None:
         file: its descriptor.
 
     Returns:
-        None for what is no plain file, and for one that has changed within the last two seconds: clocks of file systems
-        are coarse, so that it may change again and have the same key.
+        None for what is no plain file, and for one that has changed within the last two seconds.
     """
     key = _Words()
-    return key if _call("key", _INT, _INT, _POINTER)(file, key) == 1 else None
+    return key if _call("key", _INT, _INT, ctypes.c_int64, _POINTER)(file, SETTLED_NS, key) == 1 else None
 
 
 def key_of_bytes(data: Any) -> Key:

@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from fastload.cache import store
 from fastload.cache.store import Contents, Store, key_of, key_of_bytes, key_of_file, reserve_of_host, same
 
 SIZE = 8 << 20
@@ -20,13 +21,6 @@ SIZE = 8 << 20
 
 def named(number: int) -> object:
     return key_of_bytes(str(number).encode())
-
-
-def old(path: Path) -> Path:
-    """Wait until a file has not changed for two seconds: its time of change cannot be set."""
-    while time.time_ns() - path.stat().st_ctime_ns < 2_050_000_000:
-        time.sleep(0.05)
-    return path
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.binary(max_size=300)), max_size=80))
@@ -152,12 +146,26 @@ def test_the_memory_is_given_back_when_the_last_view_is_gone():
     assert bytes(view) == bytes(1000)
 
 
+@pytest.fixture
+def files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+
+
+def ticked(path: Path) -> Path:
+    """Wait until a change of the file would have another time."""
+    begun = path.stat().st_ctime_ns
+    while time.time_ns() - begun < 50_000_000:
+        time.sleep(0.01)
+    return path
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
 def test_files_have_keys_by_what_they_are_and_not_by_their_names(tmp_path):
     for name in "ab":
         (tmp_path / name).write_bytes(b"the same")
     (tmp_path / "link").symlink_to("a")
     keys = {}
-    for path in map(old, (tmp_path / "a", tmp_path / "b", tmp_path / "link")):
+    for path in (tmp_path / "a", tmp_path / "b", tmp_path / "link"):
         with path.open("rb") as file:
             keys[path.name] = key_of(file)
             assert same(keys[path.name], key_of_file(file.fileno()))
@@ -165,13 +173,14 @@ def test_files_have_keys_by_what_they_are_and_not_by_their_names(tmp_path):
     assert not same(keys["a"], keys["b"])
 
 
+@pytest.mark.usefixtures("files_settle_at_once")
 def test_a_file_that_is_written_replaced_or_renamed_has_another_key(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"first")
     os.utime(path, ns=(1, 1))
 
     def key() -> object:
-        with old(path).open("rb") as file:
+        with ticked(path).open("rb") as file:
             return key_of(file)
 
     first = key()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, JpegImagePlugin, PngImagePlugin
 
+from fastload.cache.records import Records
 from fastload.late import LateSamples
 
 
@@ -39,9 +40,9 @@ def opened(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data))
 
 
-def as_sample(make: Callable[[], Any]) -> Any:
-    """Return what a function makes, as a sample of a loader that decodes late."""
-    late = LateSamples()
+def as_sample(make: Callable[[], Any], cache: Records | None = None) -> Any:
+    """Return what a function makes, as a sample of a loader that decodes late; with a cache, files are kept in it."""
+    late = LateSamples(cache)
     with late:
         assert late.is_possible
         sample = make()
@@ -50,12 +51,12 @@ def as_sample(make: Callable[[], Any]) -> Any:
         return sample
 
 
-def outcome(make: Callable[[], Any], *, late: bool) -> list[Any]:
+def outcome(make: Callable[[], Any], *, late: bool, cache: Records | None = None) -> list[Any]:
     """Return all that can be seen of a call: warnings, and what it returned, or raised."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:
-            made = as_sample(make) if late else make()
+            made = as_sample(make, cache) if late else make()
         except Exception as error:
             made = error
         seen = described(made)

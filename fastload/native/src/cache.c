@@ -26,9 +26,6 @@
 #define MAGIC UINT64_C(0x3130454843414346) /* "FCACHE01" */
 #define ALIGN 16
 
-/* A file system's clock may be coarse: a file may change again without another time within this many nanoseconds. */
-#define SETTLED_NS INT64_C(2000000000)
-
 /* 192 bits, of which one may rely on that no two files have the same. */
 struct key {
     uint64_t words[3];
@@ -209,8 +206,9 @@ static uint64_t mixed(uint64_t word)
 }
 
 /* Writes the key of an open file: of its device, inode, size, and times of change. Returns 1; 0 where it is no plain
- * file, or has changed so lately that it may change again and have the same key; -1 where the system tells nothing. */
-FASTLOAD_EXPORT int fastload_cache_key(int file, struct key *key)
+ * file, or has changed within the last `settled_ns` nanoseconds, so that it may change again and have the same key; -1
+ * where the system tells nothing. */
+FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key *key)
 {
 #ifdef HAS_STAT
     struct stat found;
@@ -228,7 +226,7 @@ FASTLOAD_EXPORT int fastload_cache_key(int file, struct key *key)
     const int64_t at = (int64_t)changed.tv_sec * second + changed.tv_nsec;
     const int64_t also = (int64_t)touched.tv_sec * second + touched.tv_nsec;
     /* The second cannot be set by users, so it is the one that tells when the file changed last. */
-    if ((int64_t)now.tv_sec * second + now.tv_nsec - also < SETTLED_NS)
+    if ((int64_t)now.tv_sec * second + now.tv_nsec - also < settled_ns)
         return 0;
     const uint64_t words[5] = {(uint64_t)found.st_dev, (uint64_t)found.st_ino, (uint64_t)found.st_size, (uint64_t)at,
                                (uint64_t)also};
@@ -243,6 +241,7 @@ FASTLOAD_EXPORT int fastload_cache_key(int file, struct key *key)
     return 1;
 #else
     (void)file;
+    (void)settled_ns;
     (void)key;
     return -1;
 #endif

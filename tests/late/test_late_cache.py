@@ -1,0 +1,190 @@
+"""With a cache images are what they are without, at every use of a file; and what can be kept of it is kept."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from comparing import as_sample, jpeg, outcome, png
+from damaged_files import mutants
+from PIL import Image, ImageFile
+from test_late_files import kinds, used
+
+from fastload.cache import store
+from fastload.cache.records import Found, Records
+from fastload.cache.store import Store, key_of_bytes
+from fastload.late import LateSamples
+
+
+@pytest.fixture
+def cache() -> Iterator[Records]:
+    if not hasattr(os, "memfd_create"):
+        pytest.skip("the system has no memory files")
+    made = Records(Store(32 << 20))
+    yield made
+    vars(made).clear()  # pytest holds it for longer than its memory may stay
+
+
+@pytest.fixture
+def files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+
+
+def written(path: Path, data: bytes) -> Path:
+    """Write a file, and wait until another change would have another time."""
+    path.write_bytes(data)
+    while time.time_ns() - path.stat().st_ctime_ns < 50_000_000:
+        time.sleep(0.01)
+    return path
+
+
+def same_at_each_use(data: bytes, cache: Records) -> None:
+    plain = outcome(lambda: used(data), late=False)
+    assert outcome(lambda: used(data), late=True, cache=cache) == plain
+    assert outcome(lambda: used(data), late=True, cache=cache) == plain
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_files_of_every_kind_give_what_pillow_gives_at_each_use(name, cache):
+    same_at_each_use(kinds()[name], cache)
+
+
+def test_damaged_files_give_what_pillow_gives_at_each_use(cache):
+    files = [jpeg(), jpeg(70, 90, "L"), jpeg(90, 60, restart_marker_rows=1), jpeg(progressive=True)]
+    damaged = mutants(np.random.default_rng(0), files)
+    for _ in range(300):
+        same_at_each_use(next(damaged), cache)
+
+
+@pytest.mark.parametrize("name", ["plain", "grey", "4:4:4", "4:2:2", "restarts", "optimized", "profile", "trailer"])
+def test_usual_files_are_kept(name, cache):
+    as_sample(lambda: used(kinds()[name]), cache)
+    assert isinstance(cache.find(key_of_bytes(kinds()[name])), Found)
+
+
+def test_a_file_without_a_record_is_known_as_such_and_not_tried_again(cache, monkeypatch):
+    data = jpeg(progressive=True)
+    as_sample(lambda: Image.open(io.BytesIO(data)).crop((0, 0, 9, 9)), cache)
+    assert cache.find(key_of_bytes(data)) is False
+    monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
+    as_sample(lambda: Image.open(io.BytesIO(data)).crop((0, 0, 9, 9)), cache)
+
+
+def counts(make: Any, cache: Records) -> dict[str, int]:
+    late = LateSamples(cache)
+    with late:
+        late.settle(make())
+    return late.take_counts()
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
+def test_the_scan_of_a_kept_file_is_not_read_again(cache, tmp_path, monkeypatch):
+    path = written(tmp_path / "a.jpg", jpeg(400, 300))
+
+    def sample() -> Any:
+        with Image.open(path) as image:
+            return image.convert("RGB").crop((5, 5, 99, 99)).resize((20, 20), 2)
+
+    with LateSamples(cache) as late:
+        first = sample()
+        late.settle(first)
+        monkeypatch.setattr("fastload.late.source._read_scans", None)
+        second = sample()
+        late.settle(second)
+    assert first == second
+    assert all(how.endswith(", from the cache") for how in late.take_counts())
+    assert cache.store.contents().entries == 1
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
+def test_a_file_that_changes_between_uses_is_read_anew(cache, tmp_path):
+    path = tmp_path / "a.jpg"
+    for seed in range(2):
+        expected = Image.open(written(path, jpeg(seed=seed))).crop((3, 3, 30, 30)).copy()
+        for _ in range(2):
+            found = as_sample(lambda: Image.open(path).crop((3, 3, 30, 30)), cache)
+            assert found.tobytes() == expected.tobytes()
+    assert cache.store.contents().entries == 2
+
+
+def test_a_file_that_was_written_just_now_is_not_kept(cache, tmp_path):
+    path = tmp_path / "a.jpg"
+    for seed in range(3):
+        path.write_bytes(jpeg(seed=seed))
+        found = as_sample(lambda: Image.open(path).crop((3, 3, 30, 30)), cache)
+        assert found.tobytes() == Image.open(path).crop((3, 3, 30, 30)).tobytes()
+    assert cache.store.contents().entries == 0
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
+def test_a_file_that_changes_while_it_is_read_is_not_kept(cache, tmp_path, monkeypatch):
+    path = written(tmp_path / "a.jpg", jpeg())
+    source = sys.modules["fastload.late.source"]
+    read = source._read_scans
+
+    def changing(file: Any, block: int) -> Any:
+        found = read(file, block)
+        os.utime(path, ns=(1, 1))
+        return found
+
+    monkeypatch.setattr(source, "_read_scans", changing)
+    as_sample(lambda: Image.open(path).crop((3, 3, 30, 30)), cache)
+    assert cache.store.contents().entries == 0
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
+def test_the_users_file_is_left_where_pillow_leaves_it(cache, tmp_path):
+    path = written(tmp_path / "a.jpg", jpeg(700, 900, quality=98) + b"behind" * 30_000)
+
+    def left() -> int:
+        with path.open("rb") as file:
+            Image.open(file).load()
+            return file.tell()
+
+    assert as_sample(left, cache) == as_sample(left, cache) == left()
+    assert cache.store.contents().entries == 1
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
+def test_with_other_blocks_than_pillows_the_file_is_read(cache, tmp_path, monkeypatch):
+    path = written(tmp_path / "a.jpg", jpeg(300, 300))
+    monkeypatch.setattr(ImageFile.ImageFile, "decodermaxblock", 1000, raising=False)
+
+    def left() -> int:
+        with path.open("rb") as file:
+            image = Image.open(file)
+            image.decodermaxblock = 1000
+            image.load()
+            return file.tell()
+
+    assert as_sample(left, cache) == as_sample(left, cache) == left()
+    assert cache.store.contents().entries == 0
+
+
+def test_files_of_other_formats_are_not_kept(cache):
+    data = png()
+    for _ in range(2):
+        as_sample(lambda: Image.open(io.BytesIO(data)).crop((3, 3, 30, 30)), cache)
+    assert cache.store.contents().entries == 0
+
+
+def test_a_full_cache_keeps_no_more_and_images_stay_the_same():
+    if not hasattr(os, "memfd_create"):
+        pytest.skip("the system has no memory files")
+    cache = Records(Store(1 << 20))
+    files = [jpeg(300, 200, seed=seed) for seed in range(80)]
+    for _ in range(2):
+        for data in files:
+            found = as_sample(lambda data=data: Image.open(io.BytesIO(data)).crop((9, 9, 99, 99)), cache)
+            assert found.tobytes() == Image.open(io.BytesIO(data)).crop((9, 9, 99, 99)).tobytes()
+    contents = cache.store.contents()
+    assert contents.is_full
+    assert 0 < contents.entries < len(files)
+    assert counts(lambda: Image.open(io.BytesIO(files[-1])).crop((9, 9, 99, 99)), cache) == {"late, in part": 1}
