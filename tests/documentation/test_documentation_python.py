@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -28,6 +29,7 @@ from torchvision.transforms import v2
 
 import fastload.transforms
 from fastload import DataLoader
+from fastload.cache import shared
 
 SETUPS = Path(__file__).parent / "setups"
 LANGUAGES = {"python", "sh", "text", "toml", "json"}
@@ -91,6 +93,12 @@ def is_imported(value: object) -> bool:
     return isinstance(value, ModuleType) or (
         isinstance(value, type | FunctionType) and getattr(value, "__module__", "") != "page"
     )
+
+
+@pytest.fixture(autouse=True)
+def no_cache_is_left() -> Iterator[None]:
+    yield
+    shared.forget()
 
 
 @pytest.mark.parametrize("path", [one for one in WITH_PYTHON if one.stem not in SLOW], ids=lambda path: path.stem)
