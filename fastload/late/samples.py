@@ -55,6 +55,10 @@ class LateSamples(Scope):
             from . import arrays
 
             arrays.prepare()
+        if compat.process.is_worker and "torchvision.transforms.v2" in sys.modules:
+            from . import tensor_colors
+
+            tensor_colors.prepare()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True
