@@ -56,9 +56,10 @@ class LateSamples(Scope):
 
             arrays.prepare()
         if compat.process.is_worker and "torchvision.transforms.v2" in sys.modules:
-            from . import tensor_colors
+            from . import box_crops, tensor_colors
 
             tensor_colors.prepare()
+            box_crops.prepare()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True

@@ -22,7 +22,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload.base.compat import process
-from fastload.late import LateSamples, arrays, colors, containers, tensor_colors
+from fastload.late import LateSamples, arrays, box_crops, colors, containers, tensor_colors
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -40,10 +40,12 @@ def _as_in_a_worker_process():
     process.is_worker = True
     containers._known.prepared = None  # it may have been asked before
     # Other functions are not replaced: their tests begin with the originals.
-    prepared = arrays._prepared, colors._prepared, tensor_colors._prepared
-    arrays._prepared, colors._prepared, tensor_colors._prepared = set(arrays.DOORS), set(colors._REPLACE), True
+    prepared = arrays._prepared, colors._prepared
+    arrays._prepared, colors._prepared = set(arrays.DOORS), set(colors._REPLACE)
+    box_crops._prepared = tensor_colors._prepared = True
     yield
-    arrays._prepared, colors._prepared, tensor_colors._prepared = prepared
+    arrays._prepared, colors._prepared = prepared
+    box_crops._prepared = tensor_colors._prepared = False
     process.is_worker = False
     torch.set_warn_always(False)
     for place, method in before.items():
