@@ -218,6 +218,27 @@ def whole_images() -> Iterator[Finding]:
         )
 
 
+def tensor_colors() -> Iterator[Finding]:
+    """Compare torchvision's changes of tensors' colors with the native library, which takes their place in workers."""
+    from torchvision.transforms.v2 import functional  # noqa: F401  # which has the kernels
+
+    from .. import native
+    from ..late import tensor_colors
+
+    name, reason = "tensor colors", native.why_not()
+    if reason is not None:
+        yield Finding(name, "costs", f"torchvision changes them by itself: without the native library ({reason})")
+        return
+    found = {name: tensor_colors.agrees(name, kernel) for name, kernel in tensor_colors.originals().items()}
+    equal = [name for name in tensor_colors.CHANGES if found.get(name)]
+    others = [name for name in tensor_colors.CHANGES if not found.get(name)]
+    if others:
+        words = f"torchvision makes {', '.join(others)} by itself: its values are not the native library's"
+        yield Finding(name, "costs", words)
+    if equal:
+        yield Finding(name, "ok", f"{', '.join(equal)} of uint8 are made by the native library in workers")
+
+
 def rebuild() -> str:
     """Return the command that builds the native library; where there is no compiler, the installer gets one."""
     return pip(f"--force-reinstall --no-deps --no-cache-dir {source()}")

@@ -1,9 +1,9 @@
 """torchvision's kernels that change the colors of tensors, by the native library.
 
-In: what a sample gives version 2's ``adjust_brightness``, ``adjust_contrast``, ``adjust_saturation``, ``adjust_hue``
-and ``permute_channels``: a ``tv_tensors.Image`` or plain tensor [3, H, W] of uint8. ``ColorJitter`` and
-``RandomPhotometricDistort`` call these. Out: what they return, bit for bit, with the same strides. For all other images
-and arguments the originals are called.
+In: what a sample gives version 2's ``adjust_brightness``, ``adjust_contrast``, ``adjust_saturation``, ``adjust_hue``,
+``permute_channels`` and ``rgb_to_grayscale``: a ``tv_tensors.Image`` or plain tensor [3, H, W] of uint8. Its transforms
+``ColorJitter`` and ``RandomPhotometricDistort`` call these. Out: what they return, bit for bit, with the same strides.
+For all other images and arguments the originals are called.
 
 Brightness and contrast look at one level at a time: torch itself makes the table of an image that has all levels. It
 also makes the mean of the greys, as the order in which it adds them depends on the processor.
@@ -134,6 +134,14 @@ def _with_channels(original: Kernel, image: Tensor, order: Any) -> Tensor | None
     return distort.permuted(image, order) if is_known else None
 
 
+def _greys(original: Kernel, image: Tensor, channels: Any) -> Tensor | None:
+    fused = _fused()
+    if type(channels) is not int or channels not in (1, 3) or fused is None:
+        return None
+    made = distort.greys(image, fused=fused).to(torch.uint8)
+    return made if channels == 1 else made.expand(image.shape)
+
+
 class _Known(NamedTuple):
     make: Change
     argument: str
@@ -147,6 +155,7 @@ CHANGES = {
     "adjust_saturation": _Known(_with_saturation, "saturation_factor", (0.1, 1.2)),
     "adjust_hue": _Known(_with_hue, "hue_factor", (-0.4, 0.03)),
     "permute_channels": _Known(_with_channels, "permutation", ([1, 2, 0],)),
+    "rgb_to_grayscale": _Known(_greys, "num_output_channels", (1, 3)),
 }
 """By function."""
 
