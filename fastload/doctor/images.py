@@ -229,14 +229,18 @@ def tensor_colors() -> Iterator[Finding]:
     if reason is not None:
         yield Finding(name, "costs", f"torchvision changes them by itself: without the native library ({reason})")
         return
-    found = {name: tensor_colors.agrees(name, kernel) for name, kernel in tensor_colors.originals().items()}
-    equal = [name for name in tensor_colors.CHANGES if found.get(name)]
-    others = [name for name in tensor_colors.CHANGES if not found.get(name)]
-    if others:
-        words = f"torchvision makes {', '.join(others)} by itself: its values are not the native library's"
-        yield Finding(name, "costs", words)
-    if equal:
-        yield Finding(name, "ok", f"{', '.join(equal)} of uint8 are made by the native library in workers")
+    versions = (
+        ("1", tensor_colors.KNOWN_1, tensor_colors.functions()),
+        ("2", tensor_colors.KNOWN_2, tensor_colors.kernels()),
+    )
+    for version, known, found in versions:
+        equal = [one for one in known if one in found and tensor_colors.agrees(*found[one])]
+        others = [one for one in known if one not in equal]
+        if others:
+            words = f"version {version} makes {', '.join(others)} by itself: its values are not the native library's"
+            yield Finding(name, "costs", words)
+        if equal:
+            yield Finding(name, "ok", f"version {version}: {', '.join(equal)} by the native library, in workers")
 
 
 def rebuild() -> str:

@@ -55,7 +55,7 @@ class LateSamples(Scope):
             from . import arrays
 
             arrays.prepare()
-        if compat.process.is_worker and "torchvision.transforms.v2" in sys.modules:
+        if compat.process.is_worker and "torchvision.transforms" in sys.modules:
             from . import box_crops, tensor_colors
 
             tensor_colors.prepare()

@@ -1,15 +1,15 @@
-"""torchvision's kernels that change the colors of tensors, by the native library.
+"""torchvision's functions that change the colors of tensors, by the native library.
 
-In: what a sample gives version 2's ``adjust_brightness``, ``adjust_contrast``, ``adjust_saturation``, ``adjust_hue``,
-``permute_channels`` and ``rgb_to_grayscale``: a ``tv_tensors.Image`` or plain tensor [3, H, W] of uint8. Its transforms
-``ColorJitter`` and ``RandomPhotometricDistort`` call these. Out: what they return, bit for bit, with the same strides.
-For all other images and arguments the originals are called.
+In: what a sample gives ``adjust_brightness``, ``adjust_contrast``, ``adjust_saturation``, ``adjust_hue``,
+``rgb_to_grayscale`` and version 2's ``permute_channels``: a tensor [3, H, W] of uint8; for version 2 a
+``tv_tensors.Image`` too. ``ColorJitter``, ``RandomGrayscale`` and ``RandomPhotometricDistort`` call these. Out: what
+they return, bit for bit, with the same strides. For all other images and arguments the originals are called.
 
-Brightness and contrast look at one level at a time: torch itself makes the table of an image that has all levels. It
-also makes the mean of the greys, as the order in which it adds them depends on the processor.
+Brightness and contrast look at one level at a time: the original, or torch, makes the table of an image that has all
+levels. torch also makes the mean of the greys, as the order in which it adds them depends on the processor.
 
-Replaced in worker processes alone, once, and only what nobody else has replaced. The first call in a process compares
-results with the original's.
+Replaced in worker processes alone, once, and only what nobody else has replaced: version 2's kernels in its registry,
+version 1's functions in their module. The first call of each in a process compares results with the original's.
 """
 
 from __future__ import annotations
@@ -30,65 +30,82 @@ from .undecoded import V2_FUNCTIONAL
 
 Kernel = Callable[..., Any]
 Change = Callable[[Kernel, Tensor, Any], Tensor | None]
-"""Takes torchvision's kernel, an image and the argument; None: the kernel is to be called."""
+"""Takes torchvision's function, an image and the argument; None: the function is to be called."""
 
+_V1 = "torchvision.transforms._functional_tensor"
 _LEVELS = torch.arange(256, dtype=torch.uint8, device="cpu").reshape(1, 16, 16)
 _MOST_FACTOR = 1e6
 """Far below where single precision ends."""
 _ORIGINALS = Originals("torch", "torchvision")
-"""Functions that the kernels call."""
-_prepared = False
+"""Functions that those call."""
+_CALLED = {
+    f"{V2_FUNCTIONAL}._color": (
+        *("_blend", "_hsv_to_rgb", "_max_value", "_rgb_to_grayscale_image", "_rgb_to_hsv", "to_dtype_image"),
+    ),
+    _V1: ("_blend", "_hsv2rgb", "_max_value", "_rgb2hsv", "convert_image_dtype"),
+}
+_prepared: set[str] = set()
 
 
 def prepare() -> None:
-    """Replace the kernels, if version 2 is imported. A worker process calls it when it begins a chunk."""
-    global _prepared
-    if _prepared or not is_imported(V2_FUNCTIONAL):
-        return
-    _prepared = True
-    if why_not() is not None:
-        return
-    _ORIGINALS.add(
-        sys.modules.get(f"{V2_FUNCTIONAL}._color"),
-        ("_blend", "_hsv_to_rgb", "_max_value", "_rgb_to_grayscale_image", "_rgb_to_hsv", "to_dtype_image"),
-    )
-    for name, original in originals().items():
-        kernels = _kernels_of(name)
+    """Replace the functions of the versions that are imported. A worker process calls it when it begins a chunk."""
+    for module, replace in _MODULES.items():
+        if module not in _prepared and is_imported(module):
+            _prepared.add(module)
+            if why_not() is None:
+                replace()
+                for name in filter(is_imported, _CALLED):
+                    _ORIGINALS.add(sys.modules[name], _CALLED[name])
+
+
+def _replace_kernels() -> None:
+    for name, (known, original) in kernels().items():
+        registered = _kernels_of(name)
         for kind in (Tensor, sys.modules["torchvision.tv_tensors"].Image):
-            if is_written_in(kernels.get(kind), "torchvision"):
-                kernels[kind] = _around(kernels[kind], name, original, kind)
+            if is_written_in(registered.get(kind), "torchvision"):
+                registered[kind] = _around(registered[kind], known, original, kind)
 
 
-def originals() -> dict[str, Kernel]:
-    """Return torchvision's kernels of plain tensors by the functions' names, but for those that were replaced."""
-    found = {name: _kernels_of(name).get(Tensor) for name in CHANGES}
-    return {name: kernel for name, kernel in found.items() if kernel and is_written_in(kernel, "torchvision")}
+def _replace_functions() -> None:
+    for name, (known, original) in functions().items():
+        setattr(sys.modules[_V1], name, _around(original, known, original, Tensor))
 
 
-def _kernels_of(name: str) -> dict[type, Kernel]:
+def kernels() -> dict[str, tuple[Known, Kernel]]:
+    """Return what is known of version 2's functions, and their kernels of tensors, but for those that were replaced."""
+    found: dict[str, Any] = {name: _kernels_of(name).get(Tensor) for name in KNOWN_2}
+    return {name: (KNOWN_2[name], one) for name, one in found.items() if is_written_in(one, "torchvision")}
+
+
+def functions() -> dict[str, tuple[Known, Kernel]]:
+    """Return what is known of version 1's functions, and the functions, but for those that were replaced."""
+    found: dict[str, Any] = {name: getattr(sys.modules[_V1], name, None) for name in KNOWN_1}
+    return {name: (KNOWN_1[name], one) for name, one in found.items() if is_written_in(one, "torchvision")}
+
+
+def _kernels_of(name: str) -> dict[type, Any]:
     """Return version 2's kernels of a function, by the class of images."""
     function = getattr(sys.modules[V2_FUNCTIONAL], name, None)
     registry = getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
-    kernels: dict[type, Kernel] = registry.get(function, {})
-    return kernels
+    found: dict[type, Any] = registry.get(function, {})
+    return found
 
 
-def _around(kernel: Kernel, name: str, original: Kernel, kind: type[Tensor]) -> Kernel:
-    """Return a kernel of a class of images that lets the native library change them, while a sample is made."""
-    change = CHANGES[name]
+def _around(function: Kernel, known: Known, original: Kernel, kind: type[Tensor]) -> Kernel:
+    """Return a function that lets the native library change images of a class, while a sample is made."""
 
-    @functools.wraps(kernel)
+    @functools.wraps(function)
     def run(image: Any, *args: Any, **named: Any) -> Any:
-        # Asked first, so that torch.compile sees nothing but the kernel.
+        # Asked first, so that torch.compile sees nothing but the function.
         if torch.compiler.is_compiling() or thread.scope is None or type(image) is not kind:
-            return kernel(image, *args, **named)
+            return function(image, *args, **named)
         values = *args, *named.values()
-        is_known = len(values) == 1 and named.keys() <= {change.argument} and _is_plain(image)
+        is_plain = len(values) == 1 and named.keys() <= {known.argument} and _is_plain(image)
         made = None
-        if is_known and _ORIGINALS.replaced() is None and agrees(name, original):
-            made = change.make(original, image.as_subclass(Tensor), values[0])
+        if is_plain and _ORIGINALS.replaced() is None and agrees(known, original):
+            made = known.change(original, image.as_subclass(Tensor), values[0])
         if made is None:
-            return kernel(image, *args, **named)
+            return function(image, *args, **named)
         return made if kind is Tensor else made.as_subclass(kind)
 
     return run
@@ -108,13 +125,27 @@ def _with_brightness(original: Kernel, image: Tensor, factor: Any) -> Tensor | N
     return _mapped(image, original(_LEVELS, factor)) if _is_factor(factor) else None
 
 
+def _with_contrast_1(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
+    if not _is_factor(factor):
+        return None
+    part, mean = float(factor), _mean_of_greys(image, fused=False)
+    return _mapped(image, (part * _LEVELS + (1.0 - part) * mean).clamp(0, 255).to(torch.uint8))
+
+
 def _with_contrast(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
     fused = _fused()
     if not _is_factor(factor) or fused is None:
         return None
-    mean = distort.greys(image, fused=fused).mean(dim=(-3, -2, -1), keepdim=True)
-    mixed = _LEVELS.mul(float(factor)).add_(mean, alpha=1.0 - float(factor))
-    return _mapped(image, mixed.clamp_(0, 255).to(torch.uint8))
+    part, mean = float(factor), _mean_of_greys(image, fused)
+    return _mapped(image, _LEVELS.mul(part).add_(mean, alpha=1.0 - part).clamp_(0, 255).to(torch.uint8))
+
+
+def _mean_of_greys(image: Tensor, fused: bool) -> Tensor:
+    return distort.greys(image, fused=fused).mean(dim=(-3, -2, -1), keepdim=True)
+
+
+def _with_saturation_1(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
+    return distort.saturated(image, factor, fused=False) if _is_factor(factor) else None
 
 
 def _with_saturation(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
@@ -122,9 +153,12 @@ def _with_saturation(original: Kernel, image: Tensor, factor: Any) -> Tensor | N
     return distort.saturated(image, factor, fused=fused) if _is_factor(factor) and fused is not None else None
 
 
+def _with_hue_1(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
+    return distort.turned_1(image, factor) if _is_factor(factor, -0.5, 0.5) else None
+
+
 def _with_hue(original: Kernel, image: Tensor, factor: Any) -> Tensor | None:
-    is_known = type(factor) in (float, int) and -0.5 <= factor <= 0.5
-    return distort.turned(image, factor) if is_known else None
+    return distort.turned(image, factor) if _is_factor(factor, -0.5, 0.5) else None
 
 
 def _with_channels(original: Kernel, image: Tensor, order: Any) -> Tensor | None:
@@ -134,40 +168,58 @@ def _with_channels(original: Kernel, image: Tensor, order: Any) -> Tensor | None
     return distort.permuted(image, order) if is_known else None
 
 
-def _greys(original: Kernel, image: Tensor, channels: Any) -> Tensor | None:
+def _greys_1(original: Kernel, image: Tensor, channels: Any) -> Tensor | None:
+    return _greys(image, channels, fused=False)
+
+
+def _greys_2(original: Kernel, image: Tensor, channels: Any) -> Tensor | None:
     fused = _fused()
-    if type(channels) is not int or channels not in (1, 3) or fused is None:
+    return None if fused is None else _greys(image, channels, fused)
+
+
+def _greys(image: Tensor, channels: Any, fused: bool) -> Tensor | None:
+    if type(channels) is not int or channels not in (1, 3):
         return None
     made = distort.greys(image, fused=fused).to(torch.uint8)
     return made if channels == 1 else made.expand(image.shape)
 
 
-class _Known(NamedTuple):
-    make: Change
+class Known(NamedTuple):
+    """What the native library does in place of a function."""
+
+    change: Change
     argument: str
+    """Its name."""
     tries: tuple[Any, ...]
     """Arguments for the comparison."""
 
 
-CHANGES = {
-    "adjust_brightness": _Known(_with_brightness, "brightness_factor", (0.3, 1.7)),
-    "adjust_contrast": _Known(_with_contrast, "contrast_factor", (0.1, 1.2)),
-    "adjust_saturation": _Known(_with_saturation, "saturation_factor", (0.1, 1.2)),
-    "adjust_hue": _Known(_with_hue, "hue_factor", (-0.4, 0.03)),
-    "permute_channels": _Known(_with_channels, "permutation", ([1, 2, 0],)),
-    "rgb_to_grayscale": _Known(_greys, "num_output_channels", (1, 3)),
+KNOWN_1 = {
+    "adjust_brightness": Known(_with_brightness, "brightness_factor", (0.3, 1.7)),
+    "adjust_contrast": Known(_with_contrast_1, "contrast_factor", (0.1, 1.2)),
+    "adjust_saturation": Known(_with_saturation_1, "saturation_factor", (0.1, 1.2)),
+    "adjust_hue": Known(_with_hue_1, "hue_factor", (-0.4, 0.05)),
+    "rgb_to_grayscale": Known(_greys_1, "num_output_channels", (1, 3)),
 }
-"""By function."""
+KNOWN_2 = {
+    "adjust_brightness": Known(_with_brightness, "brightness_factor", (0.3, 1.7)),
+    "adjust_contrast": Known(_with_contrast, "contrast_factor", (0.1, 1.2)),
+    "adjust_saturation": Known(_with_saturation, "saturation_factor", (0.1, 1.2)),
+    "adjust_hue": Known(_with_hue, "hue_factor", (-0.4, 0.05)),
+    "permute_channels": Known(_with_channels, "permutation", ([1, 2, 0],)),
+    "rgb_to_grayscale": Known(_greys_2, "num_output_channels", (1, 3)),
+}
 
 
-def _is_factor(factor: Any) -> bool:
-    return type(factor) in (float, int) and 0 <= factor <= _MOST_FACTOR
+def _is_factor(factor: Any, least: float = 0, most: float = _MOST_FACTOR) -> bool:
+    return type(factor) in (float, int) and least <= factor <= most
 
 
 def _mapped(image: Tensor, levels: Tensor) -> Tensor:
     """Return an image with each level replaced; pixels side by side stay so."""
-    made = distort.new(image, keeps_order=True).copy_(image)
-    memory = made if made.is_contiguous() else made.permute(1, 2, 0)
+    side_by_side = distort.is_side_by_side(image)
+    made = distort.new(image, side_by_side=side_by_side).copy_(image)
+    memory = made.permute(1, 2, 0) if side_by_side else made
     map_levels(memory.view(image.shape[1], -1).numpy(), levels.numpy().tobytes())
     return made
 
@@ -184,25 +236,28 @@ def _fused() -> bool | None:
 _agreeing: dict[Kernel, bool] = {}
 
 
-def agrees(name: str, original: Kernel) -> bool:
-    """Return whether a kernel of torchvision's makes the same as the native library in its place.
+def agrees(known: Known, original: Kernel) -> bool:
+    """Return whether a function of torchvision's makes the same as the native library in its place.
 
-    Compared once, in about 1 ms: of noise, as planes and as pixels side by side, with gaps and without; the order in
-    memory as well.
+    Compared once: of noise, as planes and as pixels side by side, with gaps and without; the order in memory as well.
+    The noise has 32,761 colors: hues that are computed in another way differ in some of 10,000. It takes about 10 ms.
     """
     if original not in _agreeing:
-        _agreeing[original] = bool(tried(lambda: _makes_the_same(CHANGES[name], original)))
+        _agreeing[original] = bool(tried(lambda: _makes_the_same(known, original)))
     return _agreeing[original]
 
 
-def _makes_the_same(known: _Known, original: Kernel) -> bool:
+def _makes_the_same(known: Known, original: Kernel) -> bool:
     generator = torch.Generator().manual_seed(0)  # its own: the sample's draws stay as they are
-    pixels = torch.randint(0, 256, (37, 51, 3), dtype=torch.uint8, device="cpu", generator=generator)
+    pixels = torch.randint(0, 256, (181, 181, 3), dtype=torch.uint8, device="cpu", generator=generator)
     side_by_side = pixels.permute(2, 0, 1)
     planes = side_by_side.contiguous()
     for image in (planes, side_by_side, planes[:, 3:30, 5:40], side_by_side[:, 3:30, 5:40]):
         for value in known.tries:
-            made, expected = known.make(original, image, value), original(image, value)
+            made, expected = known.change(original, image, value), original(image, value)
             if made is None or made.stride() != expected.stride() or not torch.equal(made, expected):
                 return False
     return True
+
+
+_MODULES = {V2_FUNCTIONAL: _replace_kernels, _V1: _replace_functions}

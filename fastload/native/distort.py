@@ -1,9 +1,10 @@
-"""Changes of colors that torchvision's version 2 makes of tensors, by the native kernels: the same bits.
+"""Changes of colors that torchvision makes of tensors, by the native kernels: the same bits.
 
 In: tensors [3, H, W] of uint8, on the CPU, whose rows lie in memory as planes or as pixels side by side. Out: new
 tensors.
 
-torch adds a product with one rounding or with two, by the instructions that it uses: ``fused`` says which.
+Version 2 adds products to sums in place. torch does that with one rounding or with two, by the instructions that it
+uses: ``fused`` says which. Version 1 always has two.
 
 Calls release the GIL.
 """
@@ -32,6 +33,7 @@ class _Change(enum.IntEnum):
     SATURATION = 0
     HUE = 1
     ORDER = 2
+    HUE_1 = 3
 
 
 def is_known(image: Tensor) -> bool:
@@ -46,10 +48,15 @@ def is_known(image: Tensor) -> bool:
     return column == 3 and channel == 1 and row >= 3 * width
 
 
-def new(image: Tensor, *, keeps_order: bool) -> Tensor:
-    """Return a tensor of an image's size, without gaps: planes, or pixels side by side if the image has them."""
+def is_side_by_side(image: Tensor) -> bool:
+    """Return whether a known image lies in memory as pixels, not as planes."""
+    return image.stride()[2] == 3
+
+
+def new(image: Tensor, *, side_by_side: bool) -> Tensor:
+    """Return a tensor of an image's size, without gaps: pixels side by side, or planes."""
     _, height, width = image.shape
-    if keeps_order and image.stride()[2] == 3:
+    if side_by_side:
         return torch.empty((height, width, 3), dtype=torch.uint8, device="cpu").permute(2, 0, 1)
     return torch.empty((3, height, width), dtype=torch.uint8, device="cpu")
 
@@ -76,18 +83,23 @@ def greys(image: Tensor, *, fused: bool, level: str = _BEST) -> Tensor:
 
 def saturated(image: Tensor, factor: float, *, fused: bool, level: str = _BEST) -> Tensor:
     """Return what ``adjust_saturation`` makes of an image: pixels side by side stay so."""
-    numbers = (factor, 1.0 - factor, 0.0)
-    return _changed(_Change.SATURATION, image, new(image, keeps_order=True), numbers, fused=fused, level=level)
+    made = new(image, side_by_side=is_side_by_side(image))
+    return _changed(_Change.SATURATION, image, made, (factor, 1.0 - factor, 0.0), fused=fused, level=level)
 
 
 def turned(image: Tensor, factor: float, *, level: str = _BEST) -> Tensor:
-    """Return what ``adjust_hue`` makes of an image: planes. ``factor``: from -0.5 to 0.5."""
-    return _changed(_Change.HUE, image, new(image, keeps_order=False), (0.0, 0.0, factor), level=level)
+    """Return what ``adjust_hue`` of version 2 makes of an image: planes. ``factor``: from -0.5 to 0.5."""
+    return _changed(_Change.HUE, image, new(image, side_by_side=False), (0.0, 0.0, factor), level=level)
+
+
+def turned_1(image: Tensor, factor: float, *, level: str = _BEST) -> Tensor:
+    """Return what ``adjust_hue`` of version 1 makes of an image: pixels side by side."""
+    return _changed(_Change.HUE_1, image, new(image, side_by_side=True), (0.0, 0.0, factor), level=level)
 
 
 def permuted(image: Tensor, order: Sequence[int], *, level: str = _BEST) -> Tensor:
     """Return what ``permute_channels`` makes of an image: planes. ``order``: three numbers from 0 to 2."""
-    return _changed(_Change.ORDER, image, new(image, keeps_order=False), order=order, level=level)
+    return _changed(_Change.ORDER, image, new(image, side_by_side=False), order=order, level=level)
 
 
 def _changed(

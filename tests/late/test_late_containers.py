@@ -40,12 +40,14 @@ def _as_in_a_worker_process():
     process.is_worker = True
     containers._known.prepared = None  # it may have been asked before
     # Other functions are not replaced: their tests begin with the originals.
-    prepared = arrays._prepared, colors._prepared
+    modules = arrays, colors, tensor_colors
+    prepared = [module._prepared for module in modules]
     arrays._prepared, colors._prepared = set(arrays.DOORS), set(colors._REPLACE)
-    box_crops._prepared = tensor_colors._prepared = True
+    tensor_colors._prepared, box_crops._prepared = set(tensor_colors._MODULES), True
     yield
-    arrays._prepared, colors._prepared = prepared
-    box_crops._prepared = tensor_colors._prepared = False
+    for module, before_it in zip(modules, prepared, strict=True):
+        module._prepared = before_it
+    box_crops._prepared = False
     process.is_worker = False
     torch.set_warn_always(False)
     for place, method in before.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from PIL import Image
 from test_late_containers import seen
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torchvision import transforms as v1
 from torchvision import tv_tensors
-from torchvision.transforms import v2
+from torchvision.transforms import _functional_tensor, v2
 from torchvision.transforms.v2 import functional
 from torchvision.transforms.v2.functional import _color, _utils
 
@@ -28,7 +28,10 @@ from fastload.late import tensor_colors
 from fastload.late.scope import thread
 
 REGISTRY = _utils._KERNEL_REGISTRY
-NAMES = tuple(tensor_colors.CHANGES)
+FUNCTIONS: dict[str, Any] = {
+    **{name: getattr(functional, name) for name in tensor_colors.KNOWN_2},
+    **{f"{name}, version 1": getattr(_functional_tensor, name) for name in tensor_colors.KNOWN_1},
+}
 ARGUMENTS: dict[str, Any] = {
     "adjust_brightness": 1.1,
     "adjust_contrast": 0.6,
@@ -37,11 +40,32 @@ ARGUMENTS: dict[str, Any] = {
     "permute_channels": [2, 0, 1],
     "rgb_to_grayscale": 3,
 }
+each_function = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def call(name: str, image: Any, *values: Any, **named: Any) -> Any:
+    """Call a function as torchvision's transforms do: version 1's by its name in the module."""
+    plain, is_1 = name.removesuffix(", version 1"), name.endswith(", version 1")
+    return (getattr(_functional_tensor, plain) if is_1 else FUNCTIONS[name])(image, *values, **named)
+
+
+def known_of(name: str) -> tensor_colors.Known:
+    plain = name.removesuffix(", version 1")
+    return (tensor_colors.KNOWN_2 if plain == name else tensor_colors.KNOWN_1)[plain]
+
+
+def value_of(name: str) -> Any:
+    return ARGUMENTS[name.removesuffix(", version 1")]
+
+
+def original_of(name: str) -> Any:
+    """Return torchvision's function of plain tensors."""
+    return FUNCTIONS[name] if name.endswith(", version 1") else getattr(_color, f"{name}_image")
 
 
 @pytest.fixture(autouse=True)
 def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Replace the kernels, as a worker process does, and put them back.
+    """Replace the functions, as a worker process does, and put them back.
 
     Returns the list that gets the name of each change that the native library makes of a sample.
     """
@@ -56,24 +80,25 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
         return make
 
-    for name, known in tensor_colors.CHANGES.items():
-        monkeypatch.setitem(tensor_colors.CHANGES, name, known._replace(make=noted(name, known.make)))
-    before = [(kernels, dict(kernels)) for kernels in (REGISTRY[getattr(functional, name)] for name in NAMES)]
-    tensor_colors._prepared = False
+    for known, form in ((tensor_colors.KNOWN_2, "{}"), (tensor_colors.KNOWN_1, "{}, version 1")):
+        for name, one in known.items():
+            monkeypatch.setitem(known, name, one._replace(change=noted(form.format(name), one.change)))
+    with_originals()
     tensor_colors.prepare()
     yield made
-    tensor_colors._prepared = False
-    for kernels, originals in before:
+    with_originals()
+
+
+KERNELS = [(kernels, dict(kernels)) for kernels in (REGISTRY[FUNCTIONS[name]] for name in tensor_colors.KNOWN_2)]
+
+
+def with_originals() -> None:
+    """Put torchvision's functions back, and let them be replaced again."""
+    for kernels, originals in KERNELS:
         kernels.update(originals)
-
-
-def with_originals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put torchvision's kernels back, and let them be replaced again."""
-    for name in NAMES:
-        kernels = REGISTRY[getattr(functional, name)]
-        for kind in (tv_tensors.Image, Tensor):
-            monkeypatch.setitem(kernels, kind, kernels[kind].__wrapped__)
-    tensor_colors._prepared = False
+    for name in tensor_colors.KNOWN_1:
+        setattr(_functional_tensor, name, FUNCTIONS[f"{name}, version 1"])
+    tensor_colors._prepared.clear()
 
 
 def picture(height: int = 24, width: int = 37, seed: int = 0) -> Tensor:
@@ -96,41 +121,40 @@ def assert_equal(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [tv_tensors.Image, Tensor])
-@pytest.mark.parametrize("name", NAMES)
+@each_function
 def test_the_library_changes_images_of_both_classes(name: str, kind: Any, changed: list[str]) -> None:
+    value, named = value_of(name), {known_of(name).argument: value_of(name)}
     image = picture().as_subclass(kind)
     for form in (image, image.contiguous(), image[:, 2:20, 3:30], image.contiguous()[:, 2:20, 3:30]):
-        assert_equal(lambda form=form: getattr(functional, name)(form, ARGUMENTS[name]))
-        assert_equal(lambda form=form: getattr(functional, name)(form, **{_argument(name): ARGUMENTS[name]}))
-    assert changed == [name] * 8
+        form = form.as_subclass(kind)
+        assert_equal(lambda form=form: call(name, form, value))
+        assert_equal(lambda form=form: call(name, form, **named))
+    is_its_own = kind is Tensor or not name.endswith("version 1")
+    assert changed.count(name) == (8 if is_its_own else 0)
 
 
-def _argument(name: str) -> str:
-    return tensor_colors.CHANGES[name].argument
+factor = st.floats(0, 4) | st.integers(0, 3) | st.sampled_from([0.0, 1.0, 1e6, 1e7, -0.5])
 
 
-factor = st.floats(0, 4) | st.integers(0, 3) | st.sampled_from([0.0, 1.0, 1e6, 1e7, -0.5, math.inf, math.nan])
-
-
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from(NAMES[:3]), factor, st.integers(1, 70), st.integers(1, 70), st.integers(0, 5), st.booleans()
+    st.sampled_from([name for name in FUNCTIONS if "hue" not in name and "adjust" in name]), factor,
+    st.integers(1, 70), st.integers(1, 70), st.integers(0, 5), st.booleans(),
 )  # fmt: skip
 def test_any_factor_gives_what_torchvision_gives(
     name: str, factor: float, height: int, width: int, seed: int, as_planes: bool
 ) -> None:
-    image = tv_tensors.Image(picture(height, width, seed))
+    image = picture(height, width, seed)
     image = image.contiguous() if as_planes else image
-    if math.isfinite(factor):  # torch's conversion of others to 8 bits is not defined
-        assert_equal(lambda: getattr(functional, name)(image, factor))
+    assert_equal(lambda: call(name, image, factor))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_function
 def test_what_the_library_does_not_take_is_left_to_torchvision(name: str, changed: list[str]) -> None:
     class Own(tv_tensors.Image):
         pass
 
-    function, value, image = getattr(functional, name), ARGUMENTS[name], picture()
+    value, image = value_of(name), picture()
     for other in (
         image.to(torch.float32) / 255,
         image.to(torch.int16),
@@ -146,79 +170,98 @@ def test_what_the_library_does_not_take_is_left_to_torchvision(name: str, change
         (image / 255).requires_grad_(),
         Image.fromarray(image.permute(1, 2, 0).numpy()),
     ):
-        assert_equal(lambda other=other: function(other, value))
+        assert_equal(lambda other=other: call(name, other, value))
     bad: Any
     for bad in (-3, "much", None, [0, 1], [2, 1, -1], [0, 1, 3], torch.tensor(0.5), True):
-        assert_equal(lambda bad=bad: function(image, bad))
-    assert_equal(lambda: function(image, value, 3))
-    assert_equal(lambda: function(image, some=value))
-    assert not changed
-    assert_equal(lambda: function(image))  # one of them has a default
+        assert_equal(lambda bad=bad: call(name, image, bad))
+    assert_equal(lambda: call(name, image, value, 3))
+    assert_equal(lambda: call(name, image, some=value))
+    assert name not in changed
+    assert_equal(lambda: call(name, image))  # one of them has a default
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_in_modes_and_transforms_of_functions_torchvisions_kernels_run(name: str, changed: list[str]) -> None:
+@each_function
+def test_in_modes_and_transforms_of_functions_torchvisions_own_run(name: str, changed: list[str]) -> None:
     class Seeing(TorchFunctionMode):
         def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
             calls.append(getattr(func, "__name__", ""))
             return func(*args, **(kwargs or {}))
 
     calls: list[str] = []
-    function, value, image = getattr(functional, name), ARGUMENTS[name], picture()
+    value, image = value_of(name), picture()
 
     def run() -> Any:
         with Seeing():
-            return function(image, value)
+            return call(name, image, value)
 
     assert_equal(run)
     assert calls[: len(calls) // 2] == calls[len(calls) // 2 :]
-    assert_equal(lambda: torch.func.vmap(lambda one: function(one, value))(torch.stack([image, image])))
+    assert_equal(lambda: torch.func.vmap(lambda one: call(name, one, value))(torch.stack([image, image])))
 
     def in_double_precision() -> Any:
         torch.set_default_dtype(torch.float64)
         try:
-            return function(image, value)
+            return call(name, image, value)
         finally:
             torch.set_default_dtype(torch.float32)
 
     assert_equal(in_double_precision)
     assert not changed
-    assert_equal(lambda: torch.inference_mode()(function)(image, value))
+    assert_equal(lambda: torch.inference_mode()(call)(name, image, value))
     assert changed == [name]
 
 
-def test_the_image_itself_stays_as_it_was() -> None:
+@each_function
+def test_the_image_itself_stays_as_it_was_and_outside_of_samples_torchvisions_own_runs(
+    name: str, changed: list[str]
+) -> None:
     image = picture()
     before = image.clone()
-    for name in NAMES:
-        as_sample(lambda name=name: getattr(functional, name)(image, ARGUMENTS[name]))
-        assert torch.equal(image, before)
+    as_sample(lambda: call(name, image, value_of(name)))
+    assert torch.equal(image, before)
+    assert changed == [name]
+    call(name, image, value_of(name))
+    assert changed == [name]
 
 
-def test_outside_of_samples_torchvisions_kernels_run(changed: list[str]) -> None:
-    for name in NAMES:
-        getattr(functional, name)(picture(), ARGUMENTS[name])
-    assert not changed
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_kernel_that_makes_something_else_stays_in_its_place(name: str, changed: list[str]) -> None:
-    def original(image: Tensor, value: Any) -> Tensor:
-        made = getattr(_color, f"{name}_image")(image, value)
+@each_function
+def test_a_function_that_makes_something_else_stays_in_its_place(name: str, changed: list[str]) -> None:
+    def one_other(image: Tensor, value: Any) -> Tensor:
+        made = original_of(name)(image, value).clone()
         made[0, 0, 0] ^= 1
         return made
 
     def other_strides(image: Tensor, value: Any) -> Tensor:
-        return getattr(_color, f"{name}_image")(image, value).transpose(1, 2).contiguous().transpose(1, 2)
+        return original_of(name)(image, value).transpose(1, 2).contiguous().transpose(1, 2)
 
     def fails(image: Tensor, value: Any) -> Tensor:
         raise RuntimeError("it fails")
 
-    for kernel in (original, other_strides, fails):
-        assert not tensor_colors.agrees(name, kernel)
-        run = tensor_colors._around(kernel, name, kernel, Tensor)
-        assert_equal(lambda run=run: run(picture(), ARGUMENTS[name]))
+    for function in (one_other, other_strides, fails):
+        assert not tensor_colors.agrees(known_of(name), function)
+        run = tensor_colors._around(function, known_of(name), function, Tensor)
+        assert_equal(lambda run=run: run(picture(), value_of(name)))
     assert not changed
+
+
+def test_hues_that_are_computed_in_another_way_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tensor_colors.KNOWN_1["adjust_hue"], tensor_colors.KNOWN_2["adjust_hue"]
+
+    def in_the_form_of_1(image: Tensor, factor: float) -> Tensor:
+        return _color.adjust_hue_image(image, factor).permute(1, 2, 0).contiguous().permute(2, 0, 1)
+
+    def in_the_form_of_2(image: Tensor, factor: float) -> Tensor:
+        return FUNCTIONS["adjust_hue, version 1"](image, factor).contiguous()
+
+    def divided(image: Tensor, dtype: Any, scale: bool) -> Tensor:
+        return image.to(dtype) / 255 if dtype.is_floating_point else by_torch(image, dtype, scale)
+
+    assert tensor_colors._makes_the_same(second, _color.adjust_hue_image)
+    assert not tensor_colors._makes_the_same(first, in_the_form_of_1)
+    assert not tensor_colors._makes_the_same(second, in_the_form_of_2)
+    by_torch = _color.to_dtype_image
+    monkeypatch.setattr(_color, "to_dtype_image", divided)
+    assert not tensor_colors._makes_the_same(second, _color.adjust_hue_image)
 
 
 def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
@@ -226,28 +269,39 @@ def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
 ) -> None:
     monkeypatch.setattr(tensor_colors, "_fused", lambda: None)
     monkeypatch.setattr(tensor_colors, "_agreeing", {})
-    for name in NAMES:
-        assert_equal(lambda name=name: getattr(functional, name)(picture(), ARGUMENTS[name]))
+    for name in tensor_colors.KNOWN_2:
+        assert_equal(lambda name=name: call(name, picture(), value_of(name)))
     assert changed == ["adjust_brightness", "adjust_hue", "permute_channels"]
 
 
+@pytest.mark.parametrize(
+    ("module", "name"), [(_color, "adjust_saturation"), (_functional_tensor, "adjust_saturation, version 1")]
+)
 def test_a_function_of_torchvisions_that_was_replaced_is_called(
-    changed: list[str], monkeypatch: pytest.MonkeyPatch
+    module: Any, name: str, changed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_color, "_blend", lambda image, other, ratio: image + 1)
-    assert_equal(lambda: functional.adjust_saturation(picture(), 0.5))
-    assert not changed
+    monkeypatch.setattr(module, "_blend", lambda image, other, ratio: image + 1)
+    assert_equal(lambda: call(name, picture(), 0.5))
+    assert name not in changed
 
 
-def test_kernels_that_somebody_has_replaced_or_removed_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_originals(monkeypatch)
-    monkeypatch.setitem(REGISTRY[functional.adjust_hue], tv_tensors.Image, lambda image, hue_factor: "own")
+def test_functions_that_somebody_has_replaced_or_removed_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(image: Any, hue_factor: float) -> str:
+        return "own"
+
+    with_originals()
+    monkeypatch.setitem(REGISTRY[functional.adjust_hue], tv_tensors.Image, own)
     monkeypatch.delitem(REGISTRY[functional.adjust_contrast], Tensor)
     monkeypatch.delattr(functional, "permute_channels")
-    assert tensor_colors.originals().keys() == set(NAMES) - {"adjust_contrast", "permute_channels"}
+    monkeypatch.setattr(_functional_tensor, "adjust_hue", own)
+    monkeypatch.delattr(_functional_tensor, "rgb_to_grayscale")
+    assert tensor_colors.kernels().keys() == tensor_colors.KNOWN_2.keys() - {"adjust_contrast", "permute_channels"}
+    assert tensor_colors.functions().keys() == tensor_colors.KNOWN_1.keys() - {"adjust_hue", "rgb_to_grayscale"}
     tensor_colors.prepare()
     assert as_sample(lambda: functional.adjust_hue(tv_tensors.Image(picture()), 0.1)) == "own"
-    assert not tensor_colors.originals()
+    assert _functional_tensor.adjust_hue is own
+    assert not tensor_colors.kernels()
+    assert not tensor_colors.functions()
 
 
 @settings(max_examples=60, deadline=None)
@@ -262,7 +316,8 @@ def test_random_transforms_draw_and_make_the_same(
         torch.manual_seed(seed)
         first = v2.RandomPhotometricDistort(p=p)(image)
         jittered = v2.ColorJitter(0.4, 0.4, 0.4, 0.2)(first)
-        return first, jittered, v2.RandomGrayscale(0.5)(jittered), torch.rand(2)
+        old = v1.RandomGrayscale(0.5)(v1.ColorJitter(0.4, 0.4, 0.4, 0.2)(image.as_subclass(Tensor)))
+        return first, jittered, v2.RandomGrayscale(0.5)(jittered), old, torch.rand(2)
 
     assert_equal(run)
 
@@ -298,13 +353,11 @@ def test_samples_of_a_detection_pipeline_are_those_without_late_decoding(tmp_pat
     assert list(map(seen, sides[0])) == list(map(seen, sides[1]))
 
 
-def test_the_kernels_are_replaced_in_worker_processes_alone(
-    changed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def is_replaced(index: int) -> bool:
-        return not tensor_colors.originals()
+def test_the_functions_are_replaced_in_worker_processes_alone() -> None:
+    def is_replaced(index: int) -> tuple[bool, bool]:
+        return not tensor_colors.kernels(), not tensor_colors.functions()
 
-    with_originals(monkeypatch)
-    assert list(fastload.DataLoader(Made(1, is_replaced), None, num_workers=1)) == [True]
+    with_originals()
+    assert list(fastload.DataLoader(Made(1, is_replaced), None, num_workers=1)) == [[True, True]]
     for options in ({"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}):
-        assert list(fastload.DataLoader(Made(1, is_replaced), None, **options)) == [False]
+        assert list(fastload.DataLoader(Made(1, is_replaced), None, **options)) == [[False, False]]

@@ -160,7 +160,14 @@ def test_colors_of_tensors(arm, strides, fused):
 
     def run(machine: Machine) -> list[bytes]:
         found = []
-        for change, *numbers in ((0, 0.1, 0.9, 0), (0, 1.7, -0.7, 0), (1, 0, 0, 0.07), (1, 0, 0, -0.5), (2, 0, 0, 0)):
+        for change, *numbers in (
+            (0, 0.1, 0.9, 0),
+            (0, 1.7, -0.7, 0),
+            (1, 0, 0, 0.07),
+            (1, 0, 0, -0.5),
+            (2, 0, 0, 0),
+            (3, 0, 0, 0.1),
+        ):
             out, given = Buffer(3 * height * width), Buffer(struct.pack("3f", *numbers))
             sides = height, width, given, order, fused, BEST
             assert machine.call("fastload_distort", change, image, places, out, places, *sides) & 0xFFFFFFFF == 0

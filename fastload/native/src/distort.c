@@ -1,4 +1,4 @@
-/* Changes of colors that torchvision's version 2 makes of tensors of 8 bits: the same bits, in other memory.
+/* Changes of colors that torchvision makes of tensors of 8 bits: the same bits, in other memory.
  *
  * In: red, green and blue levels, strided. Out: the same without gaps, changed. A block of pixels is taken apart into
  * planes, changed, and put together again.
@@ -17,6 +17,7 @@ enum change {
     SATURATION, /* adjust_saturation: its grey, and the image */
     HUE,        /* adjust_hue: turned in HSV */
     ORDER,      /* permute_channels */
+    HUE_1,      /* adjust_hue of version 1 */
 };
 
 #define BLOCK 256
@@ -35,7 +36,7 @@ struct place {
 /* What a change is given; what it does not use is 0. */
 struct numbers {
     float part, rest; /* of SATURATION: how much of the image, and of its grey */
-    float turn;       /* of HUE */
+    float turn;       /* of HUE and HUE_1 */
 };
 
 #define NAME(x) x##_plain
@@ -92,7 +93,7 @@ FASTLOAD_EXPORT int fastload_distort(int change, const uint8_t *from, const int6
     struct place source = {from_strides[0], from_strides[1], from_strides[2]};
     struct place target = {to_strides[0], to_strides[1], to_strides[2]};
     struct numbers numbers = {given[0], given[1], given[2]};
-    if (height < 0 || width < 0 || change < SATURATION || change > ORDER || !is_known(&source) || !is_known(&target))
+    if (height < 0 || width < 0 || change < SATURATION || change > HUE_1 || !is_known(&source) || !is_known(&target))
         return FASTLOAD_BAD_ARGUMENT;
     for (int channel = 0; channel < 3; channel++)
         if (order[channel] < 0 || order[channel] > 2)

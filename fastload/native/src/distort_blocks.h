@@ -101,9 +101,10 @@ TARGET static inline void NAME(saturate)(struct planes *block, const struct numb
  *
  * with two roundings where there are two sums. Equal channels count as torchvision has it: red as the most before
  * green, green before blue; which of two is the least makes no difference. It also cuts rising, falling and low to
- * [0, 1], where they are in any case.
+ * [0, 1], where they are in any case. Version 1 divides where version 2 multiplies by the reciprocal, and rises in
+ * another way. `is_1` is a constant where it is called.
  */
-TARGET static void NAME(turn_hue)(struct planes *block, float turn)
+TARGET static inline void NAME(turn_hue)(struct planes *block, float turn, int is_1)
 {
     const float unit = (float)(1.0 / 255.0), sixth = (float)(1.0 / 6.0), scale = (float)(255.0 + 1.0 - 1e-3);
     float hue[BLOCK], saturation[BLOCK], value[BLOCK];
@@ -118,10 +119,13 @@ TARGET static void NAME(turn_hue)(struct planes *block, float turn)
         int red_least = -(red == least), green_least = -(green == least);
         int rises = (red_most & green_least) | (green_most & ~red_least) | (~red_most & ~green_most & ~green_least);
         int base = CHOSEN(red_most, 1 - (2 & rises), CHOSEN(green_most, 3 - (1 & rises), 5 - (1 & rises)));
-        float most_of_1 = (float)most * unit, range = most_of_1 - (float)least * unit;
-        float place = (most_of_1 - (float)middle * unit) / (range + (float)(1 & is_grey));
+        float most_of_1 = is_1 ? (float)most / 255.0f : (float)most * unit;
+        float least_of_1 = is_1 ? (float)least / 255.0f : (float)least * unit;
+        float middle_of_1 = is_1 ? (float)middle / 255.0f : (float)middle * unit;
+        float range = most_of_1 - least_of_1;
+        float place = (most_of_1 - middle_of_1) / (range + (float)(1 & is_grey));
         float sum = (float)base + (float)(1 | ~rises) * place - (float)(1 & rises & ~red_most);
-        sum = sum * sixth + 1.0f;
+        sum = (is_1 ? sum / 6.0f : sum * sixth) + 1.0f;
         /* Greys have the hue 0. */
         hue[i] = (float)(1 & ~is_grey) * (sum - (float)(int)sum) + turn;
         saturation[i] = range / (most_of_1 + (float)(1 & is_grey));
@@ -138,8 +142,9 @@ TARGET static void NAME(turn_hue)(struct planes *block, float turn)
         int sector = (int)six;
         float place = six - (float)sector;
         float less = part * place, full = 1.0f - part;
+        float risen = is_1 ? 1.0f - part * (1.0f - place) : less + full;
         int peak = (int)(most * scale), low = (int)(full * most * scale);
-        int falling = (int)((1.0f - less) * most * scale), rising = (int)((less + full) * most * scale);
+        int falling = (int)((1.0f - less) * most * scale), rising = (int)(risen * most * scale);
         int first = -(sector == 0) | -(sector == 6), second = -(sector == 1), third = -(sector == 2);
         int fourth = -(sector == 3), fifth = -(sector == 4), last = -(sector == 5);
         block->of[0][i] = (uint8_t)CHOSEN(first | last, peak, CHOSEN(second, falling, CHOSEN(fifth, rising, low)));
@@ -158,7 +163,9 @@ TARGET static void NAME(change_row)(int change, const uint8_t *from, const struc
         int here = num - done < BLOCK ? (int)(num - done) : BLOCK;
         NAME(take_apart)(from + done * source->column, source, here, &block);
         if (change == HUE)
-            NAME(turn_hue)(&block, numbers->turn);
+            NAME(turn_hue)(&block, numbers->turn, 0);
+        else if (change == HUE_1)
+            NAME(turn_hue)(&block, numbers->turn, 1);
         else if (change == SATURATION && fused)
             NAME(saturate)(&block, numbers, 1);
         else if (change == SATURATION)
