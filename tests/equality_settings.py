@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 TESTS = Path("tests")
 TRANSFORMS = [TESTS / "transforms" / f"test_{name}.py" for name in ("affine", "auto", "color", "resize", "values")]
 FUSION = [TESTS / "fusion" / f"test_fusion_{name}.py" for name in ("equality", "native_rows")]
-NATIVE = [TESTS / "native" / "test_native_rows.py", TESTS / "native" / "test_arrays.py"]
+COLORS = [TESTS / "native" / "test_distort.py", TESTS / "late" / "test_late_tensor_colors.py"]
+NATIVE = [TESTS / "native" / "test_native_rows.py", TESTS / "native" / "test_arrays.py", *COLORS]
 
 # One line: what is in force. A product of matrices tells whether MKL uses FMA: rounded once or twice.
 PROBE = """
@@ -74,7 +75,7 @@ def main() -> int:
         # What is set, what must differ then from the process as it is (if it can), and what it concerns.
         settings = {
             "MKL's other answer": ({"LD_PRELOAD": str(other)}, "product", TRANSFORMS),
-            "torch without AVX": ({"ATEN_CPU_CAPABILITY": "default"}, "torch", TRANSFORMS),
+            "torch without AVX": ({"ATEN_CPU_CAPABILITY": "default"}, "torch", [*TRANSFORMS, *COLORS]),
             "one thread": ({"OMP_NUM_THREADS": "1"}, "threads", TRANSFORMS),
             "the C library's plain level": ({"FASTLOAD_NATIVE": "plain"}, "native", [*FUSION, *NATIVE]),
         }

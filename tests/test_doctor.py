@@ -25,6 +25,7 @@ from fastload.doctor import command, images, installation, probes
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding
 from fastload.doctor.probes import PROBES, Probe
+from fastload.late import tensor_colors
 from fastload.native import jpeg, rows
 
 ROOT = Path(__file__).parents[1]
@@ -404,6 +405,22 @@ def test_a_library_that_gives_other_pixels_is_broken(monkeypatch):
     monkeypatch.setattr(rows, "pillow_order", lambda: rows.Order.COLUMNS_FIRST)
     found = list(images.native_library())[1]
     assert (found.state, found.remedy) == ("broken", "export FASTLOAD_NATIVE=0")
+
+
+def test_changes_of_tensors_colors_are_compared_and_named(monkeypatch):
+    if not native.available():
+        pytest.skip("needs the native library")
+    first, second = images.tensor_colors()
+    assert first.words.startswith("version 1: adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue, rgb")
+    assert second.words.startswith("version 2: adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue, per")
+    hue = tensor_colors.KNOWN_1["adjust_hue"]
+    monkeypatch.setattr(tensor_colors, "agrees", lambda known, original: known is not hue)
+    other, equal, _ = images.tensor_colors()
+    assert (other.state, equal.state) == ("costs", "ok")
+    assert other.words.startswith("version 1 makes adjust_hue by itself")
+    assert "adjust_hue" not in equal.words
+    monkeypatch.setattr(native, "why_not", lambda: "a reason")
+    assert one(images.tensor_colors()).words.endswith("without the native library (a reason)")
 
 
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):

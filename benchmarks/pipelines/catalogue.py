@@ -50,7 +50,7 @@ PIPELINES: Mapping[str, Pipeline] = {
         ("albumentations", "`cv2.imread`, albumentations"),
         ("segmentation", "segmentation: PIL image and tv_tensors mask, v2", 1.35),
         ("segmentation_tensors", "segmentation: tv_tensors image and mask, v2"),
-        ("detection", "detection: v2, boxes and masks", 1.2),
+        ("detection", "detection: v2, boxes and masks", 2.2),
         ("yolo", "YOLO: cv2 letterbox, HSV jitter, own collate_fn"),
     ),
     **_family(

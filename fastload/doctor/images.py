@@ -218,6 +218,31 @@ def whole_images() -> Iterator[Finding]:
         )
 
 
+def tensor_colors() -> Iterator[Finding]:
+    """Compare torchvision's changes of tensors' colors with the native library, which takes their place in workers."""
+    from torchvision.transforms.v2 import functional  # noqa: F401  # which has the kernels
+
+    from .. import native
+    from ..late import tensor_colors
+
+    name, reason = "tensor colors", native.why_not()
+    if reason is not None:
+        yield Finding(name, "costs", f"torchvision changes them by itself: without the native library ({reason})")
+        return
+    versions = (
+        ("1", tensor_colors.KNOWN_1, tensor_colors.functions()),
+        ("2", tensor_colors.KNOWN_2, tensor_colors.kernels()),
+    )
+    for version, known, found in versions:
+        equal = [one for one in known if one in found and tensor_colors.agrees(*found[one])]
+        others = [one for one in known if one not in equal]
+        if others:
+            words = f"version {version} makes {', '.join(others)} by itself: its values are not the native library's"
+            yield Finding(name, "costs", words)
+        if equal:
+            yield Finding(name, "ok", f"version {version}: {', '.join(equal)} by the native library, in workers")
+
+
 def rebuild() -> str:
     """Return the command that builds the native library; where there is no compiler, the installer gets one."""
     return pip(f"--force-reinstall --no-deps --no-cache-dir {source()}")

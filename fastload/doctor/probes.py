@@ -320,6 +320,7 @@ PROBES = (
     Probe("Images", "native library", images.native_library, needed=True),
     Probe("Images", "torchvision.io", images.torchvision_io),
     Probe("Images", "whole images", images.whole_images),
+    Probe("Images", "tensor colors", images.tensor_colors),
     Probe("Images", "measured here", images.speed),
     Probe("Devices", "CUDA", cuda),
     Probe("Devices", "nvJPEG", nvjpeg),

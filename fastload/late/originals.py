@@ -84,6 +84,7 @@ class Originals:
         known = self._known[owner, name]
         if found is known:
             return False
+        found = getattr(found, "stands_for", found)  # fastload's own in its place
         if "fastload" in self._packages:
             found = unwrapped(found)
         if known is None and is_written_in(found, *self._packages):

@@ -60,6 +60,11 @@ class LateSamples(Scope):
             from . import arrays
 
             arrays.prepare()
+        if compat.process.is_worker and "torchvision.transforms" in sys.modules:
+            from . import box_crops, tensor_colors
+
+            tensor_colors.prepare()
+            box_crops.prepare()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True

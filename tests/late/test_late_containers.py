@@ -22,7 +22,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload.base.compat import process
-from fastload.late import LateSamples, arrays, colors, containers
+from fastload.late import LateSamples, arrays, box_crops, colors, containers, tensor_colors
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -40,10 +40,14 @@ def _as_in_a_worker_process():
     process.is_worker = True
     containers._known.prepared = None  # it may have been asked before
     # Other functions are not replaced: their tests begin with the originals.
-    prepared = arrays._prepared, colors._prepared
+    modules = arrays, colors, tensor_colors
+    prepared = [module._prepared for module in modules]
     arrays._prepared, colors._prepared = set(arrays.DOORS), set(colors._REPLACE)
+    tensor_colors._prepared, box_crops._prepared = set(tensor_colors._MODULES), True
     yield
-    arrays._prepared, colors._prepared = prepared
+    for module, before_it in zip(modules, prepared, strict=True):
+        module._prepared = before_it
+    box_crops._prepared = False
     process.is_worker = False
     torch.set_warn_always(False)
     for place, method in before.items():

@@ -15,7 +15,8 @@
 #define MOST_BUFFERS 64
 
 #define FUNCTIONS(of)                                                                                                  \
-    of(fastload_arrays) of(fastload_check_record) of(fastload_generators_bytes)                                        \
+    of(fastload_arrays) of(fastload_check_record) of(fastload_distort) of(fastload_distort_greys)                      \
+    of(fastload_generators_bytes)                                                                                      \
     of(fastload_generators_next_locked) of(fastload_generators_prepare) of(fastload_generators_read)                   \
     of(fastload_generators_room) of(fastload_generators_write) of(fastload_image_row)                                  \
     of(fastload_jpeg_can_wait) of(fastload_jpeg_of_record) of(fastload_jpeg_row) of(fastload_jpeg_size)                \

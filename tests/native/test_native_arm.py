@@ -151,6 +151,35 @@ def test_images_in_memory(arm, channels):
         assert_equal(arm, run)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("strides", [(93, 3, 1), (31, 1, 31 * 67)], ids=["side by side", "planes"])
+def test_colors_of_tensors(arm, strides, fused):
+    height, width = 67, 31
+    image = Buffer(np.random.default_rng(0).bytes(3 * height * width))
+    places, order = Buffer(struct.pack("3q", *strides)), Buffer(struct.pack("3i", 1, 2, 0))
+
+    def run(machine: Machine) -> list[bytes]:
+        found = []
+        for change, *numbers in (
+            (0, 0.1, 0.9, 0),
+            (0, 1.7, -0.7, 0),
+            (1, 0, 0, 0.07),
+            (1, 0, 0, -0.5),
+            (2, 0, 0, 0),
+            (3, 0, 0, 0.1),
+        ):
+            out, given = Buffer(3 * height * width), Buffer(struct.pack("3f", *numbers))
+            sides = height, width, given, order, fused, BEST
+            assert machine.call("fastload_distort", change, image, places, out, places, *sides) & 0xFFFFFFFF == 0
+            found.append(out.data)
+        greys = Buffer(4 * height * width)
+        status = machine.call("fastload_distort_greys", image, places, height, width, greys, fused, BEST)
+        assert status & 0xFFFFFFFF == 0
+        return [*found, greys.data]
+
+    assert_equal(arm, run)
+
+
 @pytest.mark.parametrize("is_unit", [False, True])
 @pytest.mark.parametrize("num", [1, 8, 37])
 def test_random_words(arm, num, is_unit):

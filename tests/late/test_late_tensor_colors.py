@@ -1,0 +1,363 @@
+"""Colors of tensors are changed by the native library: what torchvision returns, raises and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from comparing import as_sample, jpeg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.datasets import Made
+from PIL import Image
+from test_late_containers import seen
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torchvision import transforms as v1
+from torchvision import tv_tensors
+from torchvision.transforms import _functional_tensor, v2
+from torchvision.transforms.v2 import functional
+from torchvision.transforms.v2.functional import _color, _utils
+
+import fastload
+from fastload.late import tensor_colors
+from fastload.late.scope import thread
+
+REGISTRY = _utils._KERNEL_REGISTRY
+FUNCTIONS: dict[str, Any] = {
+    **{name: getattr(functional, name) for name in tensor_colors.KNOWN_2},
+    **{f"{name}, version 1": getattr(_functional_tensor, name) for name in tensor_colors.KNOWN_1},
+}
+ARGUMENTS: dict[str, Any] = {
+    "adjust_brightness": 1.1,
+    "adjust_contrast": 0.6,
+    "adjust_saturation": 1.4,
+    "adjust_hue": -0.04,
+    "permute_channels": [2, 0, 1],
+    "rgb_to_grayscale": 3,
+}
+each_function = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def call(name: str, image: Any, *values: Any, **named: Any) -> Any:
+    """Call a function as torchvision's transforms do: version 1's by its name in the module."""
+    plain, is_1 = name.removesuffix(", version 1"), name.endswith(", version 1")
+    return (getattr(_functional_tensor, plain) if is_1 else FUNCTIONS[name])(image, *values, **named)
+
+
+def known_of(name: str) -> tensor_colors.Known:
+    plain = name.removesuffix(", version 1")
+    return (tensor_colors.KNOWN_2 if plain == name else tensor_colors.KNOWN_1)[plain]
+
+
+def value_of(name: str) -> Any:
+    return ARGUMENTS[name.removesuffix(", version 1")]
+
+
+def original_of(name: str) -> Any:
+    """Return torchvision's function of plain tensors."""
+    return FUNCTIONS[name] if name.endswith(", version 1") else getattr(_color, f"{name}_image")
+
+
+@pytest.fixture(autouse=True)
+def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Replace the functions, as a worker process does, and put them back.
+
+    Returns the list that gets the name of each change that the native library makes of a sample.
+    """
+    made: list[str] = []
+
+    def noted(name: str, change: tensor_colors.Change) -> tensor_colors.Change:
+        def make(original: Any, image: Tensor, value: Any) -> Tensor | None:
+            found = change(original, image, value)
+            if found is not None and thread.scope is not None:
+                made.append(name)
+            return found
+
+        return make
+
+    for known, form in ((tensor_colors.KNOWN_2, "{}"), (tensor_colors.KNOWN_1, "{}, version 1")):
+        for name, one in known.items():
+            monkeypatch.setitem(known, name, one._replace(change=noted(form.format(name), one.change)))
+    with_originals()
+    tensor_colors.prepare()
+    yield made
+    with_originals()
+
+
+KERNELS = [(kernels, dict(kernels)) for kernels in (REGISTRY[FUNCTIONS[name]] for name in tensor_colors.KNOWN_2)]
+
+
+def with_originals() -> None:
+    """Put torchvision's functions back, and let them be replaced again."""
+    for kernels, originals in KERNELS:
+        kernels.update(originals)
+    for name in tensor_colors.KNOWN_1:
+        setattr(_functional_tensor, name, FUNCTIONS[f"{name}, version 1"])
+    tensor_colors._prepared.clear()
+
+
+def picture(height: int = 24, width: int = 37, seed: int = 0) -> Tensor:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def outcome(run: Any) -> Any:
+    try:
+        return seen(run())
+    except Exception as error:
+        return seen(error)
+
+
+def assert_equal(run: Any) -> Any:
+    """Assert that a function does the same within a sample as outside of one; return what it makes."""
+    found = outcome(lambda: as_sample(run))
+    assert found == outcome(run)
+    return found
+
+
+@pytest.mark.parametrize("kind", [tv_tensors.Image, Tensor])
+@each_function
+def test_the_library_changes_images_of_both_classes(name: str, kind: Any, changed: list[str]) -> None:
+    value, named = value_of(name), {known_of(name).argument: value_of(name)}
+    image = picture().as_subclass(kind)
+    for form in (image, image.contiguous(), image[:, 2:20, 3:30], image.contiguous()[:, 2:20, 3:30]):
+        form = form.as_subclass(kind)
+        assert_equal(lambda form=form: call(name, form, value))
+        assert_equal(lambda form=form: call(name, form, **named))
+    is_its_own = kind is Tensor or not name.endswith("version 1")
+    assert changed.count(name) == (8 if is_its_own else 0)
+
+
+factor = st.floats(0, 4) | st.integers(0, 3) | st.sampled_from([0.0, 1.0, 1e6, 1e7, -0.5])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([name for name in FUNCTIONS if "hue" not in name and "adjust" in name]), factor,
+    st.integers(1, 70), st.integers(1, 70), st.integers(0, 5), st.booleans(),
+)  # fmt: skip
+def test_any_factor_gives_what_torchvision_gives(
+    name: str, factor: float, height: int, width: int, seed: int, as_planes: bool
+) -> None:
+    image = picture(height, width, seed)
+    image = image.contiguous() if as_planes else image
+    assert_equal(lambda: call(name, image, factor))
+
+
+@each_function
+def test_what_the_library_does_not_take_is_left_to_torchvision(name: str, changed: list[str]) -> None:
+    class Own(tv_tensors.Image):
+        pass
+
+    value, image = value_of(name), picture()
+    for other in (
+        image.to(torch.float32) / 255,
+        image.to(torch.int16),
+        image[:1],
+        image[:2],
+        image[None],
+        image[:, :0],
+        image[:, :1],
+        image.transpose(1, 2),
+        image[..., ::2],
+        image.as_subclass(Own),
+        tv_tensors.Video(image[None]),
+        (image / 255).requires_grad_(),
+        Image.fromarray(image.permute(1, 2, 0).numpy()),
+    ):
+        assert_equal(lambda other=other: call(name, other, value))
+    bad: Any
+    for bad in (-3, "much", None, [0, 1], [2, 1, -1], [0, 1, 3], torch.tensor(0.5), True):
+        assert_equal(lambda bad=bad: call(name, image, bad))
+    assert_equal(lambda: call(name, image, value, 3))
+    assert_equal(lambda: call(name, image, some=value))
+    assert name not in changed
+    assert_equal(lambda: call(name, image))  # one of them has a default
+
+
+@each_function
+def test_in_modes_and_transforms_of_functions_torchvisions_own_run(name: str, changed: list[str]) -> None:
+    class Seeing(TorchFunctionMode):
+        def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+            calls.append(getattr(func, "__name__", ""))
+            return func(*args, **(kwargs or {}))
+
+    calls: list[str] = []
+    value, image = value_of(name), picture()
+
+    def run() -> Any:
+        with Seeing():
+            return call(name, image, value)
+
+    assert_equal(run)
+    assert calls[: len(calls) // 2] == calls[len(calls) // 2 :]
+    assert_equal(lambda: torch.func.vmap(lambda one: call(name, one, value))(torch.stack([image, image])))
+
+    def in_double_precision() -> Any:
+        torch.set_default_dtype(torch.float64)
+        try:
+            return call(name, image, value)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    assert_equal(in_double_precision)
+    assert not changed
+    assert_equal(lambda: torch.inference_mode()(call)(name, image, value))
+    assert changed == [name]
+
+
+@each_function
+def test_the_image_itself_stays_as_it_was_and_outside_of_samples_torchvisions_own_runs(
+    name: str, changed: list[str]
+) -> None:
+    image = picture()
+    before = image.clone()
+    as_sample(lambda: call(name, image, value_of(name)))
+    assert torch.equal(image, before)
+    assert changed == [name]
+    call(name, image, value_of(name))
+    assert changed == [name]
+
+
+@each_function
+def test_a_function_that_makes_something_else_stays_in_its_place(name: str, changed: list[str]) -> None:
+    def one_other(image: Tensor, value: Any) -> Tensor:
+        made = original_of(name)(image, value).clone()
+        made[0, 0, 0] ^= 1
+        return made
+
+    def other_strides(image: Tensor, value: Any) -> Tensor:
+        return original_of(name)(image, value).transpose(1, 2).contiguous().transpose(1, 2)
+
+    def fails(image: Tensor, value: Any) -> Tensor:
+        raise RuntimeError("it fails")
+
+    for function in (one_other, other_strides, fails):
+        assert not tensor_colors.agrees(known_of(name), function)
+        run = tensor_colors._around(function, known_of(name), function, Tensor)
+        assert_equal(lambda run=run: run(picture(), value_of(name)))
+    assert not changed
+
+
+def test_hues_that_are_computed_in_another_way_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tensor_colors.KNOWN_1["adjust_hue"], tensor_colors.KNOWN_2["adjust_hue"]
+
+    def in_the_form_of_1(image: Tensor, factor: float) -> Tensor:
+        return _color.adjust_hue_image(image, factor).permute(1, 2, 0).contiguous().permute(2, 0, 1)
+
+    def in_the_form_of_2(image: Tensor, factor: float) -> Tensor:
+        return FUNCTIONS["adjust_hue, version 1"](image, factor).contiguous()
+
+    def divided(image: Tensor, dtype: Any, scale: bool) -> Tensor:
+        return image.to(dtype) / 255 if dtype.is_floating_point else by_torch(image, dtype, scale)
+
+    assert tensor_colors._makes_the_same(second, _color.adjust_hue_image)
+    assert not tensor_colors._makes_the_same(first, in_the_form_of_1)
+    assert not tensor_colors._makes_the_same(second, in_the_form_of_2)
+    by_torch = _color.to_dtype_image
+    monkeypatch.setattr(_color, "to_dtype_image", divided)
+    assert not tensor_colors._makes_the_same(second, _color.adjust_hue_image)
+
+
+def test_where_torch_rounds_now_once_now_twice_its_sums_are_its_own(
+    changed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensor_colors, "_fused", lambda: None)
+    monkeypatch.setattr(tensor_colors, "_agreeing", {})
+    for name in tensor_colors.KNOWN_2:
+        assert_equal(lambda name=name: call(name, picture(), value_of(name)))
+    assert changed == ["adjust_brightness", "adjust_hue", "permute_channels"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(_color, "adjust_saturation"), (_functional_tensor, "adjust_saturation, version 1")]
+)
+def test_a_function_of_torchvisions_that_was_replaced_is_called(
+    module: Any, name: str, changed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_blend", lambda image, other, ratio: image + 1)
+    assert_equal(lambda: call(name, picture(), 0.5))
+    assert name not in changed
+
+
+def test_functions_that_somebody_has_replaced_or_removed_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(image: Any, hue_factor: float) -> str:
+        return "own"
+
+    with_originals()
+    monkeypatch.setitem(REGISTRY[functional.adjust_hue], tv_tensors.Image, own)
+    monkeypatch.delitem(REGISTRY[functional.adjust_contrast], Tensor)
+    monkeypatch.delattr(functional, "permute_channels")
+    monkeypatch.setattr(_functional_tensor, "adjust_hue", own)
+    monkeypatch.delattr(_functional_tensor, "rgb_to_grayscale")
+    assert tensor_colors.kernels().keys() == tensor_colors.KNOWN_2.keys() - {"adjust_contrast", "permute_channels"}
+    assert tensor_colors.functions().keys() == tensor_colors.KNOWN_1.keys() - {"adjust_hue", "rgb_to_grayscale"}
+    tensor_colors.prepare()
+    assert as_sample(lambda: functional.adjust_hue(tv_tensors.Image(picture()), 0.1)) == "own"
+    assert _functional_tensor.adjust_hue is own
+    assert not tensor_colors.kernels()
+    assert not tensor_colors.functions()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 50), st.integers(2, 50), st.booleans(), st.floats(0, 1))
+def test_random_transforms_draw_and_make_the_same(
+    seed: int, height: int, width: int, as_planes: bool, p: float
+) -> None:
+    image = tv_tensors.Image(picture(height, width, seed % 7))
+    image = image.contiguous() if as_planes else image
+
+    def run() -> Any:
+        torch.manual_seed(seed)
+        first = v2.RandomPhotometricDistort(p=p)(image)
+        jittered = v2.ColorJitter(0.4, 0.4, 0.4, 0.2)(first)
+        old = v1.RandomGrayscale(0.5)(v1.ColorJitter(0.4, 0.4, 0.4, 0.2)(image.as_subclass(Tensor)))
+        return first, jittered, v2.RandomGrayscale(0.5)(jittered), old, torch.rand(2)
+
+    assert_equal(run)
+
+
+def _detection(folder: Path, to_image_first: bool) -> Any:
+    moves = [v2.RandomIoUCrop(), v2.RandomHorizontalFlip()]
+    first = [v2.ToImage(), *moves] if to_image_first else [*moves, v2.ToImage()]
+    last = [v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+    steps = v2.Compose([*first, v2.RandomPhotometricDistort(p=0.7), *last])
+
+    def sample(index: int) -> Any:
+        image = Image.open(folder / f"{index % 6}.jpg").convert("RGB")
+        width, height = image.size
+        boxes = [[0, 0, width // 2, height // 2], [width // 3, height // 3, width, height]]
+        target = {
+            "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width)),
+            "masks": tv_tensors.Mask(torch.arange(2 * width * height).reshape(2, height, width).to(torch.uint8)),
+            "labels": torch.tensor([1, 2]),
+        }
+        return steps(image, target)
+
+    return sample
+
+
+@pytest.mark.parametrize("to_image_first", [False, True])
+def test_samples_of_a_detection_pipeline_are_those_without_late_decoding(tmp_path: Path, to_image_first: bool) -> None:
+    for place in range(6):
+        (tmp_path / f"{place}.jpg").write_bytes(jpeg(70 + place, 50, "L" if place == 3 else "RGB", seed=place))
+    dataset = Made(36, _detection(tmp_path, to_image_first))
+    sides = [
+        list(fastload.DataLoader(dataset, None, num_workers=1, seed=1, **options)) for options in ({}, {"fuse": False})
+    ]
+    assert list(map(seen, sides[0])) == list(map(seen, sides[1]))
+
+
+def test_the_functions_are_replaced_in_worker_processes_alone() -> None:
+    def is_replaced(index: int) -> tuple[bool, bool]:
+        return not tensor_colors.kernels(), not tensor_colors.functions()
+
+    with_originals()
+    assert list(fastload.DataLoader(Made(1, is_replaced), None, num_workers=1)) == [[True, True]]
+    for options in ({"num_workers": 0}, {"num_workers": 1, "worker_method": "thread"}):
+        assert list(fastload.DataLoader(Made(1, is_replaced), None, **options)) == [[False, False]]

@@ -1,0 +1,156 @@
+"""Changes of tensors' colors are torchvision's, for all colors, levels of the processor, sizes and factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torchvision.transforms import _functional_tensor
+from torchvision.transforms.v2 import functional
+
+from fastload.late.tensor_colors import _fused
+from fastload.native import LEVELS, distort
+
+levels = st.sampled_from(LEVELS)
+FUSED = bool(_fused())
+
+CHANGES: dict[str, tuple[Callable[[Tensor, Any, str], Tensor], Callable[[Tensor, Any], Tensor]]] = {
+    "saturation": (
+        lambda image, factor, level: distort.saturated(image, factor, fused=FUSED, level=level),
+        functional.adjust_saturation_image,
+    ),
+    "hue": (lambda image, factor, level: distort.turned(image, factor, level=level), functional.adjust_hue_image),
+    "saturation, version 1": (
+        lambda image, factor, level: distort.saturated(image, factor, fused=False, level=level),
+        _functional_tensor.adjust_saturation,
+    ),
+    "hue, version 1": (
+        lambda image, factor, level: distort.turned_1(image, factor, level=level),
+        _functional_tensor.adjust_hue,
+    ),
+    "order": (
+        lambda image, order, level: distort.permuted(image, order, level=level),
+        functional.permute_channels_image,
+    ),
+}
+changes = st.one_of(
+    st.tuples(
+        st.sampled_from(["saturation", "saturation, version 1"]),
+        st.floats(0, 10) | st.sampled_from([0.0, 1.0, 0.5, 1 / 3, 1e-30, 1e6]),
+    ),
+    st.tuples(
+        st.sampled_from(["hue", "hue, version 1"]),
+        st.floats(-0.5, 0.5) | st.sampled_from([0.0, -0.0, 1e-9, -1e-9, 1 / 6, -1 / 3]),
+    ),
+    st.tuples(st.just("order"), st.lists(st.integers(0, 2), min_size=3, max_size=3)),
+)
+
+
+@pytest.fixture(scope="module")
+def colors() -> Tensor:
+    """All colors: [3, 4096, 4096]."""
+    number = torch.arange(1 << 24)
+    return torch.stack([number >> 16, number >> 8 & 255, number & 255]).to(torch.uint8).reshape(3, 4096, 4096)
+
+
+def noise(height: int, width: int, seed: int) -> Tensor:
+    return torch.randint(0, 256, (height, width, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+FORMS = ("planes", "part of planes", "side by side", "part")
+
+
+def arranged(pixels: Tensor, form: str) -> Tensor:
+    """Return pixels [H, W, 3] as an image: as planes or side by side, in memory with gaps or without."""
+    image = pixels.permute(2, 0, 1)
+    if form == "planes":
+        return image.contiguous()
+    if form == "part of planes":
+        return torch.nn.functional.pad(image.contiguous(), (2, 3, 1, 4))[:, 1:-4, 2:-3]
+    if form == "part":
+        return torch.nn.functional.pad(pixels, (0, 0, 1, 2, 3, 1))[3:-1, 1:-2].permute(2, 0, 1)
+    return image
+
+
+def by_torch(image: Tensor) -> Tensor:
+    red, green, blue = image.unbind()
+    return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()[None]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        *(("saturation", 0.1), ("saturation", 1.234), ("hue", 0.0123), ("hue", -0.5)),
+        *(("saturation, version 1", 1.234), ("hue, version 1", -0.0321)),
+    ],
+)
+def test_all_colors_are_those_of_torchvision(colors: Tensor, name: str, argument: float) -> None:
+    change, original = CHANGES[name]
+    for part in colors.split(512, 1):  # version 1 takes 300 bytes for each pixel
+        expected = original(part, argument)
+        for level in LEVELS:
+            assert torch.equal(change(part, argument, level), expected)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_all_greys_are_those_of_torchvision(colors: Tensor, level: str) -> None:
+    assert torch.equal(distort.greys(colors, fused=FUSED, level=level), by_torch(colors))
+    made = distort.greys(colors, fused=False, level=level).to(torch.uint8)
+    assert torch.equal(made, _functional_tensor.rgb_to_grayscale(colors))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    changes, st.integers(2, 40), st.integers(2, 40), st.sampled_from(FORMS), st.integers(0, 5), levels,
+)  # fmt: skip
+def test_images_of_any_size_and_order_in_memory_give_what_torchvision_gives(
+    asked: tuple[str, Any], height: int, width: int, form: str, seed: int, level: str
+) -> None:
+    (name, argument), image = asked, arranged(noise(height, width, seed), form)
+    assert distort.is_known(image)
+    change, original = CHANGES[name]
+    made, expected = change(image, argument, level), original(image, argument)
+    assert torch.equal(made, expected)
+    assert made.stride() == expected.stride()
+    assert torch.equal(distort.greys(image, fused=FUSED, level=level), by_torch(image))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(0, 10), st.integers(0, 5), st.booleans())
+def test_sums_are_rounded_once_or_twice_at_all_levels_of_the_processor(factor: float, seed: int, fused: bool) -> None:
+    image = arranged(noise(30, 41, seed), "planes")
+    made = [distort.saturated(image, factor, fused=fused, level=level) for level in LEVELS]
+    for one in made:
+        assert torch.equal(one, made[0])
+
+
+def test_images_that_do_not_lie_in_rows_are_not_known() -> None:
+    pixels = noise(8, 9, 0)
+    image = arranged(pixels, "planes")
+    for other in (
+        image.transpose(1, 2),
+        image[:, :, ::2],
+        image[:, :1],
+        image[:, :, :1],
+        image[:1].expand(3, 8, 9),
+        image[:, :1].expand(3, 8, 9),
+        pixels.permute(2, 1, 0),
+        noise(8, 9, 1).permute(2, 0, 1)[:, :, ::2],
+        torch.zeros((8, 9, 4), dtype=torch.uint8).permute(2, 0, 1)[:3],
+    ):
+        assert not distort.is_known(other), other.stride()
+
+
+def test_strides_and_channels_that_the_library_does_not_know_are_refused() -> None:
+    image = arranged(noise(8, 9, 0), "planes")
+    with pytest.raises(ValueError, match=r"an image of \(3, 9, 8\) with strides .* cannot be changed"):
+        distort.turned(image.transpose(1, 2), 0.1)
+    with pytest.raises(ValueError, match="cannot be changed"):
+        distort.greys(image.transpose(1, 2), fused=True)
+    with pytest.raises(ValueError, match="cannot be changed"):
+        distort.permuted(image, (0, 1, 3))
