@@ -17,7 +17,7 @@ struct packer {
     struct parts *parts;     /* [3][MOST_V] */
     struct put *puts;        /* of each segment, in the order of the index */
     size_t first[3];         /* of each component's, in this order */
-    struct block *memory;    /* of segments, in the order in which they were finished */
+    struct block *memory;    /* of segments: those of all components, in the order in which they were finished */
     size_t size;             /* of what is in it */
     int failed;              /* there is no memory for more */
 };
