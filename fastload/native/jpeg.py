@@ -200,10 +200,10 @@ def record_of_jpeg(data: Data) -> bytes | Status:
     """Return the record of a JPEG file: its header, and its coefficients without Huffman codes; or why there is none.
 
     CODING stands for files that are progressive, or have several scans. What lies behind the end of the image is left
-    out. It costs 3 times as much as decoding.
+    out. It costs as much as decoding; without AVX2, half as much again.
 
     Raises:
-        MemoryError: 128 bytes for each block of 8 x 8 samples could not be had.
+        MemoryError: memory for twice the file, or more where its record is larger, could not be had.
     """
     return _write("fastload_record_of_jpeg", data, 2 * place_of(data)[1] + 4096)
 
@@ -215,7 +215,7 @@ def jpeg_of_record(data: Data) -> bytes:
 
     Raises:
         PackError: it is no record, or a damaged one.
-        MemoryError: as :func:`record_of_jpeg`.
+        MemoryError: 128 bytes for each block of 8 x 8 samples could not be had.
         RuntimeError: the library cannot be used.
     """
     found = _write("fastload_jpeg_of_record", data, place_of(data)[1] + 4096)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ from damaged_files import mutants
 from jpeg_files import SAMPLINGS, by_pillow, picture, real_files, saved, some_cut
 from PIL import Image
 
-from fastload import PackError
+from fastload import PackError, native
 from fastload.native import LEVELS, jpeg
 from fastload.native.rows import Status, row_of_image, whole
 
@@ -154,6 +157,46 @@ def test_a_record_that_is_larger_than_was_guessed_is_written_with_more_room(make
     monkeypatch.setattr(jpeg, "_write", lambda name, data, _: write(name, data, 1))
     assert jpeg.record_of_jpeg(data) == record
     assert jpeg.jpeg_of_record(record) == data
+
+
+def limited(folder: Path, level: str) -> Callable[[bytes], bytes | int]:
+    """Return what makes records with no newer instructions than those of a level, in a copy of the library."""
+    copy = folder / f"{level}.so"
+    shutil.copyfile(native.LIBRARY, copy)
+    library = ctypes.CDLL(str(copy))
+    library.fastload_limit_level(LEVELS.index(level))
+    library.fastload_scratch_new.restype = ctypes.c_void_p
+    scratch = ctypes.c_void_p(library.fastload_scratch_new())
+    out = ctypes.create_string_buffer(1 << 22)
+
+    def make(data: bytes) -> bytes | int:
+        size = ctypes.c_size_t()
+        room = ctypes.c_size_t(len(out))
+        status = library.fastload_record_of_jpeg(
+            scratch, data, ctypes.c_size_t(len(data)), out, room, ctypes.byref(size)
+        )
+        assert size.value <= len(out)
+        return int(status) or out.raw[: size.value]
+
+    return make
+
+
+def test_every_instruction_set_makes_the_same_record(maker, tmp_path):
+    rng = np.random.default_rng(7)
+    noise = rng.integers(0, 256, (90, 300, 3), dtype=np.uint8)
+    stripes = np.repeat(rng.integers(0, 2, (90, 300, 1), dtype=np.uint8) * 255, 3, axis=2)
+    files = [saved(pixels, qtables=[[1] * 64] * 2, subsampling=2) for pixels in (noise, stripes)]
+    for sampling in SAMPLINGS:
+        for quality in (30, 75, 97):
+            files += [maker.make(w, h, sampling=sampling, quality=quality, restart=3) for w, h in [(600, 19), (33, 71)]]
+    makers = [limited(tmp_path, level) for level in LEVELS]
+    source = mutants(rng, files)
+    damaged = 0
+    for data in [*files, *(next(source) for _ in range(2000))]:
+        made = jpeg.record_of_jpeg(data)
+        assert [make(data) for make in makers] == [made if isinstance(made, bytes) else made.value] * len(LEVELS)
+        damaged += made is Status.DAMAGED
+    assert damaged > 100
 
 
 def _is_whole(record: bytes, level: str) -> bool:

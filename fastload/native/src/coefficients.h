@@ -85,6 +85,35 @@ static inline uint64_t next_mask(struct streams *s)
     return mask & 1 ? UNPACK_DAMAGED : mask;
 }
 
+/* The streams of a segment that is made. Kernels write whole vectors: each has room for one behind what it may hold. */
+#define VECTOR 64
+struct parts {
+    uint8_t sizes[SEGMENT / 2], masks[SEGMENT * 8 + VECTOR], dc[SEGMENT * 2], levels[SEGMENT * 32 + VECTOR];
+    uint8_t escapes[SEGMENT * 63 + VECTOR], wide[SEGMENT * 63 * 2];
+    size_t num_masks, num_levels, num_escapes, num_wide; /* bytes in them */
+    int num;                                             /* blocks */
+};
+
+/* Begins the next block. */
+static inline void add_mask(struct parts *parts, uint64_t mask, uint16_t dc)
+{
+    const int at = parts->num++, size = mask ? 8 - __builtin_clzll(mask) / 8 : 0;
+    uint8_t *const to = parts->masks + parts->num_masks;
+    for (int i = 0; i < 8; i++)
+        to[i] = (uint8_t)(mask >> 8 * i);
+    parts->num_masks += (size_t)size;
+    parts->sizes[at / 2] = (uint8_t)(at % 2 ? parts->sizes[at / 2] | size << 4 : size);
+    parts->dc[2 * at] = (uint8_t)dc;
+    parts->dc[2 * at + 1] = (uint8_t)(dc >> 8);
+}
+
+/* Of a block's levels of 8 bits, in zigzag order, makes those of `places` ESCAPE_WIDE that are wide, and adds them. */
+void pack_wide(struct parts *parts, const int16_t *block, uint64_t places, uint8_t *levels);
+
+/* Kernels. Add `num` blocks of a group, which is zeroed. */
+void pack_avx2(struct parts *parts, int num, int16_t *group);
+void pack_avx512(struct parts *parts, int num, int16_t *group);
+
 /* Kernels. The next `num` blocks into a group of as many places; NULL: they are passed over, any number of them.
  * Returns the union of their masks, or UNPACK_DAMAGED. */
 uint64_t unpack_avx2(struct streams *s, int num, int16_t *group);

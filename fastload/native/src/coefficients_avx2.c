@@ -1,4 +1,4 @@
-/* Unpacking blocks with AVX2. See coefficients.h. */
+/* Unpacking and packing blocks with AVX2. See coefficients.h. */
 #include "coefficients.h"
 
 #ifdef FASTLOAD_X86
@@ -105,6 +105,103 @@ FASTLOAD_TARGET_AVX2 uint64_t unpack_avx2(struct streams *s, int num, int16_t *g
         masks |= mask;
     }
     return masks;
+}
+
+/* Where the set bits of each byte are, in order; what comes behind has no meaning. A ninth place, as no row may be
+ * empty. */
+#define SET_0(...) {__VA_ARGS__},
+#define SET_1(...) SET_0(__VA_ARGS__) SET_0(0, __VA_ARGS__)
+#define SET_2(...) SET_1(__VA_ARGS__) SET_1(1, __VA_ARGS__)
+#define SET_3(...) SET_2(__VA_ARGS__) SET_2(2, __VA_ARGS__)
+#define SET_4(...) SET_3(__VA_ARGS__) SET_3(3, __VA_ARGS__)
+#define SET_5(...) SET_4(__VA_ARGS__) SET_4(4, __VA_ARGS__)
+#define SET_6(...) SET_5(__VA_ARGS__) SET_5(5, __VA_ARGS__)
+#define SET_7(...) SET_6(__VA_ARGS__) SET_6(6, __VA_ARGS__)
+static const uint8_t COMPRESS[256][9] = {SET_7(0) SET_7(7, 0)};
+
+/* As REORDER, of each byte in zigzag order: which it is of 16 bytes of two rows. */
+static const uint8_t ZIGZAG[4][4][16] = {
+    ALL_QUARTERS(0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5),
+    ALL_QUARTERS(12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28),
+    ALL_QUARTERS(35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51),
+    ALL_QUARTERS(58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63)};
+
+/* Those bytes of 64 that `mask` names, and up to 8 more. Returns how many it names. */
+FASTLOAD_TARGET_AVX2 static inline int compress(const uint8_t *from, uint64_t mask, uint8_t *to)
+{
+    uint8_t *const begin = to;
+    for (; mask; mask >>= 8, from += 8) {
+        const __m128i places = _mm_loadl_epi64((const __m128i *)COMPRESS[mask & 255]);
+        _mm_storel_epi64((__m128i *)to, _mm_shuffle_epi8(_mm_loadl_epi64((const __m128i *)from), places));
+        to += __builtin_popcountll(mask & 255);
+    }
+    return (int)(to - begin);
+}
+
+/* Of 32 bytes, which are not less than `least`. */
+FASTLOAD_TARGET_AVX2 static inline __m256i reach(__m256i bytes, int least)
+{
+    return _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, _mm256_set1_epi8((char)least)), bytes);
+}
+
+FASTLOAD_TARGET_AVX2 static inline uint64_t mask_of(__m256i low, __m256i high)
+{
+    return (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32 | (uint32_t)_mm256_movemask_epi8(low);
+}
+
+/* Adds a block, whose levels are here saturated to 8 bits, in zigzag order. */
+FASTLOAD_TARGET_AVX2 static inline void pack_block(struct parts *parts, const int16_t *block, const __m256i levels[2])
+{
+    const __m256i escape = _mm256_set1_epi8(LEVEL_ESCAPE & 15), zero = _mm256_setzero_si256();
+    __m256i magnitudes[2], escapes[2];
+    uint8_t nibbles[64], found[64 + 8];
+    for (int i = 0; i < 2; i++) {
+        magnitudes[i] = _mm256_abs_epi8(levels[i]);
+        escapes[i] = reach(magnitudes[i], -LEVEL_ESCAPE);
+        _mm256_storeu_si256((__m256i *)(nibbles + 32 * i),
+                            _mm256_and_si256(_mm256_blendv_epi8(levels[i], escape, escapes[i]), _mm256_set1_epi8(15)));
+    }
+    const uint64_t no_dc = ~(uint64_t)1, escaped = mask_of(escapes[0], escapes[1]) & no_dc;
+    const uint64_t mask = ~mask_of(_mm256_cmpeq_epi8(levels[0], zero), _mm256_cmpeq_epi8(levels[1], zero)) & no_dc;
+    add_mask(parts, mask, (uint16_t)block[0]);
+    const int num = compress(nibbles, mask, found);
+    found[num] = 0; /* the other half of the last byte */
+    for (int i = 0; i < num; i += 32) {
+        const __m256i some = _mm256_loadu_si256((const __m256i *)(found + i));
+        const __m256i pairs = _mm256_maddubs_epi16(some, _mm256_set1_epi16(16 << 8 | 1));
+        _mm_storeu_si128((__m128i *)(parts->levels + parts->num_levels + i / 2),
+                         _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)));
+    }
+    parts->num_levels += (size_t)(num + 1) / 2;
+    if (escaped) {
+        uint8_t bytes[64];
+        memcpy(bytes, levels, sizeof bytes);
+        const int edge = -ESCAPE_WIDE - 1;
+        const uint64_t edges = mask_of(reach(magnitudes[0], edge), reach(magnitudes[1], edge)) & no_dc;
+        if (__builtin_expect(edges != 0, 0))
+            pack_wide(parts, block, edges, bytes);
+        parts->num_escapes += (size_t)compress(bytes, escaped, parts->escapes + parts->num_escapes);
+    }
+}
+
+FASTLOAD_TARGET_AVX2 void pack_avx2(struct parts *parts, int num, int16_t *group)
+{
+    for (int i = 0; i < num; i++) {
+        __m256i levels[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        for (int two = 0; two < 4; two++) {
+            const int16_t *const rows = group + 2 * two * 8 * GROUP + 8 * i;
+            const __m128i bytes = _mm_packs_epi16(_mm_loadu_si128((const __m128i *)rows),
+                                                  _mm_loadu_si128((const __m128i *)(rows + 8 * GROUP)));
+            for (int half = 0; half < 2; half++) {
+                const __m256i order = _mm256_loadu2_m128i((const __m128i *)ZIGZAG[2 * half + 1][two],
+                                                          (const __m128i *)ZIGZAG[2 * half][two]);
+                levels[half] = _mm256_or_si256(levels[half],
+                                               _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order));
+            }
+        }
+        pack_block(parts, group + 8 * i, levels);
+    }
+    memset(group, 0, GROUP_SIZE * sizeof *group);
 }
 
 #else

@@ -1,4 +1,4 @@
-/* Unpacking blocks with AVX-512 and VBMI2. See coefficients.h. */
+/* Unpacking and packing blocks with AVX-512 and VBMI2. See coefficients.h. */
 #include "coefficients.h"
 
 #ifdef FASTLOAD_X86
@@ -102,6 +102,50 @@ FASTLOAD_TARGET_AVX512 int pass_over_avx512(struct streams *s, int num)
         s->wide += wide;
     }
     return 1;
+}
+
+/* Adds a block, whose levels are here saturated to 8 bits, in zigzag order. */
+FASTLOAD_TARGET_AVX512 INLINE void pack_block(struct parts *parts, const int16_t *block, __m512i levels)
+{
+    const __m512i magnitudes = _mm512_abs_epi8(levels);
+    const uint64_t mask = _mm512_test_epi8_mask(levels, levels) & ~(uint64_t)1;
+    const uint64_t edges = _mm512_mask_cmpge_epu8_mask(mask, magnitudes, _mm512_set1_epi8(-ESCAPE_WIDE - 1));
+    if (__builtin_expect(edges != 0, 0)) {
+        uint8_t bytes[64];
+        memcpy(bytes, &levels, sizeof bytes);
+        pack_wide(parts, block, edges, bytes);
+        levels = _mm512_loadu_si512(bytes);
+    }
+    add_mask(parts, mask, (uint16_t)block[0]);
+    const __m512i escape = _mm512_set1_epi8(LEVEL_ESCAPE & 15);
+    const uint64_t escaped = _mm512_mask_cmpge_epu8_mask(mask, magnitudes, escape);
+    const __m512i nibbles = _mm512_and_si512(_mm512_mask_mov_epi8(levels, escaped, escape), _mm512_set1_epi8(15));
+    const __m512i packed = _mm512_maskz_compress_epi8(mask, nibbles);
+    const __m512i pairs = _mm512_maddubs_epi16(packed, _mm512_set1_epi16(16 << 8 | 1));
+    _mm256_storeu_si256((__m256i *)(parts->levels + parts->num_levels), _mm512_cvtepi16_epi8(pairs));
+    _mm512_storeu_si512(parts->escapes + parts->num_escapes, _mm512_maskz_compress_epi8(escaped, levels));
+    parts->num_levels += (size_t)(__builtin_popcountll(mask) + 1) / 2;
+    parts->num_escapes += (size_t)__builtin_popcountll(escaped);
+}
+
+FASTLOAD_TARGET_AVX512 void pack_avx512(struct parts *parts, int num, int16_t *group)
+{
+    __m512i quarters[4], halves[4]; /* of 2 rows of all four blocks; of 4 rows of two blocks */
+    for (int i = 0; i < 4; i++)
+        quarters[i] = _mm512_packs_epi16(_mm512_loadu_si512(group + 64 * i), _mm512_loadu_si512(group + 64 * i + 32));
+    for (int i = 0; i < 2; i++) {
+        halves[i] = _mm512_shuffle_i32x4(quarters[2 * i], quarters[2 * i + 1], 0x44);
+        halves[2 + i] = _mm512_shuffle_i32x4(quarters[2 * i], quarters[2 * i + 1], 0xEE);
+    }
+    const __m512i order = _mm512_loadu_si512(ZIGZAG_PLACES);
+    for (int i = 0; i < num; i++) {
+        const __m512i *const two = &halves[i / 2 * 2];
+        const __m512i rows = i % 2 ? _mm512_shuffle_i32x4(two[0], two[1], 0xDD)
+                                   : _mm512_shuffle_i32x4(two[0], two[1], 0x88);
+        pack_block(parts, group + 8 * i, _mm512_permutexvar_epi8(order, rows));
+    }
+    for (int i = 0; i < 8; i++)
+        _mm512_storeu_si512(group + 32 * i, _mm512_setzero_si512());
 }
 
 #else

@@ -1,6 +1,6 @@
-/* JPEG files to records, and back. See coefficients.h. */
+/* Records to JPEG files. See coefficients.h. */
 #include "coefficients.h"
-#include "entropy.h"
+#include "coded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,107 +18,8 @@ static void put(struct output *out, const void *bytes, size_t num)
     out->size += num;
 }
 
-static void set_number(uint8_t *to, size_t number)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(number >> 8 * i);
-}
-
-static void put_small(struct output *out, int number)
-{
-    put(out, (uint8_t[]){(uint8_t)number, (uint8_t)(number >> 8)}, 2);
-}
-
-/* The streams of a segment that is written, as large as they can become. */
-struct parts {
-    uint8_t sizes[SEGMENT / 2], masks[SEGMENT * 8], dc[SEGMENT * 2], levels[SEGMENT * 32], escapes[SEGMENT * 63];
-    uint8_t wide[SEGMENT * 63 * 2];
-    size_t num_masks, num_levels, num_escapes, num_wide;
-};
-
-static int nibble_of(struct parts *parts, int level)
-{
-    if (level > LEVEL_ESCAPE && level < -LEVEL_ESCAPE)
-        return level & 15;
-    const int is_wide = level <= ESCAPE_WIDE || level >= -ESCAPE_WIDE;
-    parts->escapes[parts->num_escapes++] = (uint8_t)(is_wide ? ESCAPE_WIDE : level);
-    if (is_wide) {
-        parts->wide[parts->num_wide++] = (uint8_t)level;
-        parts->wide[parts->num_wide++] = (uint8_t)(level >> 8);
-    }
-    return LEVEL_ESCAPE & 15;
-}
-
-static void add_block(struct parts *parts, int at, const int16_t *block)
-{
-    uint64_t mask = 0;
-    int num = 0, size = 0;
-    for (int k = 1; k < 64; k++) {
-        const int level = block[ZIGZAG_PLACES[k]];
-        if (!level)
-            continue;
-        mask |= (uint64_t)1 << k;
-        uint8_t *const to = &parts->levels[parts->num_levels + (size_t)(num / 2)];
-        *to = (uint8_t)(num % 2 ? *to | nibble_of(parts, level) << 4 : nibble_of(parts, level));
-        num++;
-        size = k / 8 + 1;
-    }
-    parts->num_levels += (size_t)(num + 1) / 2;
-    for (int i = 0; i < size; i++)
-        parts->masks[parts->num_masks++] = (uint8_t)(mask >> 8 * i);
-    parts->sizes[at / 2] = (uint8_t)(parts->sizes[at / 2] | size << (at % 2 ? 4 : 0));
-    parts->dc[2 * at] = (uint8_t)block[0];
-    parts->dc[2 * at + 1] = (uint8_t)((uint16_t)block[0] >> 8);
-}
-
-static void put_segment(struct output *out, const int16_t *blocks, int num)
-{
-    struct parts parts;
-    memset(parts.sizes, 0, sizeof parts.sizes);
-    parts.num_masks = parts.num_levels = parts.num_escapes = parts.num_wide = 0;
-    for (int i = 0; i < num; i++)
-        add_block(&parts, i, blocks + (size_t)64 * i);
-    put_small(out, (int)parts.num_masks);
-    put_small(out, (int)parts.num_levels);
-    put_small(out, (int)parts.num_escapes);
-    put(out, parts.sizes, (size_t)(num + 1) / 2);
-    put(out, parts.masks, parts.num_masks);
-    put(out, parts.dc, (size_t)2 * num);
-    put(out, parts.levels, parts.num_levels);
-    put(out, parts.escapes, parts.num_escapes);
-    put(out, parts.wide, parts.num_wide);
-}
-
-static void put_record(struct output *out, const struct picture *p, const uint8_t *bytes,
-                       const struct jpeg_header *header)
-{
-    const size_t num = count_segments(header);
-    uint8_t fixed[RECORD_FIXED] = RECORD_MAGIC;
-    set_number(fixed + 4, header->scan);
-    set_number(fixed + 8, 4 * num);
-    put(out, fixed, sizeof fixed);
-    put(out, bytes, header->scan);
-    const size_t index = out->size, segments = index + 4 * num;
-    size_t place = index;
-    out->size = segments;
-    for (int c = 0; c < p->num; c++) {
-        const int across = blocks_across(p, c);
-        for (int row = 0; row < blocks_down(p, c); row++)
-            for (int first = 0; first < across; first += SEGMENT, place += 4) {
-                if (segments <= out->capacity)
-                    set_number(out->bytes + place, out->size - segments);
-                put_segment(out, p->plane[c].kept + ((size_t)row * across + first) * 64,
-                            across - first < SEGMENT ? across - first : SEGMENT);
-            }
-    }
-    if (index <= out->capacity)
-        set_number(out->bytes + 12, out->size - segments);
-    static const uint8_t PADDING[RECORD_PADDING];
-    put(out, PADDING, sizeof PADDING);
-}
-
-/* Memory for all coefficients of an image, to be freed. `length`: of the file or the record, in which a block has two
- * bits at least: a header alone shall not cost memory. Returns enum fastload_status. */
+/* Memory for all coefficients of an image, to be freed. `length`: of the record, in which a block has two bits
+ * at least: a header alone shall not cost memory. Returns enum fastload_status. */
 static int keep_all(struct picture *p, size_t length, int16_t **kept)
 {
     size_t blocks = 0;
@@ -135,41 +36,6 @@ static int keep_all(struct picture *p, size_t length, int16_t **kept)
         next += (size_t)blocks_across(p, c) * (size_t)blocks_down(p, c) * 64;
     }
     return FASTLOAD_DONE;
-}
-
-/* From a JPEG file to a record. `size` becomes its bytes; where these are more than `capacity`, `out` holds anything.
- * Returns enum fastload_status: for what is no sequential file of a single scan, that of fastload_jpeg_row, or
- * FASTLOAD_CODING. */
-FASTLOAD_EXPORT int fastload_record_of_jpeg(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
-                                            uint8_t *out, size_t capacity, size_t *size)
-{
-    struct jpeg_header header;
-    if (read_jpeg_header(bytes, length, &header) != FASTLOAD_DONE)
-        return header.status;
-    if (!header.is_sequential)
-        return FASTLOAD_CODING;
-    struct picture p;
-    struct entropy entropy;
-    const int whole[4] = {0, 0, header.height, header.width};
-    int16_t *kept = NULL;
-    int status = picture_begin(&p, scratch, &header, whole, fastload_level(FASTLOAD_BEST));
-    if (status == FASTLOAD_DONE)
-        status = entropy_begin(&entropy, scratch, &header, bytes, length);
-    if (status == FASTLOAD_DONE)
-        status = keep_all(&p, length, &kept);
-    if (status != FASTLOAD_DONE)
-        return status;
-    for (int row = 0; row < p.mcu_rows && status == FASTLOAD_DONE; row++)
-        status = entropy_row(&entropy, &p, row, 1);
-    struct output output = {out, capacity, 0};
-    if (status == FASTLOAD_DONE) {
-        put_record(&output, &p, bytes, &header);
-        if (output.size > UINT32_MAX)
-            status = FASTLOAD_TOO_LARGE;
-    }
-    *size = output.size;
-    free(kept);
-    return status;
 }
 
 /* Huffman codes as they are written, by symbol. Length 0: there is none. */
@@ -281,8 +147,9 @@ static int write_scan(struct output *out, const struct picture *p, const struct 
     return !w.is_missing;
 }
 
-/* From a record to a JPEG file with the same header and coefficients. As fastload_record_of_jpeg; FASTLOAD_DAMAGED for
- * what is no record, or a damaged one. */
+/* From a record to a JPEG file with the same header and coefficients. `size` becomes its bytes; where these are more
+ * than `capacity`, `out` holds anything. Returns enum fastload_status: FASTLOAD_DAMAGED for what is no record, or a
+ * damaged one. */
 FASTLOAD_EXPORT int fastload_jpeg_of_record(struct fastload_scratch *scratch, const uint8_t *bytes, size_t length,
                                             uint8_t *out, size_t capacity, size_t *size)
 {

@@ -103,6 +103,10 @@ static void keep_group(const struct picture *p, int component, int row, int colu
 void finish_group(const struct picture *p, int component, int row, int column, int16_t *group, enum extent extent)
 {
     const struct plane *plane = &p->plane[component];
+    if (p->packer) {
+        pack_group(p, component, row, column, group, extent);
+        return;
+    }
     if (plane->kept) {
         keep_group(p, component, row, column, group);
         return;

@@ -60,6 +60,7 @@ struct picture {
     int first_row, last_row;  /* of MCUs, that are made; the last, too */
     int left, right;          /* columns of pixels that are wanted; not the right one */
     int level;
+    struct packer *packer;    /* NULL, or what makes a record of the groups. The caller sets it, as `kept` */
     struct plane plane[3];
     int16_t *groups;  /* [num][MOST_V][2][GROUP_STRIDE]; between groups all zeros */
     uint8_t *line[3]; /* a row of each component at full width */
@@ -94,6 +95,9 @@ static inline uint8_t *sample(const struct plane *plane, int y, int x)
 /* Makes the samples of a group, and zeros it. `row`, `column`: of its first block, in blocks; the column is a multiple
  * of GROUP. */
 void finish_group(const struct picture *p, int component, int row, int column, int16_t *group, enum extent extent);
+
+/* Adds a group to a record, and zeros it: where the picture has a packer, finish_group() is that. */
+void pack_group(const struct picture *p, int component, int row, int column, int16_t *group, enum extent extent);
 
 /* To be called when all groups of a row of MCUs are finished. Returns the row of the image up to which rows can now be
  * made: until the next row of MCUs begins. */

@@ -2,6 +2,7 @@
 #include "scratch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Blocks above this are given back after the call: one large image shall not cost every thread its memory for good. */
 #define KEPT ((size_t)16 << 20)
@@ -24,6 +25,18 @@ void *reserve(struct block *block, size_t size)
     return block->data;
 }
 
+int grow(struct block *block, size_t used)
+{
+    void *const data = aligned_alloc(64, 2 * block->size);
+    if (!data)
+        return 0;
+    memcpy(data, block->data, used);
+    free(block->data);
+    block->data = data;
+    block->size *= 2;
+    return 1;
+}
+
 FASTLOAD_EXPORT struct fastload_scratch *fastload_scratch_new(void)
 {
     return calloc(1, sizeof(struct fastload_scratch));
@@ -35,7 +48,7 @@ FASTLOAD_EXPORT void fastload_scratch_free(struct fastload_scratch *scratch)
         return;
     struct block *all[] = {&scratch->axes[0], &scratch->axes[1], &scratch->tables,  &scratch->rows, &scratch->result,
                            &scratch->pixels,  &scratch->planes,  &scratch->entropy,
-                           &scratch->restarts, &scratch->kept,    &scratch->codes};
+                           &scratch->restarts, &scratch->kept,    &scratch->parts,  &scratch->codes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]->data);
     free(scratch);

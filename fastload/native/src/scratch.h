@@ -19,11 +19,15 @@ struct fastload_scratch {
     struct block planes;   /* picture.c: samples of each component, and coefficients; png.c: filtered rows */
     struct block entropy;  /* entropy.c: coded data without its stuffing; png.c: coded data in one piece */
     struct block restarts; /* entropy.c: where restart intervals begin */
-    struct block kept;     /* progressive.c: all coefficients of the part of an image */
+    struct block kept;     /* progressive.c: all coefficients of the part of an image; coefficients_pack.c: segments */
+    struct block parts;    /* coefficients_pack.c: segments that are being made, and where the others are */
     struct block codes;    /* entropy.c: Huffman tables, kept for files that use the same */
 };
 
 /* Makes a block at least `size` bytes long, aligned to 64. What was in it is lost. Returns it, or NULL. */
 void *reserve(struct block *block, size_t size);
+
+/* Makes it twice as long, and keeps the first `used` bytes in it. Returns 0 where there is no memory. */
+int grow(struct block *block, size_t used);
 
 #endif
