@@ -52,12 +52,12 @@ class Records:
         position, width, height, is_grey, has_more = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
         return Found(entry[: -_BEHIND.size], width, height, is_grey, has_more, position)
 
-    def has_room(self) -> bool:
-        """Return whether records may still be kept."""
-        return self.store.has_room()
+    def has_room(self, data: bytes) -> bool:
+        """Return whether the record of a file may be kept, which takes more bytes than the file."""
+        return self.store.has_room(len(data))
 
     def keep(self, key: Key, data: bytes, size: tuple[int, int], is_grey: bool, position: int) -> memoryview | None:
-        """Make the record of a JPEG file, and keep it; return it. None: it has none, or there is no room.
+        """Make the record of a JPEG file, and keep it; return it. None: it has none, or there is no room or memory.
 
         Args:
             key: of the file, the same before and after it was read.
@@ -65,16 +65,16 @@ class Records:
             size: (width, height) of the image.
             is_grey: whether it has one component.
             position: see :class:`Found`.
-
-        Raises:
-            MemoryError: as :func:`fastload.native.jpeg.record_of_jpeg`.
         """
-        record = jpeg.record_of_jpeg(data)
-        if isinstance(record, Status):
-            self.store.keep(key, ())
+        try:
+            record = jpeg.record_of_jpeg(data)
+            if isinstance(record, Status):
+                self.store.keep(key, ())
+                return None
+            has_more = b"MPF\0" in jpeg.header_of_record(record)
+            entry = self.store.keep(key, (record, _BEHIND.pack(position, *size, is_grey, has_more)))
+        except (MemoryError, OSError):  # the sample can do without
             return None
-        has_more = b"MPF\0" in jpeg.header_of_record(record)
-        entry = self.store.keep(key, (record, _BEHIND.pack(position, *size, is_grey, has_more)))
         return None if entry is None else entry[: -_BEHIND.size]
 
     def record_or_file(self, file: io.FileIO) -> bytes | memoryview:
@@ -88,7 +88,7 @@ class Records:
         if isinstance(found, Found) and not found.has_more:
             return found.record
         data = file.readall()
-        if found is None and same(key, key_of_file(file.fileno())) and self.has_room():
+        if found is None and same(key, key_of_file(file.fileno())) and self.has_room(data):
             size = jpeg.read_size(data)
             if size.status is Status.DONE:
                 self.keep(key, data, (size.width, size.height), size.components == 1, 0)

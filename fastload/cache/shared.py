@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from typing import Any
 
 from ..base.memory import free_on_host, in_words, limit_of_host
 from ..errors import ConfigError
 from ..native import jpeg
+from ..sampling.samplers import as_integer
 from .records import Records
 from .store import Store, reserve_of_host
 
@@ -60,9 +62,10 @@ def size_of(asked: Any) -> int | None:
                 f"cache must be a size as '64GiB' or in bytes, or 'auto', got cache={asked!r}; units are "
                 f"{', '.join(_UNITS)}"
             )
-        size = int(float(found[1]) * (1 << _UNITS[found[2]]))
-    elif isinstance(asked, int) and not isinstance(asked, bool):
-        size = asked
+        number = float(found[1]) * (1 << _UNITS[found[2]])
+        size = int(min(number, sys.maxsize))  # it may be infinite
+    elif isinstance(as_integer(asked), int) and not isinstance(asked, bool):
+        size = as_integer(asked)
     else:
         raise ConfigError(f"cache must be None, a size as '64GiB' or in bytes, or 'auto', got cache={asked!r}")
     if size < LEAST_BYTES:

@@ -66,9 +66,19 @@ def key_of_bytes(data: Any) -> Key:
 
 def key_of(file: Any) -> Key | None:
     """Return the key of an open file object, or of bytes in memory; None for all else; see :func:`key_of_file`."""
-    if type(file) is io.BufferedReader and type(file.raw) is io.FileIO:
-        return key_of_file(file.fileno())
-    return key_of_bytes(file.getbuffer()) if type(file) is io.BytesIO else None
+    if type(file) not in (io.BufferedReader, io.BytesIO) or file.closed:
+        return None
+    if type(file) is io.BytesIO:
+        return key_of_bytes(file.getbuffer())
+    return key_of_file(file.fileno()) if type(file.raw) is io.FileIO else None
+
+
+def is_in_file(data: bytes, file: Any) -> bool:
+    """Return whether what was read of a file object is what the file begins with now.
+
+    A reader's buffer may be older than the file's key.
+    """
+    return type(file) is io.BytesIO or os.pread(file.fileno(), len(data), 0) == data
 
 
 def same(key: Key | None, other: Key | None) -> bool:
@@ -142,14 +152,14 @@ class Store:
             return None
         return self._view[found[0] : found[0] + found[1]]
 
-    def has_room(self) -> bool:
-        """Return whether entries may still be kept: the store is not full, and the host has memory left."""
-        if self._to_look == 0:
+    def has_room(self, num_bytes: int) -> bool:
+        """Return whether an entry of so many bytes may be kept: there is room, and the host has memory left."""
+        if self._to_look <= 0:  # threads may count it down at once
             self._to_look = _ENTRIES_A_LOOK
             free = self._free()
-            self._is_short = self.contents().is_full or (free is not None and free < self._reserve)
+            self._is_short = free is not None and free < self._reserve
         self._to_look -= 1
-        return not self._is_short
+        return not self._is_short and bool(_call("has_room", _INT, _POINTER, _LONG)(self._address, num_bytes))
 
     def keep(self, key: Key, pieces: Sequence[bytes]) -> memoryview | None:
         """Keep bytes under a key, one piece after the other; return them as :meth:`find` does. None: there is no room.
@@ -160,7 +170,6 @@ class Store:
         length = sum(map(len, pieces))
         place = _call("take", _LONG, _POINTER, _POINTER, _LONG)(self._address, key, length)
         if not place:
-            self._to_look = 0
             return None
         # Not through the map, where each page would be filled with zeros first.
         if os.pwritev(self._file, pieces, place) != length:

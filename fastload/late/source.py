@@ -13,17 +13,19 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from PIL import ImageFile, JpegImagePlugin
+from PIL import JpegImagePlugin
 from torch import Tensor
 
 from ..cache.records import Found, Records
-from ..cache.store import Key, key_of, same
+from ..cache.store import Key, is_in_file, key_of, same
 from ..errors import PackError
 from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from .scope import Scope
 
 EOI = b"\xff\xd9"
+# What Pillow reads at once, as far as nobody has changed that: it decides where in the file it stops.
+_BLOCK = 1 << 16
 # At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
 _MOST_LOOKS = 16
 Data: TypeAlias = bytes | memoryview | png.Inflated
@@ -40,7 +42,7 @@ def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
     if image.fp is None:
         return "closed"
     key = None
-    if scope.cache is not None and image.decodermaxblock == ImageFile.MAXBLOCK:
+    if scope.cache is not None and image.decodermaxblock == _BLOCK:
         key = key_of(image.fp)
         kept = None if key is None else scope.cache.find(key)
         known = (*image.size, image.mode == "L")
@@ -194,7 +196,8 @@ class FileSource:
             file: as it was opened; one that has changed meanwhile is not kept.
         """
         data = self._data
-        if isinstance(data, bytes) and cache.has_room() and same(key, key_of(file)):
+        assert isinstance(data, bytes)
+        if cache.has_room(data) and is_in_file(data, file) and same(key, key_of(file)):
             record = cache.keep(key, data, (self.width, self.height), self.is_grey, file.tell())
             if record is not None:
                 self._data, self._is_cached = record, True

@@ -143,7 +143,14 @@ def test_without_free_memory_auto_is_an_error_and_not_a_tiny_cache(folder, monke
 
 @pytest.mark.parametrize(
     ("value", "size"),
-    [("64KiB", None), ("1MiB", 1 << 20), (1 << 20, 1 << 20), ("1.5 GiB", 3 << 29), ("2097152B", 2 << 20)],
+    [
+        ("64KiB", None),
+        ("1MiB", 1 << 20),
+        (1 << 20, 1 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("2097152B", 2 << 20),
+        (np.int64(1 << 20), 1 << 20),
+    ],
 )
 def test_sizes_are_read_with_their_units(value, size):
     if size is None:
@@ -162,8 +169,9 @@ def test_what_is_no_size_is_an_error_that_names_the_units(value):
 def test_more_than_the_machine_has_is_an_error():
     limit = limit_of_host()
     assert limit is not None
-    with pytest.raises(ConfigError, match=r"is more than the .* of memory that this machine"):
-        DataLoader([0], cache=limit + 1)
+    for size in (limit + 1, "9" * 500 + "TiB"):
+        with pytest.raises(ConfigError, match=r"is more than the .* of memory that this machine"):
+            DataLoader([0], cache=size)
 
 
 def test_two_sizes_in_a_process_are_an_error(folder):

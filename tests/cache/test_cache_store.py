@@ -61,12 +61,15 @@ def test_the_index_takes_at_most_64_bytes_an_entry():
 
 def test_a_full_store_says_so_and_keeps_what_it_has():
     store, kept = Store(1 << 20), 0
-    assert store.has_room()
+    assert store.has_room(1000)
+    assert not store.has_room(2 << 20)
+    assert store.keep(named(-1), (bytes(2 << 20),)) is None
+    assert store.has_room(1000)
     while store.keep(named(kept), (bytes(1000),)) is not None:
         kept += 1
     assert kept > 900
     assert store.contents().is_full
-    assert not store.has_room()
+    assert not store.has_room(1000)
     assert all(store.find(named(number)) is not None for number in range(kept))
     assert store.find(named(kept)) is None
 
@@ -79,13 +82,13 @@ def test_a_store_without_room_for_its_table_is_an_error():
 def test_nothing_is_kept_where_the_host_has_little_memory_left():
     free = [2 * reserve_of_host()]
     store = Store(SIZE, free=lambda: free[0])
-    assert store.has_room()
+    assert store.has_room(1)
     free[0] = reserve_of_host() - 1
-    asked = [store.has_room() for _ in range(100)]
+    asked = [store.has_room(1) for _ in range(100)]
     assert asked[0]
     assert not asked[-1]
     free[0] = 2 * reserve_of_host()
-    assert any(store.has_room() for _ in range(100))
+    assert any(store.has_room(1) for _ in range(100))
 
 
 def _keep(store: Store, first: int, count: int) -> None:

@@ -188,3 +188,43 @@ def test_a_full_cache_keeps_no_more_and_images_stay_the_same():
     assert contents.is_full
     assert 0 < contents.entries < len(files)
     assert counts(lambda: Image.open(io.BytesIO(files[-1])).crop((9, 9, 99, 99)), cache) == {"late, in part": 1}
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
+def test_what_a_readers_buffer_has_of_an_older_file_is_not_kept(cache, tmp_path):
+    path = written(tmp_path / "a.jpg", jpeg(300, 200, seed=0))
+
+    def sample() -> Any:
+        image = Image.open(path)  # the beginning of the file is in its buffer now
+        path.write_bytes(jpeg(300, 200, seed=1))
+        written(path, jpeg(300, 200, seed=1))
+        return image.crop((3, 3, 30, 30))
+
+    as_sample(sample, cache)
+    assert cache.store.contents().entries == 0
+
+
+@pytest.mark.usefixtures("files_settle_at_once")
+@pytest.mark.parametrize("error", [MemoryError, OSError])
+def test_where_a_record_cannot_be_written_the_sample_does_without(cache, tmp_path, monkeypatch, error):
+    path = written(tmp_path / "a.jpg", jpeg(300, 200))
+
+    def fail(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cache.store, "keep", fail)
+    found = as_sample(lambda: Image.open(path).crop((3, 3, 30, 30)), cache)
+    assert found.tobytes() == Image.open(path).crop((3, 3, 30, 30)).tobytes()
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes"])
+def test_a_file_that_the_user_has_closed_is_an_error_as_without(cache, tmp_path, kind):
+    path = written(tmp_path / "a.jpg", jpeg(300, 200))
+
+    def sample() -> Any:
+        file = path.open("rb") if kind == "path" else io.BytesIO(path.read_bytes())
+        image = Image.open(file)
+        file.close()
+        return image.crop((3, 3, 30, 30))
+
+    assert outcome(sample, late=True, cache=cache) == outcome(sample, late=False)

@@ -149,8 +149,19 @@ FASTLOAD_EXPORT int fastload_cache_find(void *memory, const struct key *key, uin
     return 0;
 }
 
+/* Returns whether there is room for an entry of so many bytes; notes it if there is not. */
+FASTLOAD_EXPORT int fastload_cache_has_room(void *memory, uint64_t length)
+{
+    struct cache *cache = memory;
+    const uint64_t left = cache->size - atomic_load_explicit(&cache->next, memory_order_relaxed);
+    const int has_room = length <= left && left - length >= sizeof(struct entry) + ALIGN;
+    if (!has_room)
+        atomic_store_explicit(&cache->is_full, 1, memory_order_relaxed);
+    return has_room;
+}
+
 /* Gives out memory for an entry of so many bytes: where they are to be written, from the beginning of the memory. 0:
- * there is no room, now and from now on for any of this length. */
+ * there is no room for it; for shorter ones there may be. */
 FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, const struct key *key, uint64_t length)
 {
     struct cache *cache = memory;
