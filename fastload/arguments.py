@@ -269,6 +269,7 @@ class FusingArguments:
         """Raise a ConfigError if nothing can be kept in ``cache``."""
         for given, why in (
             (self.fuse is False, "fuse=False decodes files by their own libraries"),
+            (self.decoder not in ("auto", "native"), f"decoder={self.decoder!r} knows files alone"),
             (self.worker_method == "ray" or self.remote_workers, "Ray's workers do not share this machine's memory"),
             (brings_source(self.dataset), f"{type(self.dataset).__name__}.fastload_source gives whole batches"),
         ):

@@ -28,10 +28,10 @@ def limit_of_host(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     for group, unified in groups_of("memory", proc, cgroups):
         try:
             most = (group / ("memory.max" if unified else "memory.limit_in_bytes")).read_text().strip()
-        except OSError:
+            if most != "max":
+                found.append(int(most))
+        except (OSError, ValueError):
             continue
-        if most != "max":
-            found.append(int(most))
     return min(found, default=None)
 
 

@@ -71,28 +71,31 @@ class Records:
             if isinstance(record, Status):
                 self.store.keep(key, ())
                 return None
-            has_more = b"MPF\0" in jpeg.header_of_record(record)
-            entry = self.store.keep(key, (record, _BEHIND.pack(position, *size, is_grey, has_more)))
+            if self.store.find(key) is None:  # no other worker was faster
+                has_more = b"MPF\0" in jpeg.header_of_record(record)
+                self.store.keep(key, (record, _BEHIND.pack(position, *size, is_grey, has_more)))
         except (MemoryError, OSError):  # the sample can do without
             return None
-        return None if entry is None else entry[: -_BEHIND.size]
+        found = self.find(key)
+        return found.record if isinstance(found, Found) else None
 
-    def record_or_file(self, file: io.FileIO) -> bytes | memoryview:
-        """Return the record of an open file; the file itself where there is none, and keep its record if there is room.
+    def record_of(self, file: int) -> memoryview | None:
+        """Return the record of an open file, given its descriptor, if its header is all that others see of the file."""
+        key = key_of_file(file)
+        found = None if key is None else self.find(key)
+        return found.record if isinstance(found, Found) and not found.has_more else None
+
+    def read(self, file: io.FileIO) -> bytes | memoryview:
+        """Read an open file whose record was not found, and keep that if it has one; return it, or else the file.
 
         Raises:
             OSError: it cannot be read.
         """
         key = key_of_file(file.fileno())
-        found = None if key is None else self.find(key)
-        if isinstance(found, Found) and not found.has_more:
-            return found.record
+        is_new = key is not None and self.find(key) is None
         data = file.readall()
-        if found is None and same(key, key_of_file(file.fileno())) and self.has_room(data):
-            size = jpeg.read_size(data)
-            if size.status is Status.DONE:
-                self.keep(key, data, (size.width, size.height), size.components == 1, 0)
-                found = self.find(key)
-                if isinstance(found, Found) and not found.has_more:
-                    return found.record
-        return data
+        size = jpeg.read_size(data) if is_new and self.has_room(data) else None
+        if size is None or size.status is not Status.DONE or not same(key, key_of_file(file.fileno())):
+            return data
+        self.keep(key, data, (size.width, size.height), size.components == 1, 0)
+        return self.record_of(file.fileno()) or data

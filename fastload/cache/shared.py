@@ -33,7 +33,7 @@ class _Process:
         self.lock = threading.Lock()
         self.records: Records | None = None
         self.asked: object = None
-        """The argument that it was made for."""
+        """The argument of the first loader."""
 
 
 _process = _Process()
@@ -87,10 +87,12 @@ def check(asked: Any) -> None:
     reason = jpeg.why_not_as_pillow()
     if reason is not None:
         raise ConfigError(f"cache={asked!r} keeps what the native library decodes: {reason}; leave it out")
-    if _process.records is not None and _process.asked != asked:
+    if _process.asked is None:
+        _process.asked = asked
+    elif size_of(_process.asked) != size_of(asked):
         raise ConfigError(
-            f"all loaders of a process share one cache, and it was begun with cache={_process.asked!r}, got "
-            f"cache={asked!r}; give them the same"
+            f"all loaders of a process share one cache, and the first of them has cache={_process.asked!r}, got "
+            f"cache={asked!r}; give them the same; another one needs another process"
         )
 
 
@@ -112,7 +114,7 @@ def records_of(asked: Any) -> Records:
                 records = Records(Store(size))
             except OSError as error:
                 raise ConfigError(f"cache={asked!r}: the system maps no {in_words(size)}: {error}") from error
-            _process.records, _process.asked = records, asked
+            _process.records = records
         return _process.records
 
 

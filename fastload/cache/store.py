@@ -12,6 +12,7 @@ import hashlib
 import io
 import mmap
 import os
+import struct
 from collections.abc import Callable, Sequence
 from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple, TypeAlias
@@ -26,6 +27,7 @@ Key: TypeAlias = Any
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 _Words: Any = _LONG * 3
+_ENTRY = struct.Struct("@QQQ")  # struct entry of cache.c
 _Pair: Any = _LONG * 2
 _Four: Any = _LONG * 4
 
@@ -95,7 +97,7 @@ class Contents(NamedTuple):
     taken_bytes: int
     """Of the memory, with what finds the entries."""
     is_full: bool
-    """Whether an entry has found no room."""
+    """Whether an entry has found no room, in it or in the memory of the host."""
 
 
 def reserve_of_host() -> int:
@@ -159,7 +161,9 @@ class Store:
             free = self._free()
             self._is_short = free is not None and free < self._reserve
         self._to_look -= 1
-        return not self._is_short and bool(_call("has_room", _INT, _POINTER, _LONG)(self._address, num_bytes))
+        # Where the host is short of memory, it is asked for more than there can be: that is noted.
+        wanted = 2 * self.size if self._is_short else num_bytes
+        return bool(_call("has_room", _INT, _POINTER, _LONG)(self._address, wanted))
 
     def keep(self, key: Key, pieces: Sequence[bytes]) -> memoryview | None:
         """Keep bytes under a key, one piece after the other; return them as :meth:`find` does. None: there is no room.
@@ -168,14 +172,17 @@ class Store:
             OSError: the system has no memory for them.
         """
         length = sum(map(len, pieces))
-        place = _call("take", _LONG, _POINTER, _POINTER, _LONG)(self._address, key, length)
+        place = _call("take", _LONG, _POINTER, _LONG)(self._address, length)
         if not place:
             return None
-        # Not through the map, where each page would be filled with zeros first.
-        if os.pwritev(self._file, pieces, place) != length:
+        head = _ENTRY.pack(key[1], key[2], length)
+        # Not through the map: each page would be filled with zeros first, and a lack of memory would be no error but a
+        # signal that ends the process.
+        if os.pwritev(self._file, (head, *pieces), place) != len(head) + length:
             return None
         if not _call("enter", _INT, _POINTER, _POINTER, _LONG)(self._address, key, place):
             return None
+        place += len(head)
         return self._view[place : place + length]
 
     def contents(self) -> Contents:

@@ -58,13 +58,13 @@ class Statistics:
     """Numbers of decoded images. With ``fuse="auto"``: ``"late, in part"``, ``"late, whole"``, ``"at once (REASON)"``
     (by Pillow). With ``fuse=True``: ``"native"``, ``"torchvision"``, ``"pillow"``, ``"pillow (REASON)"`` (left to
     Pillow). ``", from coefficients"`` is added for packs of coefficients, and with ``fuse=True`` for the cache; else
-    ``", from the cache"``. Images of dropped tasks are included."""
+    ``", kept in the cache"`` and later ``", from the cache"``. Images of dropped tasks are included."""
     cached_files: int
     """Files whose coefficients are in the cache of this process, or of which it is known that they have none."""
     cached_bytes: int
     """The memory that the cache takes, in bytes."""
     cache_is_full: bool
-    """Whether a file has found no room in it."""
+    """Whether a file has found no room in it, or in the memory that is left."""
     remote: dict[str, int]
     """Of Ray's workers, in the current (or last) iteration; empty without them. ``"workers"``: that run now;
     ``"sharing_memory"``: of them, that write into the slots themselves, as they are on this machine; ``"lost"``: that

@@ -257,6 +257,8 @@ class FileReader:
             except Exception:  # data() raises it, in its place
                 continue
             try:
+                if self._cache is not None and self._cache.record_of(file) is not None:
+                    continue
                 self._to_ask = max(0, self._to_ask - 1)
                 if not _in_memory(file):
                     self._to_ask = _WATCHED
@@ -275,11 +277,12 @@ class FileReader:
         path = self._samples[index][0]
         refuse_pipe(path)
         with open(path, "rb", buffering=0) as file:
-            if self._cache is not None:
-                return self._cache.record_or_file(file)
+            record = None if self._cache is None else self._cache.record_of(file.fileno())
+            if record is not None:
+                return record
             if not self._to_ask and not _in_memory(file.fileno()):
                 self._to_ask = _WATCHED
-            return file.readall()
+            return file.readall() if self._cache is None else self._cache.read(file)
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples' classes."""

@@ -49,7 +49,7 @@ def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
         if isinstance(kept, Found) and kept.position and (kept.width, kept.height, kept.is_grey) == known:
             if not image._exclusive_fp:  # where reading it would have led; else it is closed
                 image.fp.seek(kept.position)
-            return FileSource(kept.record, kept.width, kept.height, kept.is_grey, is_cached=True)
+            return FileSource(kept.record, kept.width, kept.height, kept.is_grey, cached=", from the cache")
         if kept is not None:
             key = None  # it has no record
     try:
@@ -162,7 +162,7 @@ class FileSource:
     Sizes are in pixels.
     """
 
-    __slots__ = ("_data", "_is_cached", "_record", "_uses", "height", "is_grey", "width")
+    __slots__ = ("_cached", "_data", "_record", "_uses", "height", "is_grey", "width")
 
     def __init__(
         self,
@@ -171,12 +171,12 @@ class FileSource:
         height: int,
         is_grey: bool,
         record: Callable[[], str] | None = None,
-        is_cached: bool = False,
+        cached: str = "",
     ) -> None:
         self.width, self.height, self.is_grey = width, height, is_grey
         self._data: Data | Pixels = data
         self._record = record
-        self._is_cached = is_cached
+        self._cached = cached
         self._uses = [0]
 
     @property
@@ -200,7 +200,7 @@ class FileSource:
         if cache.has_room(data) and is_in_file(data, file) and same(key, key_of(file)):
             record = cache.keep(key, data, (self.width, self.height), self.is_grey, file.tell())
             if record is not None:
-                self._data, self._is_cached = record, True
+                self._data, self._cached = record, ", kept in the cache"
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: :func:`~fastload.native.rows.pixels_of_image`.
@@ -247,7 +247,7 @@ class FileSource:
         if isinstance(pixels, Status):
             if self._record is not None:
                 raise PackError(f"{self._record()}: {jpeg.damaged_record()}")
-            if self._is_cached and pixels is Status.NO_MEMORY:
+            if self._cached and pixels is Status.NO_MEMORY:
                 raise MemoryError("no memory for an image's coefficients")
             # Of PNG files it is RGB or grey: no colour is missing. A record that was made here can be decoded.
             assert isinstance(data, bytes)
@@ -262,9 +262,7 @@ class FileSource:
         return pixels
 
     def _counted(self, how: str) -> str:
-        if self._is_cached:
-            return f"late, {how}, from the cache"
-        return f"late, {how}" if self._record is None else f"late, {how}, from coefficients"
+        return f"late, {how}{self._cached if self._record is None else ', from coefficients'}"
 
 
 def _pixels_of(data: Data, cut: Cut, layout: str) -> Pixels | Status:

@@ -175,8 +175,11 @@ def test_more_than_the_machine_has_is_an_error():
 
 
 def test_two_sizes_in_a_process_are_an_error(folder):
-    epochs(loader_of(folder, "inline", False, cache="32MiB"), 1)
-    with pytest.raises(ConfigError, match="share one cache, and it was begun with cache='32MiB', got cache='64MiB'"):
+    loader_of(folder, "inline", False, cache="32MiB")
+    DataLoader([0], cache=32 << 20)
+    with pytest.raises(
+        ConfigError, match="share one cache, and the first of them has cache='32MiB', got cache='64MiB'"
+    ):
         DataLoader([0], cache="64MiB")
 
 
@@ -184,6 +187,7 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     ("options", "why"),
     [
         ({"fuse": False}, "fuse=False decodes files by their own libraries"),
+        ({"fuse": True, "decoder": "pillow"}, "decoder='pillow' knows files alone"),
         ({"worker_method": "ray", "num_workers": 1}, "Ray's workers do not share"),
     ],
 )

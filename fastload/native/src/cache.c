@@ -23,7 +23,6 @@
 
 #define FIRST_SLOTS 1024
 #define MOST_TABLES 32
-#define MAGIC UINT64_C(0x3130454843414346) /* "FCACHE01" */
 #define ALIGN 16
 
 /* 192 bits, of which one may rely on that no two files have the same. */
@@ -42,7 +41,6 @@ struct entry {
 };
 
 struct cache {
-    uint64_t magic;
     uint64_t size; /* of all, in bytes */
     _Atomic uint64_t next; /* the first byte that was not given out */
     _Atomic uint64_t num_entries;
@@ -101,7 +99,6 @@ FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size)
     const uint64_t first = (sizeof *cache + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
     if (size < first + num_slots(0) * sizeof(struct slot))
         return 0;
-    cache->magic = MAGIC;
     cache->size = size;
     atomic_store(&cache->next, first);
     atomic_store(&cache->tables[0], take(cache, num_slots(0) * sizeof(struct slot)));
@@ -160,27 +157,21 @@ FASTLOAD_EXPORT int fastload_cache_has_room(void *memory, uint64_t length)
     return has_room;
 }
 
-/* Gives out memory for an entry of so many bytes: where they are to be written, from the beginning of the memory. 0:
- * there is no room for it; for shorter ones there may be. */
-FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, const struct key *key, uint64_t length)
+/* Gives out memory for an entry whose bytes are so many: where struct entry and they are to be written, from the
+ * beginning of the memory. 0: there is no room for it; for shorter ones there may be. */
+FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, uint64_t length)
 {
     struct cache *cache = memory;
     const uint64_t place = length > cache->size ? 0 : take(cache, sizeof(struct entry) + length);
-    if (!place) {
+    if (!place)
         atomic_store(&cache->is_full, 1);
-        return 0;
-    }
-    struct entry *entry = (void *)((uint8_t *)cache + place);
-    memcpy(entry->rest, key->words + 1, sizeof entry->rest);
-    entry->length = length;
-    return place + sizeof *entry;
+    return place;
 }
 
 /* Publishes an entry that was written where fastload_cache_take said. Returns whether there was room for its place. */
-FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t written)
+FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t place)
 {
     struct cache *cache = memory;
-    const uint64_t place = written - sizeof(struct entry);
     const struct entry *entry = (const void *)((const uint8_t *)cache + place);
     for (;;) {
         const int table = newest(cache);
