@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import io
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,6 +202,7 @@ def write_whole(
     target: Pixels | Tensor,
     layout: str,
     weights: tuple[float, float] = (0.299, 0.587),
+    size: Size | None = None,
     *,
     level: str = LEVELS[-1],
 ) -> Status:
@@ -212,6 +214,7 @@ def write_whole(
             result is not DONE, it holds anything.
         layout: one of ``WHOLE_LAYOUTS``.
         weights: of red and green, where grey is asked for and the file is in colour: ``png_set_rgb_to_gray``.
+        size: what :func:`read_size` returns of the file, if it is known.
         level: the instruction set, at most; all compute the same.
 
     Returns:
@@ -221,7 +224,7 @@ def write_whole(
         ValueError: the target is another one.
         MemoryError: no memory for the rows.
     """
-    size = read_size(data)
+    size = read_size(data) if size is None else size
     if size.status is not Status.DONE:
         return size.status
     shape = (size.height, size.width, WHOLE_LAYOUTS[layout])
@@ -251,6 +254,14 @@ def write_whole(
     if status < 0:
         raise ValueError(f"weights must be positive, and less than 1 in all, got {weights}")
     return Status(status)
+
+
+def trial_files(picture: Any) -> Iterator[bytes]:
+    """Yield files of a picture, an image of Pillow's, of each kind that :func:`write_whole` takes."""
+    for mode in ("1", "L", "P", "RGB", "LA", "RGBA"):
+        file = io.BytesIO()
+        picture.convert(mode).save(file, "PNG")
+        yield file.getvalue()
 
 
 @functools.cache
