@@ -43,8 +43,7 @@ LEAST_VALUES = 10_000
 Takes = Callable[[str], bool]
 """Whether files of a kind are decoded here."""
 Decode = Callable[..., Any]
-"""Takes a :data:`Takes`, and what the function takes whose place it has. Returns the image, or None: that function is to
-be called."""
+"""Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
 
 def prepare() -> None:
