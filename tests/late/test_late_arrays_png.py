@@ -111,10 +111,6 @@ def files() -> Iterator[tuple[str, bytes]]:
     yield "pieces of nothing", file_of(header(103, 104, 8, 2), in_pieces(stream, [0, 0, 5, len(stream)]))
 
 
-# Where libpng raises an error, torchvision 0.29 ends the process.
-CRASHES = "another bit", "a wrong Adler sum", "too little", "a wrong filter"
-
-
 def interlaced() -> bytes:
     """Return an interlaced file of OpenCV's."""
     noise = np.random.default_rng(0).integers(0, 256, (104, 103), dtype=np.uint8)
@@ -132,6 +128,12 @@ def interlaced() -> bytes:
         for y in range(top, 104, down)
     )
     return file_of(header(103, 104, 8, 0, b"\0\0\1"), in_pieces(zlib.compress(rows)))
+
+
+# Where libpng raises an error, torchvision 0.29 may end the process; and of palettes it leaves some memory unwritten. What
+# of these is taken, the test of damaged files compares.
+NOT_BY_TORCHVISION = {"another bit", "a wrong Adler sum", "too little", "a wrong filter"}
+NOT_BY_TORCHVISION |= {name for name, data in files() if data[25:26] == b"\3"}
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_whole_images_are_those_of_the_functions_as_they_are(
     folder: Path, library: str, names: tuple[str, ...]
 ) -> None:
-    decoded = assert_workers_read_the_same(folder, library, CRASHES if library == "torchvision.io" else ())
+    decoded = assert_workers_read_the_same(folder, library, NOT_BY_TORCHVISION if library == "torchvision.io" else ())
     assert all(decoded.get(f"at once, for {name}", 0) > 80 for name in names)
     assert set(decoded) == {f"at once, for {name}" for name in names}
 
