@@ -130,8 +130,8 @@ def interlaced() -> bytes:
     return file_of(header(103, 104, 8, 0, b"\0\0\1"), in_pieces(zlib.compress(rows)))
 
 
-# Where libpng raises an error, torchvision 0.29 may end the process; and of palettes it leaves some memory unwritten. What
-# of these is taken, the test of damaged files compares.
+# Where libpng raises an error, torchvision 0.29 may end the process; and of palettes it leaves some memory unwritten.
+# What of these is taken, the test of damaged files compares.
 NOT_BY_TORCHVISION = {"another bit", "a wrong Adler sum", "too little", "a wrong filter"}
 NOT_BY_TORCHVISION |= {name for name, data in files() if data[25:26] == b"\3"}
 
