@@ -107,7 +107,8 @@ def records_of(asked: Any) -> Records:
         if _process.records is None:
             size = size_of(asked)
             if size is None:
-                size = ((free_on_host() or 0) - reserve_of_host()) // _SHARE
+                ranks = max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+                size = ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * ranks)
                 if size < LEAST_BYTES:
                     raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
             try:

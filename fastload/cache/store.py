@@ -132,7 +132,7 @@ class Store:
             os.close(self._file)
             raise
         self._map.madvise(_NO_DUMP)
-        self._view = memoryview(self._map)
+        self._view = memoryview(self._map).toreadonly()
         self._address = np.frombuffer(self._view, dtype=np.uint8).ctypes.data
         if file is None and not _call("begin", _INT, _POINTER, _LONG)(self._address, size):
             raise ValueError(f"a store of {size} bytes has no room for its table; 64 KiB are the least")

@@ -204,17 +204,18 @@ def whole_images() -> Iterator[Finding]:
             importlib.import_module(module)
         except ImportError:  # not installed
             continue
-        for path, decode, title in functions:
+        for path, decode, kinds, title in functions:
             reason = arrays.why_not(module)
-            if reason is None and not arrays.agrees(pkgutil.resolve_name(path), decode):
-                reason = "its pixels are not the native library's"
+            unequal = () if reason else [k for k in kinds if not arrays.agrees(pkgutil.resolve_name(path), decode, k)]
+            if unequal:
+                reason = f"its pixels of {' and '.join(unequal)} files are not the native library's"
             if reason is None:
                 equal.append(title)
             else:
                 yield Finding(name, "costs", f"{title} decodes by itself: {reason}")
     if equal:
         yield Finding(
-            name, "ok", f"JPEG files that workers give to {', '.join(equal)} are decoded by the native library"
+            name, "ok", f"JPEG and PNG files that workers give to {', '.join(equal)} are decoded by the native library"
         )
 
 

@@ -1,13 +1,13 @@
 """Functions that return a file's whole image: OpenCV's, torchvision's and TorchCodec's, decoded by the native library.
 
-In: what a sample gives ``cv2.imread``, ``cv2.imdecode``, or the operators ``decode_jpeg`` and ``decode_image`` behind
-``torchvision.io`` and ``torchcodec.decoders``. Out: the array or tensor that they return, bit for bit, for upright JPEG
-files in colour; with any other argument or file the original is called.
+In: what a sample gives ``cv2.imread``, ``cv2.imdecode``, or the operators ``decode_jpeg``, ``decode_png`` and
+``decode_image`` behind ``torchvision.io`` and ``torchcodec.decoders``. Out: the array or tensor that they return, bit
+for bit, for upright JPEG files in colour and most PNG files; with any other argument or file the original is called.
 
-They are replaced in worker processes alone, and only if nobody else has replaced them. The first call in a process
-compares the originals' pixels of a few files with the library's; where they differ, the originals are called from then
-on. Code that imported ``cv2.imread`` by its name before the worker started is not reached. Operators are replaced
-inside the object that all names refer to.
+They are replaced in worker processes alone, and only if nobody else has replaced them. With the first JPEG and the
+first PNG file that each is given, a process compares its pixels of a few files with the library's; where they differ,
+it decodes files of that kind itself from then on. Code that imported ``cv2.imread`` by its name before the worker
+started is not reached. Operators are replaced inside the object that all names refer to.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import stat
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from ..native import LEVELS, jpeg, processor_level
+from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, whole
 from .originals import is_imported, unwrapped
@@ -36,8 +36,14 @@ from .scope import thread, tried
 
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/"
 _ORIENTATION = 0x0112
+JPEG, PNG = "JPEG", "PNG"
+LEAST_VALUES = 10_000
+"""Of a PNG file's image: smaller ones others decode as fast."""
+
+Takes = Callable[[str], bool]
+"""Whether files of a kind are decoded here."""
 Decode = Callable[..., Any]
-"""Takes what the function takes whose place it has, and returns the image; None: that function is to be called."""
+"""Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
 
 def prepare() -> None:
@@ -47,8 +53,8 @@ def prepare() -> None:
             continue
         _prepared.add(module)
         if why_not(module) is None:
-            for path, decode, title in doors:
-                _replace(path, decode, title)
+            for door in doors:
+                _replace(*door)
 
 
 _prepared: set[str] = set()
@@ -71,7 +77,7 @@ def why_not(module: str | None = None) -> str | None:
 _OPENCV_LIMITS = tuple(f"OPENCV_IO_MAX_IMAGE_{what}" for what in ("PIXELS", "WIDTH", "HEIGHT"))
 
 
-def _replace(path: str, decode: Decode, title: str) -> None:
+def _replace(path: str, decode: Decode, kinds: tuple[str, ...], title: str) -> None:
     owner_path, _, name = path.rpartition(".")
     try:
         owner = pkgutil.resolve_name(owner_path)
@@ -79,7 +85,7 @@ def _replace(path: str, decode: Decode, title: str) -> None:
     except AttributeError:
         return  # another version of the package
     if isinstance(unwrapped(original), types.BuiltinFunctionType):
-        door = Door(path, original, decode, title)
+        door = Door(path, original, decode, kinds, title)
         setattr(owner, name, door)
         if owner_path == "cv2":
             # Code that holds the original could not be pickled any more: pickle compares it with what it finds by name.
@@ -103,30 +109,35 @@ class Door:
         path: of the function, for ``pkgutil.resolve_name``.
         original: the function.
         decode: see :data:`Decode`.
+        kinds: of files that the function decodes.
         title: how users know the function.
     """
 
-    def __init__(self, path: str, original: Callable[..., Any], decode: Decode, title: str) -> None:
+    def __init__(
+        self, path: str, original: Callable[..., Any], decode: Decode, kinds: tuple[str, ...], title: str
+    ) -> None:
         functools.update_wrapper(self, original, updated=())
         self.path = path
         self.original = original
         self._decode = decode
         self._title = title
-        self._agrees: bool | None = None
-        """Whether the original makes the same pixels; None: not tried yet."""
+        self._agrees: dict[str, bool | None] = dict.fromkeys(kinds)
+        """Of which files the original makes the same pixels; None: not tried yet."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         scope = thread.scope
-        if scope is None or self._agrees is False or _is_watched():
+        if scope is None or _is_watched():
             return self.original(*arguments, **named)
-        if self._agrees is None:
-            self._agrees = bool(tried(lambda: agrees(self.original, self._decode)))
-            return self(*arguments, **named)
-        made = decoded(self._decode, arguments, named)
+        made = decoded(self._decode, (self._takes, *arguments), named)
         if made is None:
             return self.original(*arguments, **named)
         scope.count(f"at once, for {self._title}")
         return made
+
+    def _takes(self, kind: str) -> bool:
+        if self._agrees.get(kind, False) is None:
+            self._agrees[kind] = bool(tried(lambda: agrees(self.original, self._decode, kind)))
+        return bool(self._agrees.get(kind))
 
     def __reduce__(self) -> Any:
         return pkgutil.resolve_name, (self.path,)
@@ -145,67 +156,147 @@ def decoded(decode: Decode, arguments: tuple[Any, ...], named: dict[str, Any]) -
         return None
 
 
+def _kind(head: bytes) -> str | None:
+    """Return what a file is whose first bytes these are; None if it is left to the original, whatever it says."""
+    if head[:2] == b"\xff\xd8":
+        return JPEG
+    if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < _HEAD:
+        return None
+    width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    values = width * height * (3 if head[25] & 2 else 1)
+    return PNG if values >= LEAST_VALUES and max(width, height) <= MOST_SIDE else None
+
+
+_HEAD = 33  # up to the end of a PNG file's first chunk
+
 # OpenCV. Its flags are numbers that do not change between versions.
 _COLOR, _COLOR_RGB, _IGNORE_ORIENTATION = 1, 256, 128
+_AS_IT_IS, _GRAYSCALE, _ANYDEPTH, _ANYCOLOR = -1, 0, 2, 4
+_OPENCV_WEIGHTS = 0.299, 0.587
+_Layouts: TypeAlias = dict[str, str]
+"""What is made of a PNG file, by its mode; the original makes it of those that are not named."""
 
 
-def _imread(filename: Any = None, flags: Any = _COLOR, *others: Any, **named: Any) -> Pixels | None:
-    if type(filename) is not str or not _is_known(flags) or others or named:
+def _layouts(grey: str, color: str, alpha: str) -> _Layouts:
+    return {"1": grey, "L": grey, "P": color, "RGB": color, "LA": alpha, "RGBA": alpha}
+
+
+_OF_FLAGS = {
+    _COLOR: _layouts("BGR", "BGR", "BGR"),
+    _COLOR_RGB: _layouts("RGB", "RGB", "RGB"),
+    _AS_IT_IS: _layouts("L", "BGR", "BGRA"),
+    _GRAYSCALE: _layouts("L", "L", "L"),
+    _ANYDEPTH: _layouts("L", "L", "L"),
+    _ANYCOLOR: _layouts("L", "BGR", "BGR"),
+    _ANYCOLOR | _ANYDEPTH: _layouts("L", "BGR", "BGR"),
+}
+_OF_FLAGS |= {flags | _IGNORE_ORIENTATION: of_modes for flags, of_modes in _OF_FLAGS.items() if flags != _AS_IT_IS}
+_KNOWN = {JPEG: frozenset(flags for flags in _OF_FLAGS if flags > 0 and flags & (_COLOR | _COLOR_RGB)), PNG: _OF_FLAGS}
+
+
+def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: Any, **named: Any) -> Pixels | None:
+    if type(filename) is not str or type(flags) is not int or others or named:
         return None
     try:
         filename.encode()  # OpenCV takes no surrogates
         with io.FileIO(filename) as file:  # users replace open()
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
-            data = file.readall()
+            kind = _kind(os.pread(file.fileno(), _HEAD, 0))
+            data = file.readall() if kind is not None and flags in _KNOWN[kind] and takes(kind) else b""
     except (OSError, ValueError):
         return None
-    return _array(data, flags)
+    return _array(data, flags, kind) if data and kind else None
 
 
-def _imdecode(buf: Any = None, flags: Any = None, *others: Any, **named: Any) -> Pixels | None:
+def _imdecode(takes: Takes, buf: Any = None, flags: Any = None, *others: Any, **named: Any) -> Pixels | None:
     if type(buf) is not np.ndarray or buf.dtype != np.uint8 or buf.ndim != 1 or not buf.flags.c_contiguous:
         return None
-    return None if not _is_known(flags) or others or named else _array(buf.data, flags)
+    kind = _kind(bytes(buf[:_HEAD]))
+    if kind is None or type(flags) is not int or flags not in _KNOWN[kind] or others or named or not takes(kind):
+        return None
+    # A copy, which no other thread can change.
+    return _array(bytes(buf), flags, kind)
 
 
-def _is_known(flags: Any) -> bool:
-    return type(flags) is int and flags & ~_IGNORE_ORIENTATION in (_COLOR, _COLOR_RGB)
-
-
-def _array(data: Any, flags: int) -> Pixels | None:
-    file = _file(data)
-    size = None if file is None else _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
+def _array(file: bytes, flags: int, kind: str) -> Pixels | None:
+    if kind == PNG:
+        return _array_of_png(file, flags)
+    size = _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
     if size is None:
         return None
     made = jpeg.pixels_of_jpeg(file, whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR")
     return None if isinstance(made, Status) else made
 
 
+def _array_of_png(file: bytes, flags: int) -> Pixels | None:
+    size = png.read_size(file)
+    layout = _OF_FLAGS[flags].get(size.mode)
+    if layout is None or size.status is not Status.DONE:
+        return None
+    channels = png.WHOLE_LAYOUTS[layout]
+    pixels = np.empty((size.height, size.width, channels)[: 2 if channels == 1 else 3], dtype=np.uint8)
+    target = pixels.reshape(size.height, size.width, channels)
+    return pixels if png.write_whole(file, target, layout, _OPENCV_WEIGHTS, size) is Status.DONE else None
+
+
 # torchvision and TorchCodec, whose modes are numbers to their operators.
-_UNCHANGED, _RGB = 0, 3
+_UNCHANGED, _GRAY, _RGB, _RGB_ALPHA = 0, 1, 3, 4
+_TORCH_WEIGHTS = 0.2989, 0.587
+_OF_MODES: dict[int, _Layouts] = {
+    # Not of palettes: torchvision gives numbers of colours, TorchCodec the colours.
+    _UNCHANGED: {"1": "L", "L": "L", "RGB": "RGB", "RGBA": "RGBA"},
+    _GRAY: _layouts("L", "L", "L"),
+    _RGB: _layouts("RGB", "RGB", "RGB"),
+    _RGB_ALPHA: {"LA": "RGBA", "RGBA": "RGBA"},
+}
+_KNOWN_MODES = {JPEG: (_UNCHANGED, _RGB), PNG: tuple(_OF_MODES)}
 
 
 def _tensor(
-    data: Any = None, mode: Any = None, apply_exif_orientation: Any = False, *others: Any, **named: Any
+    takes: Takes, data: Any = None, mode: Any = None, apply_exif_orientation: Any = False, *others: Any, **named: Any
 ) -> Tensor | None:
     if type(data) is not Tensor or data.dtype != torch.uint8 or data.ndim != 1 or not data.is_contiguous():
         return None
-    if data.device.type != "cpu" or type(mode) is not int or mode not in (_UNCHANGED, _RGB) or others or named:
+    if data.device.type != "cpu" or type(mode) is not int or others or named:
         return None
-    file = _file(data.numpy().data)
-    size = None if file is None else _size(file, applies_orientation=bool(apply_exif_orientation))
+    buffer = data.numpy().data
+    kind = _kind(bytes(buffer[:_HEAD]))
+    if kind is None or mode not in _KNOWN_MODES[kind] or not takes(kind):
+        return None
+    file = bytes(buffer)  # a copy, which no other thread can change
+    if kind == PNG:
+        return _tensor_of_png(file, mode)
+    size = _size(file, applies_orientation=bool(apply_exif_orientation))
     if size is None or (mode == _UNCHANGED and size.components != 3):
         return None
-    # As torchvision's: users may enlarge it, which they cannot do with an array's memory.
-    out = torch.empty((size.height, size.width, 3), dtype=torch.uint8, device="cpu").permute(2, 0, 1)
+    out = _new_tensor(size.height, size.width, 3).permute(2, 0, 1)
     made = jpeg.row_of_jpeg(file, whole(size.height, size.width), out=out)
     return None if isinstance(made, Status) else made
 
 
-def _file(data: Any) -> bytes | None:
-    """Return the bytes of a JPEG file, a copy that no other thread can change; None if it is another file."""
-    return bytes(data) if bytes(data[:2]) == b"\xff\xd8" else None
+def _codec_png(
+    takes: Takes, input: Any = None, mode: Any = None, output_dtype: Any = 0, *others: Any, **named: Any
+) -> Tensor | None:
+    # 0: 8 bits; 2: as many as there are in the file, and of 16 bits no file is taken.
+    if type(output_dtype) is not int or output_dtype not in (0, 2):
+        return None
+    return _tensor(takes, input, mode, False, *others, **named)
+
+
+def _tensor_of_png(file: bytes, mode: int) -> Tensor | None:
+    size = png.read_size(file)
+    layout = _OF_MODES[mode].get(size.mode)
+    if layout is None or size.status is not Status.DONE:
+        return None
+    target = _new_tensor(size.height, size.width, png.WHOLE_LAYOUTS[layout])
+    status = png.write_whole(file, target, layout, _TORCH_WEIGHTS, size)
+    return target.permute(2, 0, 1) if status is Status.DONE else None
+
+
+def _new_tensor(*shape: int) -> Tensor:
+    """Return memory as torchvision's: users may enlarge it, which they cannot do with an array's."""
+    return torch.empty(shape, dtype=torch.uint8, device="cpu")
 
 
 def _size(data: bytes, *, applies_orientation: bool) -> jpeg.Size | None:
@@ -263,7 +354,7 @@ def in_words(dataset: Any) -> Iterator[str]:
     for reason, found in by_reason.items():
         libraries = ", ".join(found)
         if reason is None:
-            yield f"JPEG files that worker processes read by {libraries} are decoded by the native library"
+            yield f"JPEG and PNG files that worker processes read by {libraries} are decoded by the native library"
         else:
             yield f"{libraries} decode by themselves: {reason}"
     if "cv2" not in by_reason.get(None, ()):
@@ -279,41 +370,54 @@ def in_words(dataset: Any) -> Iterator[str]:
             yield f"but not by {name} in {where}, which was imported by its name: call cv2.{name} there"
 
 
-def agrees(original: Callable[..., Any], decode: Decode) -> bool:
-    """Return whether a function and what decodes in its place make the same of files of all kinds of decoding."""
+def agrees(original: Callable[..., Any], decode: Decode, kind: str) -> bool:
+    """Return whether a function and what decodes in its place make the same of files of a kind, coded in all ways."""
     from PIL import Image
 
     if decode is _imread:  # which takes no files in memory
         opencv = sys.modules["cv2"]
         original, decode = getattr(opencv.imdecode, "original", opencv.imdecode), _imdecode
     noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (72, 144, 3), dtype=np.uint8)
-    for file in jpeg.trial_files(Image.fromarray(noise)):
+    for file in (jpeg if kind == JPEG else png).trial_files(Image.fromarray(noise)):
         data: Any = np.frombuffer(file, dtype=np.uint8).copy()
-        if decode is _imdecode:
-            made, expected = decode(data, _COLOR), original(data, _COLOR)
-        else:
+        if decode is not _imdecode:
             data = torch.from_numpy(data)
-            made, expected = decode(data, _RGB), original(data, _RGB)
-            if made is None or made.stride() != expected.stride():
-                return False
-        if made is None or not np.array_equal(made, expected):
+        known = 0
+        for how in (_KNOWN if decode is _imdecode else _KNOWN_MODES)[kind]:
+            made = decode(kind.__eq__, data, how)
+            if made is not None:
+                known += 1
+                if not _are_equal(made, original(data, how)):
+                    return False
+        if not known:
             return False
     return True
 
 
-DOORS: dict[str, tuple[tuple[str, Decode, str], ...]] = {
-    "cv2": (("cv2.imread", _imread, "cv2.imread"), ("cv2.imdecode", _imdecode, "cv2.imdecode")),
+def _are_equal(made: Any, expected: Any) -> bool:
+    strides = [one.stride() if isinstance(one, Tensor) else one.strides for one in (made, expected)]
+    return bool(made.dtype == expected.dtype and strides[0] == strides[1] and np.array_equal(made, expected))
+
+
+DOORS: dict[str, tuple[tuple[str, Decode, tuple[str, ...], str], ...]] = {
+    "cv2": (
+        ("cv2.imread", _imread, (JPEG, PNG), "cv2.imread"),
+        ("cv2.imdecode", _imdecode, (JPEG, PNG), "cv2.imdecode"),
+    ),
     # Objects that call their attribute _op: so torch.ops.image.decode_jpeg stays what torch.jit knows.
     "torchvision.io": (
-        ("torch.ops.image.decode_jpeg._op", _tensor, "torchvision.io.decode_jpeg"),
-        ("torch.ops.image.decode_image._op", _tensor, "torchvision.io.decode_image"),
+        ("torch.ops.image.decode_jpeg._op", _tensor, (JPEG,), "torchvision.io.decode_jpeg"),
+        ("torch.ops.image.decode_png._op", _tensor, (PNG,), "torchvision.io.decode_png"),
+        ("torch.ops.image.decode_image._op", _tensor, (JPEG, PNG), "torchvision.io.decode_image"),
     ),
     "torchcodec.decoders": (
         (
             "torch.ops.torchcodec_ns.decode_jpeg.default._op",
             functools.partial(_tensor, apply_exif_orientation=True),
+            (JPEG,),
             "torchcodec.decoders.decode_jpeg",
         ),
+        ("torch.ops.torchcodec_ns.decode_png.default._op", _codec_png, (PNG,), "torchcodec.decoders.decode_png"),
     ),
 }
-"""By module that must be imported: the path of each function, what decodes in its place, and its title."""
+"""By module that must be imported: the path of each function, what decodes in its place and what, and its title."""

@@ -1,5 +1,7 @@
 """PNG files to pixels or to rows of a batch, in two steps: inflated at once, and only what a cut needs is made of that.
 
+Whole images, as libpng makes them for other packages, are decoded in one step: :func:`write_whole`.
+
 In: the bytes of a file, and later cuts. Out: arrays or tensors, equal bit for bit to what Pillow decodes, makes RGB,
 crops, resizes and flips; or a status that says why the file is left to Pillow: interlaced, animated, with a transparent
 colour, grey of 16 bits, damaged, and whatever Pillow's ``load`` would raise an error for or warn of. What its ``open``
@@ -15,9 +17,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import io
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from . import LEVELS, function
@@ -36,7 +40,7 @@ from .rows import (
     whole,
 )
 
-_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+_POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 # Bits of a sample and colour in the file, and what Pillow calls that: the mode, and that of the file's bytes.
 _MODES = {
@@ -182,6 +186,82 @@ def inflate(data: Data, size: Size | None = None, *, level: str = LEVELS[-1]) ->
     )
     del kept
     return Inflated(memory, size.width, size.height) if status is Status.DONE else status
+
+
+@functools.cache
+def _png_whole() -> Any:
+    return function("fastload_png_whole", ctypes.c_int, _POINTER, _POINTER, _SIZE, _POINTER, _INT, _POINTER, _INT)
+
+
+WHOLE_LAYOUTS = {"L": 1, "RGB": 3, "BGR": 3, "RGBA": 4, "BGRA": 4}
+"""Bytes of a pixel that :func:`write_whole` makes."""
+
+
+def write_whole(
+    data: Data,
+    target: Pixels | Tensor,
+    layout: str,
+    weights: tuple[float, float] = (0.299, 0.587),
+    size: Size | None = None,
+    *,
+    level: str = LEVELS[-1],
+) -> Status:
+    """Decode a file that nobody has looked at, as libpng does where it has nothing to warn of; or return why not.
+
+    Args:
+        data: the file.
+        target: [height, width, channels] of the file's size, contiguous, uint8, on the CPU: what is written. Where the
+            result is not DONE, it holds anything.
+        layout: one of ``WHOLE_LAYOUTS``.
+        weights: of red and green, where grey is asked for and the file is in colour: ``png_set_rgb_to_gray``.
+        size: what :func:`read_size` returns of the file, if it is known.
+        level: the instruction set, at most; all compute the same.
+
+    Returns:
+        DONE; DAMAGED also for chunks that libpng may have words for; COLORS: the layout cannot be made of the file.
+
+    Raises:
+        ValueError: the target is another one.
+        MemoryError: no memory for the rows.
+    """
+    size = read_size(data) if size is None else size
+    if size.status is not Status.DONE:
+        return size.status
+    shape = (size.height, size.width, WHOLE_LAYOUTS[layout])
+    if tuple(target.shape) != shape or target.dtype not in (np.uint8, torch.uint8):
+        raise ValueError(f"the target must be {shape} of uint8, got {tuple(target.shape)} of {target.dtype}")
+    if isinstance(target, Tensor):
+        place, is_contiguous = target.data_ptr(), target.is_contiguous() and target.is_cpu
+    else:
+        place, is_contiguous = target.ctypes.data, target.flags.c_contiguous and target.flags.writeable
+    if not is_contiguous:
+        raise ValueError("the target must be contiguous, on the CPU, and writable")
+    # As libpng has them.
+    parts = (ctypes.c_int32 * 2)(*(round(weight * 100_000) * 32768 // 100_000 for weight in weights))
+    address, length, kept = place_of(data)
+    status = _png_whole()(
+        scratch_of_thread().address,
+        address,
+        length,
+        place,
+        list(WHOLE_LAYOUTS).index(layout),
+        parts,
+        LEVELS.index(level),
+    )
+    del kept
+    if status == Status.NO_MEMORY:
+        raise MemoryError(f"no memory for an image of {size.height} x {size.width}")
+    if status < 0:
+        raise ValueError(f"weights must be positive, and less than 1 in all, got {weights}")
+    return Status(status)
+
+
+def trial_files(picture: Any) -> Iterator[bytes]:
+    """Yield files of a picture, an image of Pillow's, of each kind that :func:`write_whole` takes."""
+    for mode in ("1", "L", "P", "RGB", "LA", "RGBA"):
+        file = io.BytesIO()
+        picture.convert(mode).save(file, "PNG")
+        yield file.getvalue()
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import pickle
 import random
@@ -11,7 +10,7 @@ import sys
 import threading
 import types
 import unittest.mock
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,13 @@ from cv2 import imread as imread_by_name
 from kit.datasets import Made
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import get_worker_info
+from whole_images import assert_workers_read_the_same, memory, of_any_kind, same, samples_of, seen, tensor
 
 import fastload
 from fastload.late import arrays
 from fastload.native import jpeg as native_jpeg
 
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning")
-
-FLAGS = [1, 1 | 128, 256, 256 | 128, -1, 0, 2 | 1, 4 | 1, 16, 17, True]
-MODES = list(torchvision.io.ImageReadMode)
 
 
 @pytest.fixture(autouse=True)
@@ -104,123 +101,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def samples_of(sample: Callable[[int], Any], number: int = 2, **options: Any) -> tuple[list[Any], dict[str, int]]:
-    """Return the samples that a loader with a worker makes, as they are, and how their images were decoded."""
-    options = {"num_workers": 1, **options}
-    dataset = sample if isinstance(sample, Made) else Made(number, sample)
-    loader = fastload.DataLoader(dataset, None, collate_fn=_same, **options)
-    return list(loader), loader.statistics().decoded
-
-
-def _same(sample: Any) -> Any:
-    return sample
-
-
-def seen(make: Callable[[], Any]) -> Any:
-    """Return all that can be seen of an array or tensor, or of an error."""
-    try:
-        made = make()
-    except Exception as error:
-        return type(error), str(error)
-    if isinstance(made, torch.Tensor):
-        return "tensor", made.shape, made.stride(), made.dtype, type(made), made.contiguous().numpy().tobytes()
-    if isinstance(made, np.ndarray):
-        return "array", made.shape, made.strides, made.dtype, made.flags.writeable, made.flags.owndata, made.tobytes()
-    return [seen(lambda one=one: one) for one in made] if isinstance(made, list) else made
-
-
-def memory(path: Path) -> Any:
-    return np.fromfile(path, dtype=np.uint8)
-
-
-def tensor(path: Path) -> torch.Tensor:
-    return torch.from_numpy(memory(path)) if path.stat().st_size else torch.empty(0, dtype=torch.uint8)
-
-
-def read_by_opencv(path: Path) -> list[Any]:
-    data = memory(path)
-    given = [
-        *(lambda flags=flags: cv2.imread(str(path), flags) for flags in FLAGS),
-        *(lambda flags=flags: cv2.imdecode(data, flags) for flags in FLAGS),
-        lambda: cv2.imread(str(path)),
-        lambda: cv2.imread(filename=str(path), flags=1),
-        lambda: cv2.imread(path, 1),
-        lambda: cv2.imread(str(path) + "x"),
-        lambda: cv2.imread(str(path), 1, 2, 3, 4),
-        lambda: cv2.imread(),
-        lambda: cv2.imread("/proc/self/fd"),
-        lambda: cv2.imdecode(data[None], 1),
-        lambda: cv2.imdecode(data[:, None], 1),
-        lambda: cv2.imdecode(np.repeat(data, 2)[::2], 1),
-        lambda: cv2.imdecode(data.astype(np.int16), 1),
-        lambda: cv2.imdecode(data.tobytes(), 1),
-        lambda: cv2.imdecode(np.frombuffer(data.tobytes(), dtype=np.uint8), 1),
-        lambda: cv2.imdecode(data),
-        lambda: cv2.imdecode(buf=data, flags=cv2.IMREAD_COLOR),
-    ]
-    return [seen(make) for make in given]
-
-
-def read_by_torchvision(path: Path) -> list[Any]:
-    data, io_ = tensor(path), torchvision.io
-    given = [
-        *(lambda mode=mode: io_.read_image(str(path), mode) for mode in MODES),
-        *(lambda mode=mode: io_.decode_image(data, mode, apply_exif_orientation=True) for mode in MODES),
-        *(lambda mode=mode: io_.decode_jpeg(data, mode, apply_exif_orientation=True) for mode in MODES),
-        lambda: io_.decode_image(str(path), "RGB"),
-        lambda: io_.decode_jpeg(data),
-        lambda: io_.decode_jpeg([data, data]),
-        lambda: io_.decode_jpeg(data[None]),
-        lambda: io_.decode_jpeg(data.repeat_interleave(2)[::2]),
-        lambda: io_.decode_jpeg(data.float()),
-        lambda: torch.ops.image.decode_jpeg(data),
-        lambda: torch.ops.image.decode_jpeg(data, 3, True, 5),
-        lambda: torch.ops.image.decode_jpeg(data=data, mode=3),
-        lambda: torch.ops.image.decode_jpeg(data, True),
-    ]
-    return [seen(make) for make in given]
-
-
-def read_by_torchcodec(path: Path) -> list[Any]:
-    from torchcodec.decoders import decode_image, decode_jpeg
-
-    given = [
-        *(lambda mode=mode: decode_jpeg(path, mode=mode) for mode in ("UNCHANGED", "GRAY", "RGB", "RGB_ALPHA")),
-        lambda: decode_image(str(path)),
-        lambda: decode_image(path.read_bytes(), output_dtype=torch.uint16),
-        lambda: decode_jpeg([tensor(path), path])[1],
-        lambda: decode_jpeg(tensor(path)[None]),
-    ]
-    return [seen(make) for make in given]
-
-
-LIBRARIES = {
-    "cv2": (read_by_opencv, {"at once, for cv2.imread", "at once, for cv2.imdecode"}),
-    "torchvision.io": (
-        read_by_torchvision,
-        {"at once, for torchvision.io.decode_image", "at once, for torchvision.io.decode_jpeg"},
-    ),
-    "torchcodec.decoders": (read_by_torchcodec, {"at once, for torchcodec.decoders.decode_jpeg"}),
-}
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_whole_images_are_those_of_the_functions_as_they_are(folder: Path, library: str) -> None:
-    if library == "torchcodec.decoders":
-        pytest.importorskip("torchcodec", reason="needs TorchCodec", exc_type=Exception)
-        importlib.import_module(library)
-    read, counted = LIBRARIES[library]
-    paths = sorted(folder.iterdir())
-    expected = [read(path) for path in paths]
-    samples, decoded = samples_of(lambda i: read(paths[i]), len(paths), num_workers=2)
-    for path, found, before in zip(paths, samples, expected, strict=True):
-        assert found == before, path.name
-    assert all(decoded.get(name, 0) > 20 for name in counted)
-    assert [read(path) for path in paths] == expected  # nothing is replaced here
+@pytest.mark.parametrize(
+    ("library", "names"),
+    [
+        ("cv2", ("cv2.imread", "cv2.imdecode")),
+        ("torchvision.io", ("torchvision.io.decode_image", "torchvision.io.decode_jpeg")),
+        ("torchcodec.decoders", ("torchcodec.decoders.decode_jpeg",)),
+    ],
+)
+def test_whole_images_are_those_of_the_functions_as_they_are(
+    folder: Path, library: str, names: tuple[str, ...]
+) -> None:
+    decoded = assert_workers_read_the_same(folder, library)
+    assert all(decoded.get(f"at once, for {name}", 0) > 20 for name in names)
 
 
 def test_a_door_takes_most_files_of_the_usual_kinds(folder: Path) -> None:
-    taken = {path.stem for path in folder.iterdir() if arrays._imread(str(path)) is not None}
+    taken = {path.stem for path in folder.iterdir() if arrays._imread(of_any_kind, str(path)) is not None}
     assert {"0False", "2True", "grey", "restarts", "turned 1", "a pixel", "ünïcode", "with ICC"} <= taken
     assert taken.isdisjoint({"turned 6", "CMYK", "two", "half", "PNG", "nothing", "a record of a pack"})
 
@@ -235,11 +132,11 @@ def test_damaged_files_give_the_same_or_are_left_to_the_original() -> None:
             place = draw.randrange(draw.choice((len(data), 400)) if len(data) > 400 else len(data))
             data[place] = draw.choice((0, 0xFF, draw.randrange(256)))
         array = np.frombuffer(bytes(data), dtype=np.uint8)
-        made = arrays._imdecode(array, 1)
+        made = arrays._imdecode(of_any_kind, array, 1)
         if made is not None:
             taken += 1
             assert np.array_equal(made, cv2.imdecode(array, 1))
-        turned = arrays._tensor(torch.frombuffer(data, dtype=torch.uint8), 3, True)
+        turned = arrays._tensor(of_any_kind, torch.frombuffer(data, dtype=torch.uint8), 3, True)
         if turned is not None:
             expected = torch.ops.image.decode_jpeg(torch.frombuffer(data, dtype=torch.uint8), 3, True)
             assert torch.equal(turned, expected)
@@ -343,9 +240,9 @@ def test_a_buffer_that_is_rewritten_meanwhile_is_read_once(folder: Path, monkeyp
 
     monkeypatch.setattr(native_jpeg, "read_size", rewritten)
     buffer = data.copy()
-    assert np.array_equal(arrays._imdecode(buffer, 1), expected)  # type: ignore[arg-type]
+    assert np.array_equal(arrays._imdecode(of_any_kind, buffer, 1), expected)  # type: ignore[arg-type]
     buffer = data.copy()
-    made = arrays._tensor(torch.from_numpy(buffer), 3)
+    made = arrays._tensor(of_any_kind, torch.from_numpy(buffer), 3)
     assert made is not None
     assert np.array_equal(made.permute(1, 2, 0), expected[:, :, ::-1])
 
@@ -426,12 +323,12 @@ class ByName(Made):
 
 def test_explain_says_what_is_decoded_in_place_of_others_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def explained() -> str:
-        return " ".join(str(fastload.DataLoader(ByName(1, _same), num_workers=1).explain()).split())
+        return " ".join(str(fastload.DataLoader(ByName(1, same), num_workers=1).explain()).split())
 
     module = types.ModuleType("made_up_module")
     module.imread = imread_by_name  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "made_up_module", module)
-    assert "JPEG files that worker processes read by cv2, torchvision.io" in explained()
+    assert "JPEG and PNG files that worker processes read by cv2, torchvision.io" in explained()
     assert "but not by imread in made_up_module, which was imported by its name: call cv2.imread there" in explained()
     monkeypatch.delattr(module, "imread")
     assert "made_up_module," not in explained()

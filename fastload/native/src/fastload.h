@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Counted up with each change of an exported function; fastload/native/__init__.py names the one that it speaks. */
-#define FASTLOAD_ABI 12
+#define FASTLOAD_ABI 13
 
 #define FASTLOAD_EXPORT __attribute__((visibility("default")))
 
@@ -42,10 +42,10 @@ enum fastload_level { FASTLOAD_PLAIN = 0, FASTLOAD_AVX2 = 1, FASTLOAD_AVX512 = 2
 /* FASTLOAD_PORTABLE leaves them out. */
 #if defined(__x86_64__) && !defined(FASTLOAD_PORTABLE)
 #define FASTLOAD_X86 1
-#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,popcnt")))
+#define FASTLOAD_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,popcnt,pclmul")))
 #define FASTLOAD_TARGET_AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,fma,bmi,bmi2,"    \
-                          "popcnt")))
+                          "popcnt,pclmul")))
 #endif
 
 /* What FASTLOAD_PLAIN may use: vectors that every x86-64 or every 64-bit ARM processor has. */

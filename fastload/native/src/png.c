@@ -7,7 +7,7 @@
  * on a file's account, but for a palette that lacks a color: what Pillow's load raises errors for, the first has found.
  */
 #include "inflate.h"
-#include "png_header.h"
+#include "png_rows.h"
 #include "resample.h"
 #include "unfilter.h"
 
@@ -22,11 +22,6 @@ struct fastload_inflated {
     uint8_t of[256][4];    /* a level or a colour of the palette: red, green, blue, and whether there is none */
     uint8_t rows[];        /* a row of zeros, and the filtered rows; then INFLATE_OUT_PADDING */
 };
-
-static size_t stride_of(int width, int bits, int color)
-{
-    return (size_t)(((uint64_t)width * (uint64_t)(bits * png_samples(color)) + 7) / 8 + 1);
-}
 
 static void name_colors(struct fastload_inflated *colors, const struct png_header *h)
 {
@@ -120,14 +115,8 @@ static int convert_row(const struct fastload_inflated *h, const uint8_t *row, in
 
 static size_t size_of(const struct png_header *h)
 {
-    return sizeof(struct fastload_inflated) + stride_of(h->width, h->bits, h->color) * ((size_t)h->height + 1) +
+    return sizeof(struct fastload_inflated) + png_stride(h) * ((size_t)h->height + 1) +
            INFLATE_OUT_PADDING;
-}
-
-/* Whether the image data can fill the image: so memory is claimed by data, not by a header alone. */
-static int is_enough(const struct png_header *h)
-{
-    return stride_of(h->width, h->bits, h->color) * (size_t)h->height / INFLATE_MOST_RATIO <= h->coded;
 }
 
 /* Inflates the image data. `out`: as many bytes as fastload_png_size says.
@@ -136,31 +125,17 @@ FASTLOAD_EXPORT int fastload_png_inflate(struct fastload_scratch *scratch, const
                                          struct fastload_inflated *out, int level)
 {
     struct png_header h;
-    const int read = read_png_header(bytes, length, &h);
-    if (read != FASTLOAD_DONE || !is_enough(&h))
-        return read == FASTLOAD_DONE || read == FASTLOAD_INCOMPLETE ? FASTLOAD_DAMAGED : read;
-    level = fastload_level(level);
-    const size_t stride = stride_of(h.width, h.bits, h.color), size = stride * (size_t)h.height;
-    uint8_t *coded = reserve(&scratch->entropy, h.coded + INFLATE_IN_PADDING);
-    if (!coded)
-        return FASTLOAD_NO_MEMORY;
-    size_t held = 0;
-    for (const uint8_t *at = bytes + h.data; held < h.coded; at += 12 + png_number(at)) {
-        memcpy(coded + held, at + 8, png_number(at));
-        held += png_number(at);
-    }
-    uint8_t *const rows = out->rows + stride;
-    if (inflate_stream(coded, h.coded, rows, size, level) != (int64_t)size)
-        return FASTLOAD_DAMAGED;
-    for (size_t i = 0; i < size; i += stride)
-        if (rows[i] > PNG_PAETH)
-            return FASTLOAD_DAMAGED;
+    int status = read_png_header(bytes, length, &h);
+    if (status == FASTLOAD_DONE)
+        status = inflate_png_rows(scratch, bytes, &h, out->rows + png_stride(&h), fastload_level(level));
+    if (status != FASTLOAD_DONE)
+        return status == FASTLOAD_INCOMPLETE ? FASTLOAD_DAMAGED : status;
     out->width = h.width;
     out->height = h.height;
     out->bits = h.bits;
     out->color = h.color;
     name_colors(out, &h);
-    memset(out->rows, 0, stride);
+    memset(out->rows, 0, png_stride(&h));
     return FASTLOAD_DONE;
 }
 
@@ -189,7 +164,7 @@ FASTLOAD_EXPORT int fastload_inflated_row(struct fastload_scratch *scratch, cons
     const int top = request->box[0] + r.rows.first, left = request->box[1] + r.columns.first, num = r.columns.in;
     const int bits = h->bits * png_samples(h->color), pixel = bits < 8 ? 1 : bits / 8;
     const size_t bytes_of_row = ((size_t)(left + num) * (size_t)bits + 7) / 8;
-    const size_t full = stride_of(h->width, h->bits, h->color), stride = bytes_of_row + 1, apart = padded(num);
+    const size_t full = png_bytes_of_row(h->width, h->bits, h->color) + 1, stride = bytes_of_row + 1, apart = padded(num);
     const uint8_t *const filtered = h->rows + full;
     /* From the last row above that says nothing of the one above it. */
     int begin = top;
@@ -235,7 +210,7 @@ FASTLOAD_EXPORT int fastload_png_size(const uint8_t *bytes, size_t length, int64
 {
     struct png_header h;
     const int read = read_png_header(bytes, length, &h);
-    const int status = read == FASTLOAD_DONE && !is_enough(&h) ? FASTLOAD_DAMAGED : read;
+    const int status = read == FASTLOAD_DONE && !is_png_enough(&h) ? FASTLOAD_DAMAGED : read;
     out[0] = h.width;
     out[1] = h.height;
     out[2] = h.bits;

@@ -13,7 +13,7 @@ int fastload_processor = FASTLOAD_PLAIN;
  * virtual machine may hide any of them; and that the system keeps the vector registers. */
 #define BIT(n) (1u << (n))
 enum { SAVED_AVX2 = 0x06, SAVED_AVX512 = 0xe6 };
-static const unsigned FMA_POPCNT_OSXSAVE = BIT(12) | BIT(23) | BIT(27);      /* 1, ecx */
+static const unsigned PCLMUL_FMA_POPCNT_OSXSAVE = BIT(1) | BIT(12) | BIT(23) | BIT(27); /* 1, ecx */
 static const unsigned BMI_AVX2_BMI2 = BIT(3) | BIT(5) | BIT(8);              /* 7, ebx */
 static const unsigned F_DQ_BW_VL = BIT(16) | BIT(17) | BIT(30) | BIT(31);    /* 7, ebx */
 static const unsigned VBMI_VBMI2_VNNI = BIT(1) | BIT(6) | BIT(11);           /* 7, ecx */
@@ -27,7 +27,7 @@ static int has(unsigned found, unsigned wanted)
 __attribute__((constructor)) static void look_at_processor(void)
 {
     unsigned a, b, c, d, saved, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, FMA_POPCNT_OSXSAVE))
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, PCLMUL_FMA_POPCNT_OSXSAVE))
         return;
     __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(saved, SAVED_AVX2) || !has(b, BMI_AVX2_BMI2))
