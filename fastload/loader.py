@@ -111,7 +111,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
         cache: memory for the coefficients of JPEG files, from the first epoch on, shared by the workers and loaders of
             this process: a size as ``"64GiB"`` or in bytes, or ``"auto"``: half of what is free. Later epochs decode
-            them sooner, to the same bits, without reading the files. None: nothing is kept. See docs/cache.md.
+            them sooner, to the same bits, and read only the files' headers. None: nothing is kept. See docs/cache.md.
 
     Arguments that torch does not have are attributes of the same name. Batches stay valid as long as you hold any
     tensor, view or array of them. Differences from torch:
