@@ -9,21 +9,20 @@
  * FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is begun,
  * and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
 #define _POSIX_C_SOURCE 200809L /* fstat with nanoseconds */
-#define _DARWIN_C_SOURCE 1
 #include "fastload.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-#if defined(__unix__) || defined(__APPLE__)
+#ifdef __linux__ /* there is no cache elsewhere */
 #include <sys/stat.h>
 #include <time.h>
-#define HAS_STAT 1
 #endif
 
 #define FIRST_SLOTS 1024
 #define MOST_TABLES 32
 #define ALIGN 16
+#define SECOND_NS INT64_C(1000000000)
 
 /* 192 bits, of which one may rely on that no two files have the same. */
 struct key {
@@ -212,26 +211,20 @@ static uint64_t mixed(uint64_t word)
  * where the system tells nothing. */
 FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key *key)
 {
-#ifdef HAS_STAT
+#ifdef __linux__
     struct stat found;
     struct timespec now;
     if (fstat(file, &found) || clock_gettime(CLOCK_REALTIME, &now))
         return -1;
     if (!S_ISREG(found.st_mode))
         return 0;
-#ifdef __APPLE__
-    const struct timespec changed = found.st_mtimespec, touched = found.st_ctimespec;
-#else
-    const struct timespec changed = found.st_mtim, touched = found.st_ctim;
-#endif
-    const int64_t second = 1000000000;
-    const int64_t at = (int64_t)changed.tv_sec * second + changed.tv_nsec;
-    const int64_t also = (int64_t)touched.tv_sec * second + touched.tv_nsec;
-    /* The second cannot be set by users, so it is the one that tells when the file changed last. */
-    if ((int64_t)now.tv_sec * second + now.tv_nsec - also < settled_ns)
+    const int64_t modified = (int64_t)found.st_mtim.tv_sec * SECOND_NS + found.st_mtim.tv_nsec;
+    const int64_t changed = (int64_t)found.st_ctim.tv_sec * SECOND_NS + found.st_ctim.tv_nsec;
+    /* Users can set the time of modification, not that of the last change. */
+    if ((int64_t)now.tv_sec * SECOND_NS + now.tv_nsec - changed < settled_ns)
         return 0;
-    const uint64_t words[5] = {(uint64_t)found.st_dev, (uint64_t)found.st_ino, (uint64_t)found.st_size, (uint64_t)at,
-                               (uint64_t)also};
+    const uint64_t words[5] = {(uint64_t)found.st_dev, (uint64_t)found.st_ino, (uint64_t)found.st_size,
+                               (uint64_t)modified, (uint64_t)changed};
     for (int lane = 0; lane < 3; lane++) {
         uint64_t hash = UINT64_C(0x9E3779B97F4A7C15) * (uint64_t)(lane + 1);
         for (int i = 0; i < 5; i++)
