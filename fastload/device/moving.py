@@ -19,6 +19,7 @@ kept until the event behind its copy has come, which is asked, not waited for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections import deque
@@ -30,6 +31,7 @@ from torch import Tensor
 
 from ..base.nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
 from ..errors import ConfigError, DatasetError
+from . import ranges
 from .streams import Streams, copies_async, has_record_stream, keep_in_children
 
 
@@ -174,7 +176,7 @@ class Mover:
         # Other objects are moved on the compute stream: which tensors they hold, to be recorded, is not known.
         batch = map_leaves(batch, lambda leaf: leaf if copies_async(leaf) else self._object_to_device(leaf), self._kept)
         there = any(map(streams.holds, self._tensors(batch)))
-        with streams.copying():
+        with streams.copying(), ranges.stage("copy"):
             batch = map_leaves(batch, self._to_device, self._kept)
             copied = streams.mark_copies()
         if not (self._transforms or there):
@@ -207,6 +209,10 @@ class Mover:
         return filter(self.streams.holds, tensors_in(leaf))
 
     def _made(self, batch: Any, draws: Any) -> Any:
+        with ranges.stage("transform") if self._transforms else contextlib.nullcontext():
+            return self._transformed(batch, draws)
+
+    def _transformed(self, batch: Any, draws: Any) -> Any:
         made = batch
         if self._channels_last:
             made = map_leaves(made, _channels_last, self._kept)

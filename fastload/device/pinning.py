@@ -15,6 +15,7 @@ from typing import Any
 from .. import observe
 from ..base import compat
 from ..base.at_exit import close_at_exit
+from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import error_of, wrap_exception
 from ..errors import LoadTimeout, NotReady
 from ..work import Batch, Stage
@@ -94,7 +95,7 @@ class PinnedAhead:
 
 
 def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> None:
-    compat.use_one_torch_thread()  # one core is enough for a copy, and the training loop wants the others
+    use_one_torch_thread()  # one core is enough for a copy, and the training loop wants the others
     while (entry := todo.get()) is not None:
         batch = entry[0]
         if batch is not None and batch is not _DROPPED and batch.error is None:

@@ -30,6 +30,7 @@ from ..base.nesting import Key
 from ..errors import ConfigError, LoadTimeout, NotReady
 from ..transforms.batches import in_turn, on_batches
 from ..work import Batch, Stage
+from . import ranges
 from .moving import Backlog, Mover
 from .streams import device_of, device_or_cpu, keep_in_children, streams_of
 
@@ -121,7 +122,8 @@ class DeviceAhead:
     def _take(self, wait: bool) -> None:
         if self._unmoved is None:
             try:
-                self._unmoved = self._source.next(wait)
+                with ranges.stage("wait_for_host_batch" if wait else "look_for_host_batch"):
+                    self._unmoved = self._source.next(wait)
             except (NotReady, LoadTimeout):
                 raise
             except StopIteration:

@@ -27,6 +27,7 @@ from ..arguments import WorkerArguments
 from ..base import compat
 from ..base.at_exit import close_at_exit
 from ..base.nesting import Key, map_leaves
+from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
 from ..buffers.private_memory import PrivateMemory
@@ -194,7 +195,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
         )
     )
     compat.collate_into_private_memory()
-    compat.use_one_torch_thread()  # as a worker process: the threads together use the cores
+    use_one_torch_thread()  # as a worker process: the threads together use the cores
     tasks = state.tasks[worker_id % len(state.tasks)]
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)

@@ -2,7 +2,7 @@ import threading
 
 import torch
 
-from fastload.base import compat
+from fastload.base.torch_threads import use_one_torch_thread
 
 
 def test_a_thread_with_one_torch_thread_leaves_all_others_as_they_are():
@@ -12,7 +12,7 @@ def test_a_thread_with_one_torch_thread_leaves_all_others_as_they_are():
 
     def limited(name: str, ready: threading.Barrier) -> None:
         ready.wait()
-        compat.use_one_torch_thread()
+        use_one_torch_thread()
         found[name] = torch.get_num_threads()
         ready.wait()
         found[name, "later"] = torch.get_num_threads()
