@@ -49,8 +49,8 @@ def share(values: Iterable[T], /) -> SharedSequence[T]:
 
     Args:
         values: of ``str``, ``bytes``, ``int``, ``float``, ``bool``, ``complex``, ``None``, ``pathlib.Path``, NumPy
-            arrays and numbers, and ``tuple``, ``list`` and ``dict`` of these, nested as you like. Each may be of another
-            type.
+            arrays and numbers, and ``tuple``, ``list`` and ``dict`` of these, nested as you like. Elements may differ
+            in type.
 
     Raises:
         TypeError: a value, or one inside of it, is of another type, or of a class derived from these.
@@ -340,9 +340,9 @@ def _error_for(values: list[Any]) -> TypeError:
         if kind is not None:
             inside = "" if type(value) is kind else f", inside of its {type(value).__name__}"
             return TypeError(
-                f"element {place} has a {kind.__module__}.{kind.__qualname__}{inside}, which share() does not take; make "
-                "it str, bytes, int, float, bool, complex, None, pathlib.Path, a NumPy array (no objects), or a tuple, "
-                "list or dict of these"
+                f"element {place} has a {kind.__module__}.{kind.__qualname__}{inside}, which share() does not take; "
+                "make it str, bytes, int, float, bool, complex, None, pathlib.Path, a NumPy array (no objects), or a "
+                "tuple, list or dict of these"
             )
     return TypeError("the values have changed while they were shared; share them when nothing changes them")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..arguments import FusingArguments
 from ..base import gil
+from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
 from ..base.worker_kinds import WORKER_KINDS
 from ..buffers.page_lock import page_lock_for
@@ -54,6 +55,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if spec.resident is not None:
         lines.append(("resident", _resident(spec.resident, statistics, kept.resident)))
     lines += _workers(spec, statistics)
+    if spec.num_workers and spec.worker_method == "multiprocessing" and spec.resident is None:
+        lines += [("memory", str(found)) for found in copied_lists(spec.dataset)]
     lines.append(("order", spec.order_reason))
     lines.append(("seeding", spec.seeding_reason))
     slow = seeding.slow_because() if spec.seeded else None
