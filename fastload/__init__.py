@@ -13,6 +13,7 @@ command line prints its help, and ``fastload run`` starts a script, without impo
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .base.retry import retry
     from .base.share import share
     from .base.version import __version__ as __version__
     from .device.prefetch import prefetch
@@ -57,6 +58,7 @@ __all__ = [
     "prefetch",
     "profile",
     "replay",
+    "retry",
     "share",
     "uninstall",
     "verify",
@@ -74,6 +76,7 @@ _MODULE_OF = {
     "prefetch": "device.prefetch",
     "profile": "profiling.api",
     "replay": "explain.replay",
+    "retry": "base.retry",
     "share": "base.share",
     "uninstall": "run.installation",
     "verify": "verification.run",

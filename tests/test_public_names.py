@@ -37,6 +37,7 @@ NAMES = [
     "prefetch",
     "profile",
     "replay",
+    "retry",
     "share",
     "uninstall",
     "verify",

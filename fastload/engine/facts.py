@@ -12,6 +12,7 @@ from ..arguments import FusingArguments
 from ..base import gil
 from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
+from ..base.retry import Retry
 from ..base.worker_kinds import WORKER_KINDS
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
@@ -120,8 +121,12 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:
-    done = "left out of their batches" if on_error == "skip" else "replaced by others, which their keys choose"
-    yield "on error", f"samples that cannot be loaded are {done}; at most {max_errors} in an epoch"
+    if isinstance(on_error, Retry):
+        waits = ", ".join(f"{wait:g}" for wait in on_error.waits())
+        yield "on error", f"a sample that cannot be loaded is tried again after {waits} s"
+    if on_error != "retry":
+        done = "left out of their batches" if on_error == "skip" else "replaced by others, which their keys choose"
+        yield "on error", f"samples that cannot be loaded are {done}; at most {max_errors} in an epoch"
     if statistics.failed_samples:
         last = list(failures.recent)[-_LISTED:]
         yield "failed", f"{statistics.failed_samples} samples so far; the last {len(last)}:"
