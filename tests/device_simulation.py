@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 
 class Race(AssertionError):
@@ -169,6 +170,12 @@ class SimulatedStreams:
             assert callable(getattr(self, name))
             setattr(self, name, lambda *_: None)
 
+    def begin(self) -> SimulatedStreams:
+        return self
+
+    def end(self) -> None:
+        """The next iteration has the same."""
+
     def holds(self, leaf: Tensor) -> bool:
         return id(leaf) in self._block_of
 
@@ -197,6 +204,11 @@ class SimulatedStreams:
         self._current.access(block.memory, writes=True)
         self._current.launch(lambda: block.values.copy_(read()))
         return made
+
+    def object_to_device(self, leaf: PackedSequence) -> PackedSequence:
+        indices = leaf.sorted_indices, leaf.unsorted_indices
+        moved = [None if one is None else self.to_device(one) for one in indices]
+        return PackedSequence(self.to_device(leaf.data), leaf.batch_sizes, *moved)
 
     def host_writes(self, leaf: Tensor) -> None:
         """The host is about to write memory of its own.

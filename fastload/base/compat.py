@@ -8,6 +8,7 @@ AttributeError at import, not in the middle of an epoch.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -38,8 +39,17 @@ class _Process:
     is_worker = False
     """Whether this process only makes samples; worker_process.py sets it."""
 
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew in a forked process: a thread that the fork has not taken along may hold the lock."""
+        self.setting_threads = threading.Lock()
+
 
 process = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=process.begin)
 
 
 def pin_memory(batch: Any, device: Any = None) -> Any:
@@ -93,6 +103,17 @@ def set_thread_worker_info(info: Any) -> None:
 
 def _thread_aware_worker_info() -> Any:
     return getattr(_fastload_thread, "info", _worker_info)  # type: ignore[name-defined]  # noqa: F821  # torch's globals
+
+
+def use_one_torch_thread() -> None:
+    """Let torch's operators use one thread where this thread calls them. Other threads keep what they have."""
+    with process.setting_threads:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        # torch also notes the number for all threads that have not called an operator yet.
+        restoring = threading.Thread(target=torch.set_num_threads, args=(before,), name="fastload_restores_num_threads")
+        restoring.start()
+        restoring.join()
 
 
 def set_thread_name(name: str) -> None:

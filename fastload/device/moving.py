@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from ..base.nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
 from ..errors import ConfigError, DatasetError
-from .streams import Streams, keep_in_children
+from .streams import Streams, copies_async, has_record_stream, keep_in_children
 
 
 class Moved(NamedTuple):
@@ -67,6 +67,7 @@ class Mover:
         channels_last: four-dimensional tensors lie NHWC in memory, on the device.
         transform: what is done with a batch on the device: (batch, its draws) -> batch.
         num_buffers: batches are put into this many fixed places in turn; 0: each has memory of its own.
+        reads: tensors of the device that the transform reads beside the batch.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Mover:
         channels_last: bool = False,
         transform: Callable[[Any, Any], Any] | None = None,
         num_buffers: int = 0,
+        reads: Sequence[Tensor] = (),
     ) -> None:
         self.device = device
         self.streams = streams
@@ -87,6 +89,9 @@ class Mover:
         first: dict[str, Any] = {}
         self._buffers: list[_Buffers] = [_Buffers(first) for _ in range(num_buffers)]
         self._turn = 0
+        self._filled: torch.Event | None = None
+        """Behind the last work on the fixed places of an iteration that has ended."""
+        self._reads = reads
         self._idle_backlog: Backlog | None = None
         """Of an iteration that has ended: the next one has the bound together with it."""
         self._transforms = transform is not None or channels_last or num_buffers > 0
@@ -121,41 +126,54 @@ class Mover:
                     "where the next ones would; end it first"
                 )
             self._user = weakref.ref(user)
+        streams = None if self.streams is None else self.streams.begin()
+        if streams is not None:
+            if self._filled is not None:  # by streams that may have been others
+                streams.transforms_wait(self._filled)
+            for tensor in filter(streams.holds, self._reads):
+                streams.used_by_transforms(tensor)  # given back on any stream
         backlog, self._idle_backlog = self._idle_backlog, None
-        return Backlog(self.streams) if backlog is None else backlog.begin()
+        return (Backlog() if backlog is None else backlog).begin(streams)
 
     def end(self, user: object, backlog: Backlog) -> None:
         """An iteration has ended; another one may have begun since."""
         if self._user is not None and self._user() is user:
             self._user = None
         self._idle_backlog = backlog
+        streams = backlog.streams
+        if streams is not None and self._pid == os.getpid():
+            if self._buffers:
+                self._filled = streams.mark_transforms()
+            backlog.streams = None
+            streams.end()
 
-    def move(self, batch: Any, draws: Any, *, borrowed: bool = False) -> Moved:
+    def move(self, batch: Any, draws: Any, streams: Streams | None, *, borrowed: bool = False) -> Moved:
         """Begin to move a batch.
 
         Args:
             batch: of the host.
             draws: for the transform.
+            streams: of the iteration.
             borrowed: see :class:`Loaded`: what stays on the host is copied.
         """
-        if self.streams is not None and torch.is_inference_mode_enabled():
+        if streams is not None and torch.is_inference_mode_enabled():
             # What is made ahead of time may be asked for, and trained on, outside of it.
             with torch.inference_mode(False), torch.no_grad():
-                return self._move(batch, draws, borrowed)
-        return self._move(batch, draws, borrowed)
+                return self._move(batch, draws, streams, borrowed)
+        return self._move(batch, draws, streams, borrowed)
 
-    def _move(self, batch: Any, draws: Any, borrowed: bool) -> Moved:
+    def _move(self, batch: Any, draws: Any, streams: Streams | None, borrowed: bool) -> Moved:
         if not self._checked:
             check_kept(batch, self._kept)
             self._checked = True
         if borrowed:
             batch = copied_but_tensors(batch, self._kept)
-        # Objects are moved on the compute stream: which tensors they hold, to be recorded, is not known.
-        batch = map_leaves(batch, self._object_to_device, self._kept)
-        streams = self.streams
         if streams is None:
+            batch = map_leaves(batch, self._object_to_device, self._kept)
             return Moved(self._made(map_leaves(batch, self._to_device, self._kept), draws))
-        there = self._on_device(batch)
+        # Other objects are moved on the compute stream: which tensors they hold, to be recorded, is not known.
+        batch = map_leaves(batch, lambda leaf: leaf if copies_async(leaf) else self._object_to_device(leaf), self._kept)
+        there = any(map(streams.holds, self._tensors(batch)))
         with streams.copying():
             batch = map_leaves(batch, self._to_device, self._kept)
             copied = streams.mark_copies()
@@ -164,26 +182,29 @@ class Mover:
         if there:
             streams.transforms_wait(streams.mark_compute())
         streams.transforms_wait(copied)
-        for leaf in self._on_device(batch):
+        for leaf in self._tensors(batch, recorded=True):
             streams.used_by_transforms(leaf)
         with streams.transforming():
             made = self._made(batch, draws)
             return Moved(made, copied, streams.mark_transforms())
 
-    def _on_device(self, batch: Any) -> list[Tensor]:
-        """Return the tensors of a batch that are on the device, also those inside of its other leaves."""
-        found: list[Tensor] = []
+    def _tensors(self, batch: Any, *, recorded: bool = False) -> list[Any]:
+        """Return the tensors of a batch, also those inside of its other leaves; ``recorded``: see :meth:`_used`."""
+        found: list[Any] = []
 
         def note(leaf: Any) -> Any:
-            found.extend(filter(self.streams.holds, tensors_in(leaf)) if self.streams is not None else ())
+            found.extend(self._used(leaf) if recorded else tensors_in(leaf))
             return leaf
 
         map_leaves(batch, note, self._kept)
         return found
 
-    def mark(self) -> torch.Event | None:
-        """Return an event behind all copies that were begun so far; None where there are no streams."""
-        return None if self.streams is None else self.streams.mark_copies()
+    def _used(self, leaf: Any) -> Iterable[Any]:
+        """Return a leaf's tensors on the device, which the allocator is to know of; an object that tells it itself."""
+        assert self.streams is not None
+        if copies_async(leaf) and has_record_stream(leaf):
+            return (leaf,)
+        return filter(self.streams.holds, tensors_in(leaf))
 
     def _made(self, batch: Any, draws: Any) -> Any:
         made = batch
@@ -212,7 +233,7 @@ class Mover:
 
     def _to_device(self, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
-            return leaf
+            return self.streams.object_to_device(leaf) if self.streams is not None and copies_async(leaf) else leaf
         if self.streams is None:
             return leaf.to(self.device)
         return leaf if self.streams.holds(leaf) else self.streams.to_device(leaf)
@@ -225,8 +246,9 @@ class Mover:
         # `!=` of torch's streams is false beside None.
         if has_it is None or stream != has_it:
             self.streams.compute_waits(event)
-            for leaf in filter(self.streams.holds, tensors_in(made)):
-                self.streams.used_by_compute(leaf)
+            for _, part in leaves_of(made, moves):
+                for leaf in self._used(part):
+                    self.streams.used_by_compute(leaf)
         return stream
 
 
@@ -236,15 +258,17 @@ class Backlog:
     See NOTE [Back-pressure] in prefetch.py. Not thread-safe: each iteration has its own.
     """
 
-    def __init__(self, streams: Streams | None) -> None:
-        self._streams = streams
+    def __init__(self) -> None:
+        self.streams: Streams | None = None
+        """Of the iteration; None: there are none, or it has ended."""
         self._given_to: Any = None
         """The stream that has the batch handed out last; None: the user has asked for another one since."""
         self._events: deque[torch.Event] = deque()
         self._begins = True
 
-    def begin(self) -> Backlog:
-        """Go on for a new iteration."""
+    def begin(self, streams: Streams | None) -> Backlog:
+        """Go on for a new iteration, which has these streams."""
+        self.streams = streams
         self._begins = True
         return self
 
@@ -254,7 +278,7 @@ class Backlog:
 
     def asked(self) -> None:
         """Note that the user asks for the next batch: an event is recorded behind the work queued with the last one."""
-        streams = self._streams
+        streams = self.streams
         if streams is None:
             return
         if self._given_to is not None:

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .. import observe
 from ..base import compat
 from ..base.at_exit import close_at_exit
@@ -96,8 +94,7 @@ class PinnedAhead:
 
 
 def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> None:
-    # Thread-local: one core is enough for a copy, and the training loop wants the others.
-    torch.set_num_threads(1)
+    compat.use_one_torch_thread()  # one core is enough for a copy, and the training loop wants the others
     while (entry := todo.get()) is not None:
         batch = entry[0]
         if batch is not None and batch is not _DROPPED and batch.error is None:

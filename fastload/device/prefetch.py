@@ -141,10 +141,11 @@ class DeviceAhead:
 
     def _move(self, batch: Batch) -> None:
         host = batch.data
+        assert self._backlog is not None
         try:
-            moved = self._mover.move(host, batch.draws, borrowed=batch.borrowed)
+            moved = self._mover.move(host, batch.draws, self._backlog.streams, borrowed=batch.borrowed)
         except Exception as error:
-            self._hold(self._mover.mark(), host)  # some of it may be on its way
+            self._hold(self._copies_so_far(), host)  # some of it may be on its way
             batch.error, batch.data = error, None
         else:
             self._hold(moved.copied, host)
@@ -157,6 +158,11 @@ class DeviceAhead:
     def _hold(self, event: torch.Event | None, batch: Any) -> None:
         if event is not None:
             self._host.append((event, batch))
+
+    def _copies_so_far(self) -> torch.Event | None:
+        """Return an event behind all copies that were begun; None where there are no streams."""
+        streams = None if self._backlog is None else self._backlog.streams
+        return None if streams is None else streams.mark_copies()
 
     def _let_go(self) -> None:
         while self._host and self._host[0][0].query():
@@ -187,7 +193,7 @@ class DeviceAhead:
             self._ready, self._host = deque(), deque()
             self._unmoved = self._backlog = None
             return
-        if self._unmoved is not None and (event := self._mover.mark()) is not None:
+        if self._unmoved is not None and (event := self._copies_so_far()) is not None:
             event.synchronize()  # an interrupt may have left it half moved
         self._unmoved = None
         self._ready.clear()
@@ -270,7 +276,7 @@ def mover_of(
     transforms = (tail, arguments.batch_transform)
     lie = arguments.device, arguments.keep_on_host, arguments.channels_last
     made_from = (*lie, num_buffers, *transforms, columns)
-    known = kept.mover  # the same streams, and the same fixed places, for all iterations
+    known = kept.mover  # the same fixed places for all iterations
     if known is None or any(one is not other for one, other in zip(known[0], made_from, strict=True)):
         device = device_or_cpu(arguments.device)
         transform = in_turn([on_batches(one) for one in transforms if one is not None])
@@ -278,9 +284,6 @@ def mover_of(
         streams = streams_of(device)
         if columns is not None:
             transform = columns.transform(transform)
-            if streams is not None:
-                for tensor in filter(streams.holds, columns.tensors()):
-                    streams.used_by_transforms(tensor)  # gathered from there, and given back on any stream
         mover = Mover(
             device,
             streams,
@@ -289,6 +292,7 @@ def mover_of(
             channels_last=arguments.channels_last and not there,
             transform=transform,
             num_buffers=num_buffers,
+            reads=() if columns is None else tuple(columns.tensors()),
         )
         kept.mover = known = made_from, mover
     return known[1]
@@ -307,10 +311,10 @@ def prefetch(
     """Copy the batches of any iterable to a device ahead of time, while the steps before them run.
 
     Copies and the transform run on separate streams. At most ``depth + 3`` batches are on the device: the host waits
-    for it only if the loop is more than ``depth + 1`` steps ahead. Sparse and nested tensors, and objects with their
-    own ``to``, are copied on your stream. Memory that is not page-locked is first copied to page-locked memory of
-    torch, which ``pin_memory=True`` avoids. With a ``fastload.DataLoader`` use its argument ``device``: it copies
-    from its own buffers, and its state stays exact.
+    for it only if the loop is more than ``depth + 1`` steps ahead. Objects with their own ``to`` are copied on your
+    stream, unless they have ``pin_memory`` and ``record_stream`` too. Memory that is not page-locked is first copied
+    to page-locked memory of torch, which ``pin_memory=True`` avoids. With a ``fastload.DataLoader`` use its argument
+    ``device``: it copies from its own buffers, and its state stays exact.
 
     Args:
         iterable: gives batches: tensors in any nesting of dicts, lists, tuples and named tuples. Other objects are

@@ -12,32 +12,52 @@ it held at the fork. The memory is the parent's: it costs the child nothing.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import weakref
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
+from ..base.nesting import tensors_in
 from ..errors import ConfigError
 
 
 class Streams:
-    """The streams of a device that works asynchronously.
+    """The streams of a device that works asynchronously: for copies, for transforms, and the user's current one.
 
-    Two are made here, once: for copies and for transforms. The compute stream is the user's current one.
+    The first two belong to one iteration, from :meth:`begin` to :meth:`end`. Then the next iteration has them: torch's
+    allocator keeps freed memory for the stream that it was allocated on, so that new streams would leave it unused.
 
     Args:
         device: with an index.
     """
 
+    _copies: Any
+    _transforms: Any
+
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._module: Any = torch.get_device_module(device)
-        self._copies = self._module.Stream(device=device)
-        self._transforms = self._module.Stream(device=device)
         # A host that waits for such an event sleeps: the workers need its core.
         self._sleeping = {"blocking": True} if device.type == "cuda" else {}
+
+    def begin(self) -> Streams:
+        """Return the same with a copy stream and a transform stream that no other iteration has."""
+        begun = copy.copy(self)
+        try:
+            begun._copies, begun._transforms = _idle.setdefault(self.device, []).pop()
+        except IndexError:
+            begun._copies = self._module.Stream(device=self.device)
+            begun._transforms = self._module.Stream(device=self.device)
+        return begun
+
+    def end(self) -> None:
+        """Leave the two streams to the next iteration. What is queued on them is done before what that one queues."""
+        _idle[self.device].append((self._copies, self._transforms))
+        del self._copies, self._transforms
 
     def holds(self, leaf: Tensor) -> bool:
         """Return whether a tensor is on the device."""
@@ -63,10 +83,21 @@ class Streams:
         What is not page-locked is copied through page-locked memory of torch's allocator.
         """
         if leaf.device.type == "cpu" and leaf.layout is torch.strided:
-            if not (leaf.ndim == 4 and leaf.is_contiguous(memory_format=torch.channels_last)):
-                leaf = leaf.contiguous()  # else the copy would make it so, in memory that it waits for
-            if not leaf.is_pinned():
-                leaf = leaf.pin_memory()
+            ready = leaf
+            turned = leaf.ndim == 4 and leaf.is_contiguous(memory_format=torch.channels_last)
+            if not (turned or leaf.is_contiguous()):
+                ready = ready.contiguous()  # else the copy would make it so, in memory that it waits for
+            if not ready.is_pinned():
+                ready = ready.pin_memory()
+            # BoundingBoxes, for one, become a plain tensor by these, but not by `to()`.
+            if type(ready) is type(leaf):
+                leaf = ready
+        return leaf.to(self.device, non_blocking=True)
+
+    def object_to_device(self, leaf: Any) -> Any:
+        """Return a copy of an object (see :func:`copies_async`) on the device, made on the current stream."""
+        if not any(map(self.holds, tensors_in(leaf))):
+            leaf = leaf.pin_memory()
         return leaf.to(self.device, non_blocking=True)
 
     def copy_into(self, place: Tensor, leaf: Tensor) -> None:
@@ -99,19 +130,41 @@ class Streams:
         """Let the compute stream wait for an event."""
         self.compute_stream().wait_event(event)
 
-    def used_by_transforms(self, leaf: Tensor) -> None:
-        """Tell the allocator that the transform stream reads a tensor of another stream."""
+    def used_by_transforms(self, leaf: Any) -> None:
+        """Tell the allocator that the transform stream reads a tensor, or an object's tensors, of another stream."""
         for part in _strided_parts(leaf):
             part.record_stream(self._transforms)
 
-    def used_by_compute(self, leaf: Tensor) -> None:
-        """Tell the allocator that the compute stream reads a tensor of another stream."""
+    def used_by_compute(self, leaf: Any) -> None:
+        """Tell the allocator that the compute stream reads a tensor, or an object's tensors, of another stream."""
         for part in _strided_parts(leaf):
             part.record_stream(self.compute_stream())
 
 
-def _strided_parts(leaf: Tensor) -> list[Tensor]:
-    """Return the tensors that a tensor is made of: the allocator knows no others."""
+_idle: dict[torch.device, list[tuple[Any, Any]]] = {}
+"""Copy and transform streams that no iteration has."""
+
+
+def copies_async(leaf: Any) -> bool:
+    """Return whether an object with ``to()`` can be copied like a tensor: from page-locked memory, on any stream.
+
+    It has ``pin_memory()`` and ``record_stream()``, as PyG's ``Data``. PackedSequence lacks the second, but its tensors
+    are at hand.
+    """
+    if isinstance(leaf, PackedSequence):
+        return True
+    return not isinstance(leaf, Tensor) and has_record_stream(leaf) and callable(getattr(leaf, "pin_memory", None))
+
+
+def has_record_stream(leaf: Any) -> bool:
+    """Return whether an object, or a tensor, can tell the allocator which stream reads it."""
+    return callable(getattr(leaf, "record_stream", None))
+
+
+def _strided_parts(leaf: Any) -> list[Any]:
+    """Return the tensors that a tensor is made of, since the allocator knows no others; an object itself."""
+    if not isinstance(leaf, Tensor):
+        return [leaf]
     if leaf.is_nested:
         return [leaf.values()] if leaf.layout is torch.jagged else list(leaf.unbind())
     if leaf.layout is torch.sparse_coo:

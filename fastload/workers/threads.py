@@ -194,6 +194,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
         )
     )
     compat.collate_into_private_memory()
+    compat.use_one_torch_thread()  # as a worker process: the threads together use the cores
     tasks = state.tasks[worker_id % len(state.tasks)]
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)

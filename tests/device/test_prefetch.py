@@ -257,7 +257,7 @@ def test_two_iterations_at_once_have_a_bound_each():
 def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once():
     streams = SimulatedStreams()
     mover = moved_with(streams)
-    moved = mover.move({"x": torch.ones(4)}, None)
+    moved = mover.move({"x": torch.ones(4)}, None, streams)
     batch = moved.made
     first = mover.lend(batch, moved.event, None)
     queued = first.queued
@@ -273,7 +273,7 @@ def test_views_are_lent_to_whatever_stream_the_user_has_by_then_and_to_each_once
 def test_what_was_on_the_device_already_is_waited_for_by_another_stream_of_the_users():
     streams = SimulatedStreams()
     there = streams.made(torch.ones(4))
-    moved = moved_with(streams).move({"x": there, "y": torch.ones(2)}, None)
+    moved = moved_with(streams).move({"x": there, "y": torch.ones(2)}, None, streams)
     streams.compute = streams._current = Stream("second", streams.host)
     batch = moved.made
     moved_with(streams).lend(batch, moved.event, None)
