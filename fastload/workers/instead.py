@@ -1,6 +1,7 @@
 """What takes the place of a sample that failed: the sample itself, loaded again, a substitute, or nothing.
 
-In: the error, and the :class:`.samples.SampleLoader` that met it. Out: what is loaded in place of the sample. Imported only when a sample fails.
+In: the error, and the :class:`.samples.SampleLoader` that met it. Out: what is loaded in place of the
+sample. Imported only when a sample fails.
 """
 
 from __future__ import annotations
