@@ -14,7 +14,13 @@ from .on_error import ATTEMPTS, failure_of
 
 
 def instead_of(samples: Any, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
-    """See :meth:`fastload.workers.samples.SampleLoader.instead_of`."""
+    """Return what is loaded in place of a sample that failed, in a list; empty: it is left out.
+
+    That is the sample itself, if it can be loaded now and ``on_error`` says to try again, else a substitute.
+
+    Raises:
+        Exception: the last error of the sample, if the substitutes fail too.
+    """
     error_policy, dataset = samples.job.error_policy, samples.job.dataset
     assert error_policy is not None
     for wait in error_policy.waits:

@@ -183,13 +183,7 @@ class SampleLoader:
         return samples
 
     def instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
-        """Return what is loaded in place of a sample that failed, in a list; empty: it is left out.
-
-        That is the sample itself, if it can be loaded now and ``on_error`` says to try again, else a substitute.
-
-        Raises:
-            Exception: the same error, if the substitutes fail too.
-        """
+        """Return what stands in for a sample that failed, in a list; see :func:`.instead.instead_of`."""
         from .instead import instead_of
 
         return instead_of(self, error, row, index, identity, epoch)
