@@ -13,6 +13,8 @@ command line prints its help, and ``fastload run`` starts a script, without impo
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .base.retry import retry
+    from .base.share import share
     from .base.version import __version__ as __version__
     from .device.prefetch import prefetch
     from .engine.statistics import Statistics
@@ -56,6 +58,8 @@ __all__ = [
     "prefetch",
     "profile",
     "replay",
+    "retry",
+    "share",
     "uninstall",
     "verify",
 ]
@@ -72,6 +76,8 @@ _MODULE_OF = {
     "prefetch": "device.prefetch",
     "profile": "profiling.api",
     "replay": "explain.replay",
+    "retry": "base.retry",
+    "share": "base.share",
     "uninstall": "run.installation",
     "verify": "verification.run",
 }

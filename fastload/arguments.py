@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from .base import compat
+from .base.retry import Retry
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
@@ -196,8 +197,11 @@ class ErrorArguments:
 
     def check(self) -> None:
         """Raise a ConfigError if failed samples cannot be treated so."""
-        if self.on_error not in ("raise", "skip", "replace"):
-            raise ConfigError(f"on_error must be 'raise', 'skip' or 'replace', got on_error={self.on_error!r}")
+        again = isinstance(self.on_error, Retry)
+        if self.on_error not in ("raise", "skip", "replace") and not again:
+            raise ConfigError(
+                f"on_error must be 'raise', 'skip', 'replace' or fastload.retry(...), got on_error={self.on_error!r}"
+            )
         check_number("max_errors", self.max_errors)
         if self.on_error == "raise":
             return
@@ -222,6 +226,10 @@ class ErrorArguments:
             raise ConfigError(
                 f"{name} makes batches shorter, and fixed_buffers=True needs all of one shape; leave one out, or use "
                 "on_error='replace'"
+            )
+        if again and self.seeding == "torch":
+            raise ConfigError(
+                f"{name} seeds a sample anew for each attempt, and seeding='torch' has no keys; leave one out"
             )
         if self.on_error == "replace" and self.seeding == "torch":
             raise ConfigError(

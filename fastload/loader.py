@@ -33,6 +33,7 @@ from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, chec
 from .spec import part, sampling_of, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
+    from .base.retry import Retry
     from .engine.statistics import Statistics
     from .run.defaults import Defaults
     from .transforms.draws import Draws
@@ -105,7 +106,7 @@ class DataLoader(compat.TorchDataLoader[T]):
             pixels are used; the samples are bit-identical. ``True``: torchvision's datasets and transforms are loaded
             in fewer steps, with the same result for the same parameters. ``False``: neither.
         on_error: a sample that raises an exception is an error (``"raise"``), left out of its batch (``"skip"``), or
-            replaced by another one, chosen by its key (``"replace"``).
+            replaced by another one, chosen by its key (``"replace"``). :func:`fastload.retry`: first tried again.
         max_errors: samples that may fail in one epoch on one rank; above that ``DatasetError``.
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
             ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
@@ -171,7 +172,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         batch_transform: Callable[[Any], Any] | None = None,
         resident: Resident | None = None,
         fuse: bool | str = "auto",
-        on_error: OnError = "raise",
+        on_error: OnError | Retry = "raise",
         max_errors: int = 100,
         decoder: Decoder = "auto",
         cache: str | int | None = None,

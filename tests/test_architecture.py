@@ -335,7 +335,14 @@ import fastload.transforms
 print(sorted(LIBRARIES & set(sys.modules)))
 """
 _UNUSED = {"base.at_exit", "buffers.page_lock", "device", "engine.state", "explain", "transforms", "run.adapters"}
-_UNUSED |= {"workers.on_error", "workers.routing", "workers.threads"}
+_UNUSED |= {
+    "base.copied_lists",
+    "base.share",
+    "workers.instead",
+    "workers.on_error",
+    "workers.routing",
+    "workers.threads",
+}
 _LIBRARIES = {"torch._dynamo", "sympy", "triton", "torchvision", "PIL", "accelerate", "lightning", "pytorch_lightning"}
 _LIBRARIES |= {"transformers", "timm", "rich", "IPython"}
 

@@ -37,6 +37,8 @@ NAMES = [
     "prefetch",
     "profile",
     "replay",
+    "retry",
+    "share",
     "uninstall",
     "verify",
 ]

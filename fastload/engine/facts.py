@@ -10,7 +10,9 @@ from typing import Any
 
 from ..arguments import FusingArguments
 from ..base import gil
+from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
+from ..base.retry import Retry
 from ..base.worker_kinds import WORKER_KINDS
 from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
@@ -54,6 +56,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if spec.resident is not None:
         lines.append(("resident", _resident(spec.resident, statistics, kept.resident)))
     lines += _workers(spec, statistics)
+    if spec.num_workers and spec.worker_method == "multiprocessing" and spec.resident is None:
+        lines += [("memory", str(found)) for found in copied_lists(spec.dataset)]
     lines.append(("order", spec.order_reason))
     lines.append(("seeding", spec.seeding_reason))
     slow = seeding.slow_because() if spec.seeded else None
@@ -117,8 +121,12 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:
-    done = "left out of their batches" if on_error == "skip" else "replaced by others, which their keys choose"
-    yield "on error", f"samples that cannot be loaded are {done}; at most {max_errors} in an epoch"
+    if isinstance(on_error, Retry):
+        waits = ", ".join(f"{wait:g}" for wait in on_error.waits())
+        yield "on error", f"a sample that cannot be loaded is tried again after {waits} s"
+    if on_error != "retry":
+        done = "left out of their batches" if on_error == "skip" else "replaced by others, which their keys choose"
+        yield "on error", f"samples that cannot be loaded are {done}; at most {max_errors} in an epoch"
     if statistics.failed_samples:
         last = list(failures.recent)[-_LISTED:]
         yield "failed", f"{statistics.failed_samples} samples so far; the last {len(last)}:"

@@ -25,6 +25,7 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets
 from torchvision.datasets import folder
 
+from ..base.share import SharedSequence
 from ..images import Loader
 from ..images.base import Data
 from ..late.originals import is_written_in
@@ -212,7 +213,7 @@ def _base_of(dataset: Any, known: tuple[type, ...]) -> type:
 
 def _has(own: dict[str, Any], name: str, kind: type) -> Any:
     value = own.get(name)
-    if type(value) is not kind:
+    if type(value) is not kind and not (kind is list and type(value) is SharedSequence):
         raise NotRecognised(f"its {name} is a {type(value).__name__}, not a {kind.__name__}")
     return value
 

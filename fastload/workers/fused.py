@@ -47,9 +47,9 @@ class FusedLoader(SampleLoader):
         made = self.load_fused(indices, epoch, position)
         return made if isinstance(made, list) else made.samples()
 
-    def _one(self, index: Any, identity: int, epoch: int) -> Any:
+    def one(self, index: Any, identity: int, epoch: int) -> Any:
         if not self.follows(epoch):
-            return super()._one(index, identity, epoch)
+            return super().one(index, identity, epoch)
         return self.guarded(partial(self._one_fused, identity=identity, epoch=epoch), index)
 
     def _one_fused(self, index: Any, identity: int, epoch: int) -> Any:

@@ -28,6 +28,7 @@ from torch.utils.data import (
 )
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
+from ..base.retry import Retry
 from ..errors import ConfigError, DatasetError, add_note
 from ..keys.seeding import SUBSTITUTE, Keys
 from ..sampling.distributed_orders import Weighted
@@ -53,6 +54,10 @@ class ErrorPolicy:
     """The indices that may stand in for it; None: it is left out."""
     seed: int
     """Of the keys that substitutes are chosen by."""
+    waits: Sequence[float] = ()
+    """Seconds before each further attempt at the sample itself."""
+    raises: bool = False
+    """Whether its error is raised when they have failed too."""
 
     def substitutes(self, index: Any, epoch: int, sample_id: int) -> Iterator[Any]:
         """Yield the indices to be tried in the place of one that failed: at most ``ATTEMPTS``, each another.
@@ -229,7 +234,12 @@ def error_policy_of(on_error: str, sampling: Sampling, seed: int) -> ErrorPolicy
     Raises:
         ConfigError: the loader's sampler was replaced by one whose indices are not known.
     """
-    return ErrorPolicy(candidates=candidates_of(sampling) if on_error == "replace" else None, seed=seed)
+    return ErrorPolicy(
+        candidates=candidates_of(sampling) if on_error == "replace" else None,
+        seed=seed,
+        waits=on_error.waits() if isinstance(on_error, Retry) else (),
+        raises=on_error == "retry",
+    )
 
 
 def candidates_of(sampling: Sampling) -> Sequence[Any] | npt.NDArray[np.int64]:

@@ -175,7 +175,7 @@ class SampleLoader:
         samples: list[Any] = []
         for row, (index, identity) in enumerate(zip(indices, self.ids(indices, position), strict=False)):
             try:
-                samples.append(self._one(index, identity, epoch))
+                samples.append(self.one(index, identity, epoch))
             except Exception as error:
                 if not self.tolerates(error):
                     raise
@@ -183,32 +183,12 @@ class SampleLoader:
         return samples
 
     def instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
-        """Return the substitute of a sample that failed, as ``on_error`` says, in a list; empty: it is left out.
+        """Return what stands in for a sample that failed, in a list; see :func:`.instead.instead_of`."""
+        from .instead import instead_of
 
-        Raises:
-            Exception: the same error, if the substitutes fail too.
-        """
-        from .on_error import ATTEMPTS, failure_of
+        return instead_of(self, error, row, index, identity, epoch)
 
-        error_policy, dataset = self.job.error_policy, self.job.dataset
-        assert error_policy is not None
-        if error_policy.candidates is None:
-            self.failures.append(failure_of(error, row, dataset, index, None))
-            return []
-        for substitute in error_policy.substitutes(index, epoch, identity):
-            try:
-                sample = self._one(substitute, identity, epoch)
-            except Exception as another:
-                if not self.tolerates(another):
-                    raise
-                continue
-            self.failures.append(failure_of(error, row, dataset, index, substitute))
-            return [sample]
-        self.name_sample(error, index)
-        add_note(error, f"on_error='replace' tried up to {ATTEMPTS} other samples in its place; all failed")
-        raise error
-
-    def _one(self, index: Any, identity: int, epoch: int) -> Any:
+    def one(self, index: Any, identity: int, epoch: int) -> Any:
         """Load one sample with the randomness that belongs to an id."""
         self.seed(epoch, identity)
         if self.getitems is None:

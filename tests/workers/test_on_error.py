@@ -586,7 +586,7 @@ class Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_error": "ignore"}, r"'raise', 'skip' or 'replace', got on_error='ignore'"),
+        ({"on_error": "ignore"}, r"'raise', 'skip', 'replace' or fastload\.retry\(\.\.\.\), got on_error='ignore'"),
         ({"max_errors": -1}, r"max_errors must be an integer of at least 0, got max_errors=-1"),
         ({"max_errors": True}, r"got max_errors=True"),
         ({"max_errors": None}, r"got max_errors=None"),

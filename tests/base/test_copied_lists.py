@@ -1,0 +1,70 @@
+"""Large lists of a dataset are found, named and measured; what costs workers nothing is not."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import ConcatDataset, Dataset, Subset
+
+import fastload
+from fastload.base.copied_lists import bytes_of, copied_lists
+
+PATHS = [f"/data/train/{place:08d}.jpg" for place in range(20_000)]
+MIB = 1 << 20
+
+
+class Paths(Dataset[Any]):
+    """Holds something in an attribute."""
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+def test_the_size_of_strings_and_pairs_is_about_that_of_all_objects() -> None:
+    assert bytes_of(PATHS) == pytest.approx(sys.getsizeof(PATHS) + sum(map(sys.getsizeof, PATHS)), rel=0.01)
+    pairs = [(path, place + 1000) for place, path in enumerate(PATHS)]
+    exact = sys.getsizeof(pairs) + sum(
+        sys.getsizeof(pair) + sys.getsizeof(pair[0]) + sys.getsizeof(pair[1]) for pair in pairs
+    )
+    assert bytes_of(pairs) == pytest.approx(exact, rel=0.01)
+
+
+def test_one_object_many_times_counts_as_none() -> None:
+    assert bytes_of([1] * 1000) == sys.getsizeof([1] * 1000)
+
+
+def test_lists_are_named_through_datasets_that_hold_others() -> None:
+    [found] = copied_lists(Paths(PATHS), MIB)
+    assert (found.name, found.kind, found.length) == ("dataset.samples", "list", 20_000)
+    assert "fastload.share(dataset.samples)" in str(found)
+    inner = Subset(ConcatDataset([Paths([]), Paths(PATHS)]), [0])
+    assert [found.name for found in copied_lists(inner, MIB)] == ["dataset.dataset.datasets[1].samples"]
+
+
+def test_a_list_under_two_names_is_found_once() -> None:
+    dataset = Paths(PATHS)
+    dataset.imgs = dataset.samples  # type: ignore[attr-defined]
+    assert len(copied_lists(dataset, MIB)) == 1
+
+
+@pytest.mark.parametrize("samples", [PATHS[:5000], np.array(PATHS), fastload.share(PATHS)])
+def test_nothing_is_found_where_workers_copy_little(samples: Any) -> None:
+    assert copied_lists(Paths(samples), MIB) == []
+
+
+def test_explain_names_the_list_for_worker_processes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastload.base.copied_lists.LEAST_BYTES", MIB)
+    arguments: dict[str, Any] = {"num_workers": 2}
+    assert "fastload.share(dataset.samples)" in fastload.DataLoader(Paths(PATHS), 8, **arguments).explain()
+    for other in ({"num_workers": 0}, {"num_workers": 2, "worker_method": "thread"}):
+        assert "fastload.share" not in fastload.DataLoader(Paths(PATHS), 8, **other).explain()
+    assert "fastload.share" not in fastload.DataLoader(Paths(fastload.share(PATHS)), 8, **arguments).explain()

@@ -1,0 +1,231 @@
+"""``fastload.share``: what it returns is the list, in less memory, in memory that ends with its processes."""
+
+from __future__ import annotations
+
+import copy
+import math
+import multiprocessing
+import pathlib
+import pickle
+import random
+import struct
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import fastload
+from fastload.base.share import SharedSequence
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-200, 200),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(st.characters()),
+    st.text(st.characters(categories=["Cs"]), max_size=3),
+    st.binary(),
+    st.sampled_from([pathlib.Path("a/b"), pathlib.Path(), np.float32(0.1), np.int8(-3), np.bool_(True), -0.0]),
+)
+ARRAYS = arrays.arrays(
+    st.one_of(arrays.scalar_dtypes(), arrays.array_dtypes(max_size=2)),
+    arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+)
+KEYS = st.one_of(
+    st.text(max_size=2), st.integers(0, 2), st.booleans(), st.tuples(st.integers(0, 1), st.text(max_size=1))
+)
+VALUES = st.recursive(
+    st.one_of(SCALARS, ARRAYS, ARRAYS.map(np.asfortranarray)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(KEYS, inner, max_size=3),
+        st.fixed_dictionaries({"image": st.text(), "box": inner}),
+    ),
+    max_leaves=8,
+)
+
+
+def facts(value: Any) -> Any:
+    """Return what can be compared where values cannot: types, bits, order."""
+    kind = type(value)
+    if kind is float:
+        return kind, struct.pack("d", value)
+    if kind is complex:
+        return kind, struct.pack("dd", value.real, value.imag)
+    if kind in (tuple, list):
+        return kind, [facts(one) for one in value]
+    if kind is dict:
+        return kind, [(facts(key), facts(one)) for key, one in value.items()]
+    if kind is np.ndarray:
+        flags = value.flags
+        return kind, repr(value.dtype), value.shape, flags.c_contiguous, flags.f_contiguous, value.tobytes("A")
+    return kind, value.tobytes() if isinstance(value, np.generic) else value
+
+
+@given(st.lists(VALUES, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_every_element_has_the_type_and_the_bits_of_the_lists(values: list[Any]) -> None:
+    shared = fastload.share(values)
+    assert facts(list(shared)) == facts(values)
+    assert [facts(shared[place]) for place in range(-len(values), 0)] == [facts(value) for value in values]
+    assert facts(list(pickle.loads(pickle.dumps(shared)))) == facts(values)
+
+
+@given(st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)), min_size=60, max_size=300))
+@settings(max_examples=50, deadline=None)
+def test_columns_of_several_types_find_their_rows(values: list[Any]) -> None:
+    assert facts(list(fastload.share(values))) == facts(values)
+
+
+@given(st.lists(st.text(max_size=5), max_size=30), st.slices(30))
+def test_it_behaves_as_the_list(values: list[str], cut: slice) -> None:
+    shared = fastload.share(values)
+    assert shared == values
+    assert values == shared
+    assert shared == fastload.share(values)
+    assert shared != [*values, ""]
+    assert len(shared) == len(values)
+    assert shared[cut] == values[cut]
+    assert list(reversed(shared)) == values[::-1]
+    for value in values:
+        assert value in shared
+        assert shared.index(value) == values.index(value)
+        assert shared.count(value) == values.count(value)
+    for place in (len(values), -len(values) - 1):
+        with pytest.raises(IndexError, match="out of range"):
+            shared[place]
+
+
+def test_indices_of_other_types_and_what_is_no_index() -> None:
+    shared = fastload.share(["a", "b"])
+    assert shared[np.int64(1)] == shared[True] == "b"
+    with pytest.raises(TypeError):
+        shared["0"]  # type: ignore[call-overload]
+    with pytest.raises(TypeError):
+        hash(shared)
+
+
+def test_lists_of_more_than_a_piece() -> None:
+    rng = random.Random(0)
+    values = [("ä" * rng.randrange(30) + str(place), place * 1000) for place in range(5000)]
+    assert list(fastload.share(values)) == values
+    large = [rng.randbytes(1 << 20) for _ in range(9)]
+    assert list(fastload.share(large)) == large
+
+
+@pytest.mark.parametrize(
+    ("values", "packed"),
+    [
+        ([f"/data/train/n{place:08d}.JPEG" for place in range(20_000)], 20_000 * (25 + 8)),
+        ([(f"/data/train/n{place:08d}.JPEG", place % 9) for place in range(20_000)], 20_000 * (25 + 8 + 8)),
+        ([place if place % 3 else None for place in range(20_000)], 20_000 * 8),
+        ([{"file": f"{place:09d}", "box": [1.5, 2.5, 0.5, place]} for place in range(20_000)], 20_000 * (17 + 32)),
+    ],
+    ids=["paths", "pairs", "mixed", "records"],
+)
+def test_it_takes_little_more_than_its_packed_bytes(values: list[Any], packed: int) -> None:
+    assert fastload.share(values).nbytes <= 1.3 * packed
+
+
+class Name(str):
+    """A class derived from a type that is taken."""
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["a", object()], "element 1 has a builtins.object, which"),
+        ([("a", 1), ("b", {1})], "element 1 has a builtins.set, inside of its tuple"),
+        ([1, 2, {"a": [Name("x")]}], r"element 2 has a \S*Name, inside of its dict"),
+        ([np.array([None])], r"element 0 has a numpy.ndarray, which .*\(no objects\)"),
+        ([np.datetime64("2020-01-01")], "element 0 has a numpy.datetime64"),
+    ],
+)
+def test_other_types_are_an_error_that_names_the_element(values: list[Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        fastload.share(values)
+
+
+@pytest.mark.parametrize("values", ["text", b"bytes", {"a": 1}, {1, 2}])
+def test_what_is_no_list_is_an_error(values: Any) -> None:
+    with pytest.raises(TypeError, match=r"give it list\(\.\.\.\)"):
+        fastload.share(values)
+
+
+def test_changing_a_value_that_was_read_changes_nothing() -> None:
+    shared = fastload.share([{"image": np.zeros(3)}])
+    shared[0]["image"][:] = 1.0
+    shared[0]["other"] = 1
+    assert facts(list(shared)) == facts([{"image": np.zeros(3)}])
+
+
+def test_copies_are_the_sequence_itself() -> None:
+    shared = fastload.share(["a"])
+    assert copy.copy(shared) is copy.deepcopy(shared) is fastload.share(shared) is shared
+
+
+def test_nan_is_equal_to_nothing_as_ever() -> None:
+    assert fastload.share([math.nan]) != [math.nan]
+
+
+def test_a_pickle_out_of_band_is_used_in_place() -> None:
+    values = [("path", place) for place in range(1000)]
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(fastload.share(values), protocol=5, buffer_callback=buffers.append)
+    assert len(data) < 1000
+    assert list(pickle.loads(data, buffers=buffers)) == values
+
+
+def test_it_is_found_without_memory_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.memfd_create", raising=False)
+    assert list(fastload.share(["a", "b"])) == ["a", "b"]
+
+
+def _report(shared: SharedSequence[Any], results: Any) -> None:
+    with open("/proc/self/maps") as maps:
+        results.put((list(shared), "fastload-share" in maps.read()))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory files")
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_other_processes_map_the_same_memory(method: str) -> None:
+    values = [("a", 1), ("b", 2)]
+    context: Any = multiprocessing.get_context(method)
+    results = context.SimpleQueue()
+    process = context.Process(target=_report, args=(fastload.share(values), results))
+    process.start()
+    assert results.get() == (values, True)
+    process.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_workers_of_a_loader_give_what_the_list_gives(method: str) -> None:
+    values = [f"path {place}" for place in range(40)]
+    loader = fastload.DataLoader(fastload.share(values), 8, num_workers=2, multiprocessing_context=method)
+    assert [path for batch in loader for path in batch] == values
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory files")
+def test_nothing_is_left_of_a_process_that_is_killed() -> None:
+    code = (
+        "import fastload, os, signal; s = fastload.share(['a'] * 9); "
+        "assert os.readlink(f'/proc/self/fd/{s._file}').endswith('(deleted)'); print(s[3], flush=True); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-9, "a\n")
+
+
+def test_its_repr_is_short() -> None:
+    assert repr(fastload.share(["a" * 1000] * 2000)) == "<fastload.share: 2,000 elements, 1.9 MiB>"

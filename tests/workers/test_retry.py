@@ -1,0 +1,152 @@
+"""``on_error=fastload.retry(...)``: errors that pass leave no trace in the samples; others are raised or treated."""
+
+from __future__ import annotations
+
+import copy
+import http.server
+import pickle
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+import fastload
+from fastload.base.retry import Retry
+from fastload.errors import ConfigError
+
+
+class Flaky(Dataset[Any]):
+    """Some samples fail their first times, after they have drawn random numbers."""
+
+    def __init__(self, failures: dict[int, int]) -> None:
+        self.failures = failures
+        self.calls: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        drawn = torch.rand(())
+        self.calls[index] += 1
+        if self.calls[index] <= self.failures.get(index, 0):
+            raise ConnectionError(f"attempt {self.calls[index]}")
+        return index, drawn, torch.rand(())
+
+
+def loaded(dataset: Any, on_error: Any, **arguments: Any) -> list[Any]:
+    loader = fastload.DataLoader(dataset, 4, seed=1, shuffle=True, on_error=on_error, **arguments)
+    return [[part.tolist() for part in batch] for batch in loader]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_workers": 2}, {"num_workers": 2, "worker_method": "thread"}], ids=str)
+def test_a_sample_that_is_loaded_again_has_its_own_random_numbers(arguments: Any) -> None:
+    flaky = Flaky({2: 1, 5: 2, 11: 2})
+    assert loaded(flaky, fastload.retry(wait=0), **arguments) == loaded(Flaky({}), "raise")
+
+
+def test_the_last_error_is_raised_after_the_last_attempt() -> None:
+    dataset = Flaky({5: 100})
+    with pytest.raises(ConnectionError, match="attempt 4") as caught:
+        loaded(dataset, fastload.retry(4, 0))
+    assert dataset.calls[5] == 4
+    assert any("loaded it 4 times" in note for note in caught.value.__notes__)
+    assert any("at index 5" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("then", ["skip", "replace"])
+def test_afterwards_the_sample_is_treated_as_said(then: Any) -> None:
+    dataset = Flaky({5: 100, 3: 1})
+    again = fastload.retry(3, 0, then=then)
+    assert loaded(dataset, again) == loaded(Flaky({5: 100}), then)
+    assert dataset.calls[5] >= 3
+
+
+def test_the_waits_double_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("fastload.workers.instead.time.sleep", waited.append)
+    loaded(Flaky({5: 3}), fastload.retry(4, 0.25))
+    assert waited == [0.25, 0.5, 1.0]
+    assert fastload.retry(5, 20).waits() == [20, 40, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"attempts": 1}, "attempts"), ({"attempts": 21}, "attempts"), ({"wait": -1}, "wait"), ({"then": "stop"}, "then")],
+)
+def test_other_values_are_errors(arguments: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{words} must be"):
+        fastload.retry(**arguments)
+
+
+def test_the_loader_refuses_what_cannot_be_tried_again() -> None:
+    with pytest.raises(ConfigError, match="no keys"):
+        fastload.DataLoader(Flaky({}), on_error=fastload.retry(), seeding="torch")
+    with pytest.raises(ConfigError, match=r"fastload.retry\(...\)"):
+        fastload.DataLoader(Flaky({}), on_error="retry")  # type: ignore[arg-type]
+
+
+def test_explain_says_when_it_tries_again() -> None:
+    assert "tried again after 0.1, 0.2 s" in fastload.DataLoader(Flaky({}), on_error=fastload.retry()).explain()
+
+
+def test_it_is_copied_and_pickled_whole() -> None:
+    again = fastload.retry(5, 0.5, then="skip")
+    for other in (copy.deepcopy(again), pickle.loads(pickle.dumps(again))):
+        assert type(other) is Retry
+        assert repr(other) == repr(again) == "fastload.retry(attempts=5, wait=0.5, then='skip')"
+
+
+class _FlakyServer(http.server.BaseHTTPRequestHandler):
+    requests: Counter[str] = Counter()
+
+    def do_GET(self) -> None:
+        self.requests[self.path] += 1
+        busy = self.requests[self.path] == 1
+        self.send_response(503 if busy else 200)
+        self.end_headers()
+        self.wfile.write(b"" if busy else self.path[1:].encode())
+
+    def log_message(self, *_arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    _FlakyServer.requests.clear()
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _FlakyServer)
+    thread = threading.Thread(target=running.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{running.server_port}"
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+class Remote(Dataset[Any]):
+    """Objects of a server."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        with urllib.request.urlopen(f"{self.root}/{index}") as response:
+            return int(response.read())
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_a_server_that_is_busy_for_a_moment_costs_no_sample(server: str, method: Any) -> None:
+    arguments: dict[str, Any] = {"batch_size": 2, "num_workers": 2, "worker_method": method}
+    loader = fastload.DataLoader(Remote(server), on_error=fastload.retry(2, 0.01), **arguments)
+    assert torch.cat(list(loader)).tolist() == list(range(8))
+    _FlakyServer.requests.clear()
+    with pytest.raises((urllib.error.HTTPError, RuntimeError), match="503"):
+        list(fastload.DataLoader(Remote(server), **arguments))
