@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch.utils.data import BatchSampler, IterableDataset
 
+from .arguments import WorkerArguments
 from .base import compat
 from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
@@ -51,6 +52,7 @@ class Spec:
     ray_options: Mapping[str, Any] | None = None
     multiprocessing_context: Any = None
     prefetch_factor: int | None = None
+    worker_threads: int = 1
     persistent_workers: bool = False
     worker_init_fn: Callable[[int], Any] | None = None
     timeout: float = 0
@@ -73,6 +75,8 @@ class Spec:
     this_rank_only: bool = False
     """Whether the other ranks of the process group do not iterate it, so that it is not compared with theirs."""
 
+    threads_alone: bool = False
+    """Whether the workers are threads because of ``worker_threads`` without worker processes."""
     iterable: bool = False
     """Whether the dataset is an IterableDataset."""
     known: KnownBatches | None = None
@@ -101,6 +105,15 @@ class Spec:
         return self.num_workers + self.remote_workers if self.num_workers else 0
 
     @property
+    def batches_ahead(self) -> int:
+        """Batches that may be under way or waiting for ``next()`` at once.
+
+        They are ``prefetch_factor`` for each worker, or as many as have ``prefetch_factor`` samples for each thread of
+        it: else threads of workers with small batches would have nothing to do.
+        """
+        return part(self, WorkerArguments).batches_ahead
+
+    @property
     def has_threads(self) -> bool:
         """Whether there are workers that are threads of this process."""
         return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
@@ -112,7 +125,7 @@ class Spec:
 
 
 _GIVEN = [field.name for field in fields(Spec)]
-_GIVEN = _GIVEN[: _GIVEN.index("iterable")]
+_GIVEN = _GIVEN[: _GIVEN.index("threads_alone")]
 # A loader's attributes of these names begin with an underscore.
 _PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")
 
@@ -132,9 +145,23 @@ def with_arguments_of(loader: compat.TorchDataLoader[Any]) -> Spec:
     return Spec(**{name: getattr(loader, f"_{name}" if name in _PRIVATE else name) for name in _GIVEN})
 
 
+def with_threads_alone(spec: Spec) -> Spec:
+    """Return a spec in which ``worker_threads`` without worker processes are workers: threads of this process."""
+    if spec.num_workers or spec.worker_threads == 1:
+        return spec
+    return replace(
+        spec,
+        num_workers=spec.worker_threads,
+        worker_threads=1,
+        worker_method="thread",
+        prefetch_factor=spec.prefetch_factor or 2,
+        threads_alone=True,
+    )
+
+
 def served_as(spec: Spec, **changes: Any) -> Spec:
     """Return a spec with other arguments, and with what follows from them."""
-    spec = replace(spec, **changes) if changes else spec
+    spec = with_threads_alone(replace(spec, **changes) if changes else spec)
     iterable = isinstance(spec.dataset, IterableDataset)
     sampling = part(spec, Sampling)
     known, seed = known_batches(sampling), seed_of(sampling)

@@ -21,7 +21,7 @@ from ..buffers.slots import SlotPool
 from ..keys import seeding
 from ..sampling.epochs import Epoch, Sampling, repeats_from
 from ..spec import Spec, decodes_late, part
-from ..work import GRACE, EpochWork, Shard, Source, Stage, brings_source, slots_in_flight
+from ..work import GRACE, EpochWork, Shard, Source, Stage, brings_source
 from ..workers.pool import memory_kind, start_workers
 from ..workers.samples import Job
 from .delivery import Delivery
@@ -188,6 +188,7 @@ class Builder:
             replicas=() if replicas is None else replicas["states"],
             error_policy=error_policy,
             cache=cache,
+            worker_threads=spec.worker_threads,
         )
         return job, tail
 
@@ -204,7 +205,7 @@ class Builder:
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
-        num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
+        num_batches = spec.batches_ahead
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         kind = memory_kind(spec.worker_method)

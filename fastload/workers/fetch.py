@@ -79,6 +79,43 @@ class Result(NamedTuple):
         return pickle.dumps((*result[:2], int(result.outcome), *result[3:]), 5)  # an enum's member takes longer
 
 
+class Gathered:
+    """The samples of one item, as several threads load them; what is not shared with others is a row's own.
+
+    Args:
+        num_rows: how many there are.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self._samples: list[list[Any]] = [[]] * num_rows
+        self._errors: dict[int, Exception] = {}
+        self._failures: dict[int, list[Failure]] = {}
+        self.failed_at = num_rows
+        """A row whose error is to be raised; the number of rows, if there is none so far."""
+
+    def load(self, samples: SampleLoader, row: int, index: Any, item: WorkItem, stride: int) -> None:
+        """Load one sample; what it raises is kept."""
+        samples.failures = []
+        try:
+            self._samples[row] = samples.load([index], item.epoch, item.position + row * stride)
+        except Exception as error:
+            self._errors[row] = error
+            self.failed_at = min(self.failed_at, row)  # of two at once either may stay
+        if samples.failures:
+            self._failures[row] = [failure._replace(row=row) for failure in samples.failures]
+
+    def take(self, loader: SampleLoader) -> list[Any]:
+        """Return all samples, without those that were left out; ``loader`` gets their failures.
+
+        Raises:
+            Exception: the error of the first sample that has one.
+        """
+        for row in sorted(self._errors):
+            raise self._errors.pop(row)
+        loader.failures = [failure for _, some in sorted(self._failures.items()) for failure in some]
+        return [sample for some in self._samples for sample in some]
+
+
 class Fetcher:
     """Loads samples for one worker.
 
@@ -103,12 +140,23 @@ class Fetcher:
             self._fused = FusedLoader(job, seeder, self.watch)
         self.samples = self._fused or SampleLoader(job, seeder, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
+        self.gathered: Gathered | None = None
+        """The samples of the item that is run, where they are loaded already."""
         self.replica: IterableReplica | None = None
         if job.iterable:
             from .iterable import IterableReplica
 
             state = job.replicas[worker_id] if job.replicas else None
             self.replica = IterableReplica(job, state, self.samples, self.watch)
+
+    @property
+    def loads_samples(self) -> bool:
+        """Whether a task is loaded sample by sample, and not recorded as a whole."""
+        return self._fused is None and self.samples.getitems is None and self.replica is None and self.watch is None
+
+    def _load(self, indices: Any, epoch: int, position: int) -> Any:
+        gathered = self.gathered
+        return self.samples.load(indices, epoch, position) if gathered is None else gathered.take(self.samples)
 
     def run(self, item: WorkItem, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
@@ -145,7 +193,7 @@ class Fetcher:
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
         fused = self._fused
         if fused is None or not fused.follows(item.epoch):
-            samples = self.samples.load(item.indices, item.epoch, item.position)
+            samples = self._load(item.indices, item.epoch, item.position)
         else:
             written = fused.chunk(item, sink)
             if not isinstance(written, list):
@@ -174,7 +222,7 @@ class Fetcher:
             return self._collated(self.samples.load_own_batch(index, epoch, position))
         fused = self._fused
         if fused is None or not fused.follows(epoch):
-            data = self.samples.load(index, epoch, position)
+            data = self._load(index, epoch, position)
         else:
             data = fused.load_fused(index, epoch, position)
             if not isinstance(data, list):

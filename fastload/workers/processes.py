@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
@@ -60,15 +60,19 @@ def memory_kind() -> type[Memory]:
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :mod:`fastload.workers.pool`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
+    if job.worker_threads > 1 and job.seed is not None:
+        from ..keys.albumentations_transforms import warn_of_shared_transforms
+
+        warn_of_shared_transforms(job.dataset, job.collate_fn)
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 
 
-def _transport(num_workers: int, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
+def _transport(job: Job, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
     if packets:
-        return Packets(num_workers, shared=shared)
+        return Packets(job.num_workers, shared=shared)
     from .pipes import Pipes
 
-    return Pipes(num_workers, context)
+    return Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
 
 
 class ProcessPool(Pool):
@@ -96,8 +100,8 @@ class ProcessPool(Pool):
         self.pid = os.getpid()
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
-        self._control = None if self._file is None else Control(self._file, job.num_workers)
-        self._transport = _transport(job.num_workers, context, shared=shared, packets=self._file is not None)
+        self._control = None if self._file is None else Control(self._file, job.num_workers, job.worker_threads)
+        self._transport = _transport(job, context, shared=shared, packets=self._file is not None)
         self.job_pickled = "inherited"
         _pools.add(self)
         try:
@@ -256,9 +260,25 @@ class ProcessPool(Pool):
         control = self._control
         return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
 
+    def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
+        control = self._control
+        if self._job.worker_threads == 1 or control is None:
+            return super().working_on(worker_id, items)
+        found: dict[int, WorkItem] = {}
+        for serial, row in sorted(control.noted(worker_id), key=lambda one: (one[0], one[1] or 0)):
+            item = items.get(serial)
+            if item is None:
+                continue
+            if row is None:
+                found[serial] = item
+            elif serial not in found:
+                found[serial] = item._replace(indices=[list(item.indices)[row]])
+            elif found[serial] is not item:
+                found[serial].indices.append(list(item.indices)[row])
+        return list(found.values())
+
     def _death(self, worker_id: int) -> WorkerDied:
-        serial = self.held_by(worker_id)
-        return died(worker_id, self.workers[worker_id], None if serial is None else self._items.get(serial))
+        return died(worker_id, self.workers[worker_id], self.working_on(worker_id, self._items))
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""

@@ -61,6 +61,8 @@ class Job:
     """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
     error_policy: ErrorPolicy | None = None
     """What is done with samples that cannot be loaded; None: their errors are raised."""
+    worker_threads: int = 1
+    """Samples at a time in a worker process."""
     cache: Records | None = None
     """Where records of files are kept from the first epoch on; None: nowhere."""
 

@@ -43,9 +43,12 @@ if TYPE_CHECKING:
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
-# Words of the control page: the running iteration, then for each worker the serial + 1 of the item it works on.
+# Words of the control page: the running iteration, then for each worker the serial + 1 of the item it works on. Where a
+# worker has several threads, each has a word, whose lower bits are the row + 1 within the item.
 _ITERATION = 0
 _FIRST_WORKER = 8
+_ROW_BITS = 20
+_MAX_ROW = (1 << _ROW_BITS) - 1
 # Published layouts lie in slot 0, this far apart; each begins with its length.
 LAYOUT_SHIFT = 24
 
@@ -53,8 +56,10 @@ LAYOUT_SHIFT = 24
 class Control:
     """Words in shared memory that need no lock: each has one writer."""
 
-    def __init__(self, memory: MemoryFile, num_workers: int) -> None:
-        self._words = np.frombuffer(memory.buffer(0, 8 * (_FIRST_WORKER + num_workers)), dtype=np.int64)
+    def __init__(self, memory: MemoryFile, num_workers: int, worker_threads: int = 1) -> None:
+        self._threads = worker_threads
+        num_words = _FIRST_WORKER + num_workers * worker_threads
+        self._words = np.frombuffer(memory.buffer(0, 8 * num_words), dtype=np.int64)
 
     @property
     def iteration(self) -> int:
@@ -73,6 +78,17 @@ class Control:
         """Note that a worker has taken an item."""
         self._words[_FIRST_WORKER + worker_id] = serial + 1
 
+    def note(self, worker_id: int, thread: int, serial: int | None, row: int | None) -> None:
+        """Note what one of a worker's threads is at: a row of an item, all of it, or (``serial=None``) nothing."""
+        begun = 0 if serial is None else (serial + 1 << _ROW_BITS) + (0 if row is None else min(row + 1, _MAX_ROW))
+        self._words[_FIRST_WORKER + worker_id * self._threads + thread] = begun
+
+    def noted(self, worker_id: int) -> list[tuple[int, int | None]]:
+        """Return serial and row of what each of a worker's threads is at; a row of None: all of the item."""
+        first = _FIRST_WORKER + worker_id * self._threads
+        words = [int(word) for word in self._words[first : first + self._threads] if word]
+        return [((word >> _ROW_BITS) - 1, (word & _MAX_ROW) - 1 if word & _MAX_ROW else None) for word in words]
+
     def end(self, worker_id: int) -> None:
         """Note that a worker has sent its result."""
         self._words[_FIRST_WORKER + worker_id] = 0
@@ -84,6 +100,7 @@ class FileSink(MessageSink):
     def __init__(self, memory: MemoryFile) -> None:
         self._memory = memory
         self._layouts: dict[int, Layout] = {}
+        self._mapping = threading.Lock()
 
     def layout(self, generation: int) -> Layout | None:
         known = self._layouts.get(generation)
@@ -97,7 +114,8 @@ class FileSink(MessageSink):
 
     def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         _, num_bytes = layout.offsets(item.num_rows)
-        buffer = np.frombuffer(self._memory.buffer(item.slot, max(1, num_bytes)), dtype=np.uint8)
+        with self._mapping:
+            buffer = np.frombuffer(self._memory.buffer(item.slot, max(1, num_bytes)), dtype=np.uint8)
         return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
@@ -198,11 +216,17 @@ def _live(
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
-        fetcher = fetcher_of(job, worker_id, where)
+        control = None if memory is None else Control(memory, job.num_workers, job.worker_threads)
+        if job.worker_threads > 1:
+            become_worker(job, worker_id)
+        else:
+            fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
         _send_failed_start(error, sink, worker_id, endpoint, where)
         return
-    control = None if memory is None else Control(memory, job.num_workers)
+    if job.worker_threads > 1:
+        _live_in_threads(job, worker_id, endpoint, sink, control, where)
+        return
     while (message := endpoint.receive()) is not None:
         try:
             item = sink.decode(message)
@@ -222,8 +246,54 @@ def _live(
             control.end(worker_id)
 
 
+def _live_in_threads(
+    job: Job, worker_id: int, endpoint: Any, sink: MessageSink, control: Control | None, where: str
+) -> None:
+    from .sample_threads import SampleThreads
+
+    sending = threading.Lock()
+
+    def send(result: Result, item: WorkItem) -> None:
+        message = encoded(sink, result, item, where)
+        with sending:
+            endpoint.send(message)
+
+    def receive() -> WorkItem | None:
+        while (message := endpoint.receive()) is not None:
+            try:
+                item = sink.decode(message)
+            except Exception as error:  # indices that only their own process can read
+                with sending:
+                    _send_failed_start(error, sink, worker_id, endpoint, where)
+                return None
+            if control is None or item.iteration >= control.iteration:
+                return item
+            send(Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0), item)
+        return None
+
+    def note(thread: int, item: WorkItem | None, row: int | None) -> None:
+        if control is not None:
+            control.note(worker_id, thread, None if item is None else item.serial, row)
+
+    SampleThreads(job, worker_id, where, receive, send, sink, note).run()
+
+
 def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
     """Return what loads samples in this process, which is a worker from now on.
+
+    Raises:
+        Exception: what ``worker_init_fn`` or the dataset raises.
+    """
+    become_worker(job, worker_id)
+    seeder: seeding.Seeder = seeding.GlobalSeeder()
+    if job.seed is not None:
+        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
+        libraries.adopt()
+    return Fetcher(job, worker_id, where, seeder)
+
+
+def become_worker(job: Job, worker_id: int) -> None:
+    """Make this process a worker: its generators, what ``get_worker_info()`` says, and ``worker_init_fn``.
 
     Raises:
         Exception: what ``worker_init_fn`` or the dataset raises.
@@ -243,11 +313,6 @@ def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
     compat.collate_into_private_memory()
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)
-    seeder: seeding.Seeder = seeding.GlobalSeeder()
-    if job.seed is not None:
-        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
-        libraries.adopt()
-    return Fetcher(job, worker_id, where, seeder)
 
 
 def _send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
