@@ -94,10 +94,10 @@ class Gathered:
         """A row whose error is to be raised; the number of rows, if there is none so far."""
 
     def load(self, samples: SampleLoader, row: int, index: Any, item: WorkItem, stride: int) -> None:
-        """Load one sample; what it raises is kept."""
+        """Load one sample, in the context of :meth:`SampleLoader.decoding_late`; what it raises is kept."""
         samples.failures = []
         try:
-            self._samples[row] = samples.load([index], item.epoch, item.position + row * stride)
+            self._samples[row] = samples.load_within([index], item.epoch, item.position + row * stride)
         except Exception as error:
             self._errors[row] = error
             self.failed_at = min(self.failed_at, row)  # of two at once either may stay
@@ -142,6 +142,8 @@ class Fetcher:
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.gathered: Gathered | None = None
         """The samples of the item that is run, where they are loaded already."""
+        self.is_late = False
+        """Whether the thread is in the context of :meth:`SampleLoader.decoding_late`, for more samples to come."""
         self.replica: IterableReplica | None = None
         if job.iterable:
             from .iterable import IterableReplica

@@ -294,7 +294,7 @@ class _Loads:
     def __init__(self, failing):
         self.failing, self.failures = failing, []
 
-    def load(self, indices, epoch, position):
+    def load_within(self, indices, epoch, position):
         if indices[0] in self.failing:
             raise ValueError(indices[0])
         return [(indices[0], epoch, position)]
