@@ -79,43 +79,6 @@ class Result(NamedTuple):
         return pickle.dumps((*result[:2], int(result.outcome), *result[3:]), 5)  # an enum's member takes longer
 
 
-class Gathered:
-    """The samples of one item, as several threads load them; what is not shared with others is a row's own.
-
-    Args:
-        num_rows: how many there are.
-    """
-
-    def __init__(self, num_rows: int) -> None:
-        self._samples: list[list[Any]] = [[]] * num_rows
-        self._errors: dict[int, Exception] = {}
-        self._failures: dict[int, list[Failure]] = {}
-        self.failed_at = num_rows
-        """A row whose error is to be raised; the number of rows, if there is none so far."""
-
-    def load(self, samples: SampleLoader, row: int, index: Any, item: WorkItem, stride: int) -> None:
-        """Load one sample, in the context of :meth:`SampleLoader.decoding_late`; what it raises is kept."""
-        samples.failures = []
-        try:
-            self._samples[row] = samples.load_within([index], item.epoch, item.position + row * stride)
-        except Exception as error:
-            self._errors[row] = error
-            self.failed_at = min(self.failed_at, row)  # of two at once either may stay
-        if samples.failures:
-            self._failures[row] = [failure._replace(row=row) for failure in samples.failures]
-
-    def take(self, loader: SampleLoader) -> list[Any]:
-        """Return all samples, without those that were left out; ``loader`` gets their failures.
-
-        Raises:
-            Exception: the error of the first sample that has one.
-        """
-        for row in sorted(self._errors):
-            raise self._errors.pop(row)
-        loader.failures = [failure for _, some in sorted(self._failures.items()) for failure in some]
-        return [sample for some in self._samples for sample in some]
-
-
 class Fetcher:
     """Loads samples for one worker.
 
@@ -140,8 +103,8 @@ class Fetcher:
             self._fused = FusedLoader(job, seeder, self.watch)
         self.samples = self._fused or SampleLoader(job, seeder, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
-        self.gathered: Gathered | None = None
-        """The samples of the item that is run, where they are loaded already."""
+        self.gathered: Any = None
+        """A :class:`~.sample_threads.Gathered`: the samples of the item that is run, where they are loaded already."""
         self.is_late = False
         """Whether the thread is in the context of :meth:`SampleLoader.decoding_late`, for more samples to come."""
         self.replica: IterableReplica | None = None

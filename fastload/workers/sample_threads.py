@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,11 +33,52 @@ from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys
 from ..work import Kind, WorkItem
 from . import routing
-from .fetch import Fetcher, Gathered, Result
-from .samples import Job
+from .fetch import Fetcher, Outcome, Result
+from .samples import Job, SampleLoader
+
+if TYPE_CHECKING:
+    from .on_error import Failure
+    from .transport import MessageSink
 
 Note = Callable[[int, WorkItem | None, int | None], None]
 """Called with a thread's number, what it begins (None: it is between two), and the row of its task (None: all)."""
+
+
+class Gathered:
+    """The samples of one item, as several threads load them; what is not shared with others is a row's own.
+
+    Args:
+        num_rows: how many there are.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self._samples: list[list[Any]] = [[]] * num_rows
+        self._errors: dict[int, Exception] = {}
+        self._failures: dict[int, list[Failure]] = {}
+        self.failed_at = num_rows
+        """A row whose error is to be raised; the number of rows, if there is none so far."""
+
+    def load(self, samples: SampleLoader, row: int, index: Any, item: WorkItem, stride: int) -> None:
+        """Load one sample, in the context of :meth:`SampleLoader.decoding_late`; what it raises is kept."""
+        samples.failures = []
+        try:
+            self._samples[row] = samples.load_within([index], item.epoch, item.position + row * stride)
+        except Exception as error:
+            self._errors[row] = error
+            self.failed_at = min(self.failed_at, row)  # of two at once either may stay
+        if samples.failures:
+            self._failures[row] = [failure._replace(row=row) for failure in samples.failures]
+
+    def take(self, loader: SampleLoader) -> list[Any]:
+        """Return all samples, without those that were left out; ``loader`` gets their failures.
+
+        Raises:
+            Exception: the error of the first sample that has one.
+        """
+        for row in sorted(self._errors):
+            raise self._errors.pop(row)
+        loader.failures = [failure for _, some in sorted(self._failures.items()) for failure in some]
+        return [sample for some in self._samples for sample in some]
 
 
 class _Task:
@@ -212,3 +253,34 @@ class SampleThreads:
         decoded = task.decoded if result.decoded is not None or task.decoded else None
         self._send(result._replace(busy_ns=busy_ns, decoded=decoded), item)
         self._note(number, None, None)
+
+
+def live_in_threads(
+    job: Job, worker_id: int, endpoint: Any, sink: MessageSink, control: Any, where: str, encoded: Any, fail: Any
+) -> None:
+    """Live as a worker with several threads, until there are no more messages: for worker_process.py."""
+    sending = threading.Lock()
+
+    def send(result: Result, item: WorkItem) -> None:
+        message = encoded(sink, result, item, where)
+        with sending:
+            endpoint.send(message)
+
+    def receive() -> WorkItem | None:
+        while (message := endpoint.receive()) is not None:
+            try:
+                item = sink.decode(message)
+            except Exception as error:  # indices that only their own process can read
+                with sending:
+                    fail(error, sink, worker_id, endpoint, where)
+                return None
+            if control is None or item.iteration >= control.iteration:
+                return item
+            send(Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0), item)
+        return None
+
+    def note(thread: int, item: WorkItem | None, row: int | None) -> None:
+        if control is not None:
+            control.note(worker_id, thread, None if item is None else item.serial, row)
+
+    SampleThreads(job, worker_id, where, receive, send, sink, note).run()

@@ -222,16 +222,18 @@ def _live(
         else:
             fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
-        _send_failed_start(error, sink, worker_id, endpoint, where)
+        send_failed_start(error, sink, worker_id, endpoint, where)
         return
     if job.worker_threads > 1:
-        _live_in_threads(job, worker_id, endpoint, sink, control, where)
+        from .sample_threads import live_in_threads
+
+        live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
         return
     while (message := endpoint.receive()) is not None:
         try:
             item = sink.decode(message)
         except Exception as error:  # indices that only their own process can read
-            _send_failed_start(error, sink, worker_id, endpoint, where)
+            send_failed_start(error, sink, worker_id, endpoint, where)
             return
         if control is not None:
             if item.iteration < control.iteration and item.kind != Kind.START:
@@ -244,38 +246,6 @@ def _live(
         endpoint.send(message)
         if control is not None:
             control.end(worker_id)
-
-
-def _live_in_threads(
-    job: Job, worker_id: int, endpoint: Any, sink: MessageSink, control: Control | None, where: str
-) -> None:
-    from .sample_threads import SampleThreads
-
-    sending = threading.Lock()
-
-    def send(result: Result, item: WorkItem) -> None:
-        message = encoded(sink, result, item, where)
-        with sending:
-            endpoint.send(message)
-
-    def receive() -> WorkItem | None:
-        while (message := endpoint.receive()) is not None:
-            try:
-                item = sink.decode(message)
-            except Exception as error:  # indices that only their own process can read
-                with sending:
-                    _send_failed_start(error, sink, worker_id, endpoint, where)
-                return None
-            if control is None or item.iteration >= control.iteration:
-                return item
-            send(Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0), item)
-        return None
-
-    def note(thread: int, item: WorkItem | None, row: int | None) -> None:
-        if control is not None:
-            control.note(worker_id, thread, None if item is None else item.serial, row)
-
-    SampleThreads(job, worker_id, where, receive, send, sink, note).run()
 
 
 def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
@@ -315,7 +285,8 @@ def become_worker(job: Job, worker_id: int) -> None:
         job.worker_init_fn(worker_id)
 
 
-def _send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
+def send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
+    """Say that this worker cannot start, or go on."""
     result = Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0)
     endpoint.send(encoded(sink, result, None, where))
 

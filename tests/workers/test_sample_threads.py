@@ -17,7 +17,7 @@ from fastload import DataLoader
 from fastload.errors import ConfigError, LoadTimeout, WorkerDied
 from fastload.sampling.distributed import DistributedSampler
 from fastload.work import WorkItem
-from fastload.workers.fetch import Gathered
+from fastload.workers.sample_threads import Gathered
 
 COUNT = 50
 
