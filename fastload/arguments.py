@@ -7,7 +7,7 @@ No module of a feature is imported as long as the feature is not asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,7 +19,19 @@ from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
 from .sampling.samplers import as_integer, check_seed
-from .work import brings_source
+from .work import brings_source, slots_in_flight
+
+
+def with_threads_alone(spec: Any) -> Any:
+    """Return a ``Spec`` in which ``worker_threads`` without worker processes are workers: threads of this process."""
+    return replace(
+        spec,
+        num_workers=spec.worker_threads,
+        worker_threads=1,
+        worker_method="thread",
+        prefetch_factor=spec.prefetch_factor or 2,
+        threads_alone=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +50,13 @@ class WorkerArguments:
     dataset: Any
     keep_on_host: Collection[str | int]
     on_error: str
+    worker_threads: int
+    batch_size: int | None
+    batch_sampler: Any
+    auto_collation: bool
+    collate_fn: Callable[[Any], Any]
+    threads_alone: bool = False
+    """Whether the workers are threads because of ``worker_threads`` without worker processes."""
     assigned: bool = False
     """Whether batch ``i`` goes to worker ``i % num_workers``."""
     routed: bool = False
@@ -47,6 +66,26 @@ class WorkerArguments:
     def workers_in_all(self) -> int:
         """Number of workers, those beside the local ones included."""
         return self.num_workers + self.remote_workers if self.num_workers else 0
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that may be under way or waiting for ``next()`` at once: torch's own number for each worker.
+
+        With ``worker_threads`` more, where these have fewer samples than ``prefetch_factor`` for each thread: else
+        threads of workers with small batches would have nothing to do.
+        """
+        processes, threads = self.workers_in_all, self.worker_threads
+        if self.threads_alone:
+            processes, threads = 1, self.num_workers
+        prefetch = self.prefetch_factor or 0
+        ahead = slots_in_flight(processes, prefetch)
+        if self.threads_alone and (self.chunk_size == "batch" or not compat.collates_by_default(self.collate_fn)):
+            ahead = max(ahead, threads)  # each of them loads a whole batch
+        # A batch sampler need not say how large its batches are.
+        size = getattr(self.batch_sampler, "batch_size", None) or self.batch_size if self.auto_collation else 1
+        if threads == 1 or not isinstance(size, int) or compat.batch_getter(self.dataset) is not None:
+            return ahead
+        return max(ahead, -(-processes * threads * prefetch // size))
 
     def check(self) -> None:
         """Raise a ConfigError if they cannot be, or not together."""
@@ -74,6 +113,21 @@ class WorkerArguments:
                 raise ConfigError(f"chunk_size must be None, 'batch' or a positive integer, got {chunk_size=}")
             if self.seeding == "torch":
                 raise ConfigError(f"seeding='torch' keeps whole batches on one worker; leave {chunk_size=} out")
+
+        check_count("worker_threads", self.worker_threads)
+        if self.worker_threads != 1:
+            self._check_worker_threads()
+
+    def _check_worker_threads(self) -> None:
+        name = f"worker_threads={self.worker_threads}"
+        for given, why in (
+            (self.seeding == "torch", "seeding='torch' has one random stream for each worker: use seeding='sample'"),
+            (isinstance(self.dataset, IterableDataset), "an IterableDataset gives its samples one after the other"),
+            (self.worker_method == "thread", "with worker_method='thread' workers are threads: add to num_workers"),
+            (self.worker_method == "ray" or self.remote_workers, "Ray's workers load one: give more of them"),
+        ):
+            if given:
+                raise ConfigError(f"{name} loads several samples at a time in a worker process, and {why}")
 
     def check_ray(self) -> None:
         """Raise a ConfigError if Ray's workers cannot be, or Ray is not installed; warn if there are none."""

@@ -30,7 +30,7 @@ from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, Sampling, samplers_of
 from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch
-from .spec import part, sampling_of, spec_of, with_arguments_of
+from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .base.retry import Retry
@@ -113,6 +113,9 @@ class DataLoader(compat.TorchDataLoader[T]):
         cache: memory for the coefficients of JPEG files, from the first epoch on, shared by the workers and loaders of
             this process: a size as ``"64GiB"`` or in bytes, or ``"auto"``: half of what is free. Later epochs decode
             them sooner, to the same bits, and read only the files' headers. None: nothing is kept. See docs/cache.md.
+        worker_threads: samples that each worker process loads at a time, in threads, where a sample waits for storage;
+            the same bits. Without processes (``num_workers=0``): worker threads alone. The dataset must be
+            thread-safe.
 
     Arguments that torch does not have are attributes of the same name. Batches stay valid as long as you hold any
     tensor, view or array of them. Differences from torch:
@@ -176,6 +179,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         max_errors: int = 100,
         decoder: Decoder = "auto",
         cache: str | int | None = None,
+        worker_threads: int = 1,
     ) -> None:
         _follow_libraries()
         self.worker_method = worker_method
@@ -197,6 +201,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.max_errors = as_integer(max_errors)
         self.decoder = decoder
         self.cache = cache
+        self.worker_threads = as_integer(worker_threads)
         self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
@@ -324,7 +329,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
         from .engine.statistics import statistics_of
 
-        return statistics_of(part(with_arguments_of(self), WorkerArguments), self._kept)
+        return statistics_of(part(served_as(with_arguments_of(self)), WorkerArguments), self._kept)
 
     def failed_samples(self) -> list[FailedSample]:
         """Return the last ``max_errors`` samples that could not be loaded, and were left out or replaced.

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch.utils.data import BatchSampler, IterableDataset
 
+from .arguments import with_threads_alone
 from .base import compat
 from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
@@ -51,6 +52,7 @@ class Spec:
     ray_options: Mapping[str, Any] | None = None
     multiprocessing_context: Any = None
     prefetch_factor: int | None = None
+    worker_threads: int = 1
     persistent_workers: bool = False
     worker_init_fn: Callable[[int], Any] | None = None
     timeout: float = 0
@@ -73,6 +75,8 @@ class Spec:
     this_rank_only: bool = False
     """Whether the other ranks of the process group do not iterate it, so that it is not compared with theirs."""
 
+    threads_alone: bool = False
+    """Whether the workers are threads because of ``worker_threads`` without worker processes."""
     iterable: bool = False
     """Whether the dataset is an IterableDataset."""
     known: KnownBatches | None = None
@@ -112,7 +116,7 @@ class Spec:
 
 
 _GIVEN = [field.name for field in fields(Spec)]
-_GIVEN = _GIVEN[: _GIVEN.index("iterable")]
+_GIVEN = _GIVEN[: _GIVEN.index("threads_alone")]
 # A loader's attributes of these names begin with an underscore.
 _PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")
 
@@ -135,6 +139,8 @@ def with_arguments_of(loader: compat.TorchDataLoader[Any]) -> Spec:
 def served_as(spec: Spec, **changes: Any) -> Spec:
     """Return a spec with other arguments, and with what follows from them."""
     spec = replace(spec, **changes) if changes else spec
+    if spec.worker_threads > 1 and not spec.num_workers:
+        spec = with_threads_alone(spec)
     iterable = isinstance(spec.dataset, IterableDataset)
     sampling = part(spec, Sampling)
     known, seed = known_batches(sampling), seed_of(sampling)

@@ -62,6 +62,7 @@ OWN_ARGUMENTS = {
     "cache": None,
     "on_error": "raise",
     "max_errors": 100,
+    "worker_threads": 1,
     "decoder": "auto",
     "batch_transform": None,
 }

@@ -188,6 +188,7 @@ class Builder:
             replicas=() if replicas is None else replicas["states"],
             error_policy=error_policy,
             cache=cache,
+            worker_threads=spec.worker_threads,
         )
         return job, tail
 
@@ -205,6 +206,8 @@ class Builder:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
         num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
+        if spec.worker_threads > 1 or spec.threads_alone:
+            num_batches = part(spec, WorkerArguments).batches_ahead
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         kind = memory_kind(spec.worker_method)

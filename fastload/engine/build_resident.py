@@ -66,6 +66,7 @@ def _read(
         batch_size=batch_size,
         drop_last=False,
         num_workers=num_workers,
+        worker_threads=spec.worker_threads if num_workers else 1,
         prefetch_factor=(spec.prefetch_factor or 2) if num_workers else None,
         timeout=spec.timeout if num_workers else 0,
         persistent_workers=False,

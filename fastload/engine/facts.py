@@ -96,6 +96,10 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         yield "workers", "none: samples are loaded inside next()"
         return
     words = WORKER_KINDS[spec.worker_method].counted(spec.num_workers)
+    if spec.threads_alone:
+        words += " (worker_threads, without processes)"
+    elif spec.worker_threads > 1:
+        words += f", {spec.worker_threads} samples at a time in each"
     if spec.remote_workers:
         words += f" and {WORKER_KINDS['ray'].counted(spec.remote_workers)}"
     if statistics.remote:
@@ -116,7 +120,10 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
     if spec.assigned:
         yield "assignment", "batch i to worker i % num_workers, as torch"
-    most = f"at most {statistics.slots_in_flight} batches (num_workers x prefetch_factor)"
+    bound = "num_workers x prefetch_factor"
+    if spec.worker_threads > 1 or spec.threads_alone:
+        bound = "prefetch_factor for each worker, or as many samples for each of its threads"
+    most = f"at most {statistics.slots_in_flight} batches ({bound})"
     yield "in flight", f"{most}, {'in order' if spec.in_order else 'as they are completed'}"
 
 

@@ -35,6 +35,7 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
         spec,
         dataset=copy.deepcopy(spec.dataset) if spec.iterable else spec.dataset,
         num_workers=0,
+        worker_threads=1,
         prefetch_factor=None,
         persistent_workers=False,
         timeout=0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..arguments import WorkerArguments
-from ..work import slots_in_flight
 from .kept import Kept
 
 
@@ -32,7 +31,7 @@ class Statistics:
     """Samples in the last task. 0 if tasks are whole batches (an IterableDataset, ``batch_size=None``, a custom
     ``collate_fn``), or without workers."""
     slots_in_flight: int
-    """The most batches that may be in flight: ``num_workers * prefetch_factor``."""
+    """The most batches that may be in flight: ``num_workers * prefetch_factor``; with ``worker_threads`` more."""
     max_in_flight: int
     """The most batches that were."""
     slots: int
@@ -92,7 +91,7 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         transport=kept.transport,
         dataset_pickled=kept.job_pickled,
         chunk_size=counts.chunk_size,
-        slots_in_flight=slots_in_flight(arguments.workers_in_all, arguments.prefetch_factor or 0),
+        slots_in_flight=arguments.batches_ahead,
         max_in_flight=counts.max_in_flight,
         slots=kept.num_slots,
         slot_bytes=kept.slot_bytes,

@@ -29,6 +29,7 @@ OPTIONS: Mapping[str, str] = {
     "decoder": "auto, native, torchvision or pillow",
     "cache": "memory for coefficients of JPEG files, as 64GiB; or auto",
     "on_error": "raise, skip or replace",
+    "worker_threads": "samples at a time in each worker process",
     "max_errors": "samples that may fail in an epoch",
     "overlap_epochs": "true or false; without a value: true",
     "device": "where batches are to be, as torch names it",

@@ -29,7 +29,6 @@ from ..spec import part, sampling_of, spec_of
 from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
-from ..work import slots_in_flight
 from .search import Slice
 from .settings import Setting
 from .usage import memory, processor_seconds
@@ -282,7 +281,7 @@ class Runner:
         In long epochs, batches that are ready at the beginning are not counted; short epochs are counted whole, with
         their start.
         """
-        ahead = slots_in_flight(twin.num_workers, twin.prefetch_factor or 0)
+        ahead = twin.statistics().slots_in_flight
         try:
             short = len(twin) < 2 * ahead + 2 * _COMPARED
         except TypeError:  # a stream

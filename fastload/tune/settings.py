@@ -31,10 +31,16 @@ class Setting:
     seeding: str
     chunk_size: int | str | None
     resident: str | None
+    worker_threads: int = 1
 
     def having(self, **changes: Any) -> Setting:
-        """Return the setting with other arguments; ``prefetch_factor`` is None exactly without workers."""
+        """Return the setting with other arguments; ``prefetch_factor`` is None exactly without workers.
+
+        ``worker_threads`` is 1 where processes cannot have several.
+        """
         changed = dataclasses.replace(self, **changes)
+        if not changed.num_workers or changed.worker_method != "multiprocessing" or changed.seeding == "torch":
+            changed = dataclasses.replace(changed, worker_threads=1)
         if not changed.num_workers:
             return dataclasses.replace(changed, prefetch_factor=None)
         return changed if changed.prefetch_factor else dataclasses.replace(changed, prefetch_factor=PREFETCH)

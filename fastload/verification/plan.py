@@ -32,6 +32,7 @@ class Setting:
     """Record the indices that are asked for, not the samples."""
     method: Method = "inline"
     num_workers: int = 0
+    worker_threads: int = 1
     chunk_size: int | Literal["batch"] | None = None
     prefetch_factor: int | None = None
     persistent: bool = False
@@ -46,6 +47,8 @@ class Setting:
     def in_words(self) -> str:
         """Return what differs from a plain inline loader."""
         words = [_workers(self.num_workers, self.method)]
+        if self.worker_threads > 1:
+            words.append(f"{self.worker_threads} samples at a time")
         if self.engine == "torch":
             words.insert(0, "torch")
         if self.chunk_size is not None:
@@ -89,6 +92,7 @@ _WITH_PROCESSES = (
     ("workers", Setting(num_workers=1, prefetch_factor=1)),
     ("workers", Setting(num_workers=3, chunk_size=1, prefetch_factor=4)),
     ("workers", Setting(num_workers=3, chunk_size="batch", prefetch_factor=1)),
+    ("workers", Setting(num_workers=2, worker_threads=4)),
     ("next epoch", Setting(num_workers=3, chunk_size=3, prefetch_factor=4, persistent=True, num_epochs=2)),
     ("next epoch", Setting(num_workers=1, prefetch_factor=4, num_epochs=2)),
 )

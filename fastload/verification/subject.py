@@ -174,6 +174,7 @@ class Subject:
             arguments |= {"seed": self.seed, "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
         arguments["remote_workers"] = 0
+        arguments["worker_threads"] = setting.worker_threads
         if setting.method != "ray":
             arguments["ray_options"] = None
         return build({**arguments, "seeding": setting.seeding})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 
 from ..base.users_line import warn_at_users_line
@@ -20,21 +20,21 @@ PATIENCE_S = 60.0
 """Without a ``timeout`` the user is told what the workers are at after such a time without a batch, in seconds."""
 
 
-def died(worker_id: int, process: BaseProcess, item: WorkItem | None) -> WorkerDied:
+def died(worker_id: int, process: BaseProcess, items: Sequence[WorkItem]) -> WorkerDied:
     """Return the error that says how a worker process ended, and what it was doing.
 
     Args:
         worker_id: the worker.
         process: it has ended, or is about to.
-        item: what it was working on; None: nothing.
+        items: what it was working on.
     """
     process.join()
     code = process.exitcode
     samples: tuple[object, ...] = ()
     doing = "between two tasks"
-    if item is not None:
-        samples = samples_of(item)
-        doing = f"while loading {named(item)}"
+    if items:
+        samples = tuple(sample for item in items for sample in samples_of(item))
+        doing = f"while loading {' and '.join(map(named, items))}"
     how = f"exited with code {code}"
     if code is not None and code < 0:
         try:
@@ -79,11 +79,11 @@ def overdue(pool: Pool, items: Mapping[int, WorkItem], timeout: float) -> None:
     """
     busy = []
     for worker_id, worker in enumerate(pool.workers):
-        item = items.get(-1 if (serial := pool.held_by(worker_id)) is None else serial)
-        if item is not None:
+        held = pool.working_on(worker_id, items)
+        if held:
             where = f"pid {worker.pid}" if hasattr(worker, "pid") else f"{worker.name}"
             where = f"thread {where}" if isinstance(worker, threading.Thread) else where
-            busy.append(f"worker {worker_id} ({where}) is loading {named(item)}")
+            busy.append(f"worker {worker_id} ({where}) is loading {' and '.join(map(named, held))}")
     doing = "; ".join(busy) or "no worker has begun a task"
     if timeout:
         raise LoadTimeout(f"DataLoader timed out after {timeout} seconds: {doing}")

@@ -110,6 +110,10 @@ class Fetcher:
             state = job.replicas[worker_id] if job.replicas else None
             self.replica = IterableReplica(job, state, self.samples, self.watch)
 
+    def load(self, indices: Any, epoch: int, position: int) -> Any:
+        """Return the samples of an item."""
+        return self.samples.load(indices, epoch, position)
+
     def run(self, item: WorkItem, sink: Sink) -> Result:
         """Do one item. Never raises an Exception: what the user's code raised is in the result."""
         watch = self.watch
@@ -145,7 +149,7 @@ class Fetcher:
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
         fused = self._fused
         if fused is None or not fused.follows(item.epoch):
-            samples = self.samples.load(item.indices, item.epoch, item.position)
+            samples = self.load(item.indices, item.epoch, item.position)
         else:
             written = fused.chunk(item, sink)
             if not isinstance(written, list):
@@ -174,7 +178,7 @@ class Fetcher:
             return self._collated(self.samples.load_own_batch(index, epoch, position))
         fused = self._fused
         if fused is None or not fused.follows(epoch):
-            data = self.samples.load(index, epoch, position)
+            data = self.load(index, epoch, position)
         else:
             data = fused.load_fused(index, epoch, position)
             if not isinstance(data, list):

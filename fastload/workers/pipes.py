@@ -42,16 +42,17 @@ class PipeEndpoint(Endpoint):
 
 
 class Pipes(Transport):
-    """A duplex pipe for each worker; at most two messages are under way to one."""
+    """A duplex pipe for each worker; at most ``tasks_ahead`` messages are under way to one, as far as they fit."""
 
     name = "pipes"
 
-    def __init__(self, num_workers: int, context: BaseContext) -> None:
+    def __init__(self, num_workers: int, context: BaseContext, tasks_ahead: int = 2) -> None:
         self._context = context
         self._ours: list[Connection[bytes, bytes]] = []
         self._theirs: dict[int, Connection[bytes, bytes]] = {}
         self._under_way: list[deque[int]] = [deque() for _ in range(num_workers)]
         """Tags of the messages that each worker has not answered, the one it is at first."""
+        self._tasks_ahead = tasks_ahead
         self._waiting: deque[tuple[bytes, int | None, int]] = deque()
         self._sending: set[int] = set()
         """Workers to which a thread is writing."""
@@ -87,13 +88,15 @@ class Pipes(Transport):
         while self._waiting and None not in full:
             message, worker_id, tag = self._waiting.popleft()
             to = self._least_busy() if worker_id is None else worker_id
-            room = 2 if len(message) <= _SMALL_MESSAGE else 1
+            # Each counts as unread, though workers with several threads have read most of them.
+            room = min(self._tasks_ahead, 2 * _SMALL_MESSAGE // max(1, len(message)))
+            room = max(2, room) if len(message) <= _SMALL_MESSAGE else 1
             if worker_id in full or len(self._under_way[to]) >= room or to in self._sending:
                 full.add(worker_id)
                 later.append((message, worker_id, tag))
                 continue
             self._under_way[to].append(tag)
-            if room == 2:
+            if room >= 2:
                 _send(self._ours[to], message)  # the pipe has room for it
             else:
                 # A worker that has not started, or hangs in the user's code, does not read: let a thread wait for it.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -84,6 +84,11 @@ class Pool(Protocol):
 
     def held_by(self, worker_id: int) -> int | None:
         """Return the serial of the task that a worker is at, or was at last; None: not known, or there was none."""
+
+    def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
+        """Return the tasks, of these by serial, that a worker is at; each has only the samples that it is at."""
+        item = items.get(-1 if (serial := self.held_by(worker_id)) is None else serial)
+        return [] if item is None else [item]
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
         """Return the exception of an ERROR or FAILED_START result."""

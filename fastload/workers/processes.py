@@ -12,6 +12,7 @@ process that the worker has forked, so it serves only where there are no pidfds.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing
 import multiprocessing.connection
@@ -22,7 +23,7 @@ import socket
 import sys
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
@@ -60,15 +61,19 @@ def memory_kind() -> type[Memory]:
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :mod:`fastload.workers.pool`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
+    if job.worker_threads > 1 and job.seed is not None:
+        from ..keys.albumentations_transforms import warn_of_shared_transforms
+
+        warn_of_shared_transforms(job.dataset, job.collate_fn)
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 
 
-def _transport(num_workers: int, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
+def _transport(job: Job, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
     if packets:
-        return Packets(num_workers, shared=shared)
+        return Packets(job.num_workers, shared=shared)
     from .pipes import Pipes
 
-    return Pipes(num_workers, context)
+    return Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
 
 
 class ProcessPool(Pool):
@@ -96,8 +101,8 @@ class ProcessPool(Pool):
         self.pid = os.getpid()
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
-        self._control = None if self._file is None else Control(self._file, job.num_workers)
-        self._transport = _transport(job.num_workers, context, shared=shared, packets=self._file is not None)
+        self._control = None if self._file is None else Control(self._file, job.num_workers * job.worker_threads)
+        self._transport = _transport(job, context, shared=shared, packets=self._file is not None)
         self.job_pickled = "inherited"
         _pools.add(self)
         try:
@@ -121,14 +126,16 @@ class ProcessPool(Pool):
         if self.start_method == "fork":
             _load_image_plugins()
         source: Job | SharedJob | PickledJob = self._job
+        noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self.start_method != "fork":
-            from .shared_job import PickledJob, share_job
+            from .shared_job import PickledJob, noting_what_cannot_be_pickled, share_job
 
             # The cache's descriptor goes to each worker as it is started.
             job = dataclasses.replace(self._job, cache=None)
             shared = share_job(job, self._file)
             self.job_pickled = "for each worker" if shared is None else "once for all workers"
             source = shared or PickledJob(job)
+            noting = noting_what_cannot_be_pickled(self.start_method)
         for worker_id in range(num_processes):
             endpoint = self._transport.endpoint(worker_id)
             foreign = self._transport.inherited() if self.start_method == "fork" else []
@@ -137,16 +144,8 @@ class ProcessPool(Pool):
                 args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
                 daemon=True,
             )
-            with self._forks:
-                try:
-                    process.start()
-                except (TypeError, AttributeError, pickle.PicklingError) as error:
-                    error.add_note(
-                        f"the dataset, collate_fn and worker_init_fn must be picklable for workers started by "
-                        f"{self.start_method!r}; define them at the top level of a module, or pass "
-                        "multiprocessing_context='fork'"
-                    )
-                    raise
+            with self._forks, noting:
+                process.start()
             self.workers.append(process)
             self._watches.append(_pidfd(process))
             self._transport.started(worker_id)
@@ -256,9 +255,17 @@ class ProcessPool(Pool):
         control = self._control
         return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
 
+    def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
+        control = self._control
+        if self._job.worker_threads == 1 or control is None:
+            return super().working_on(worker_id, items)
+        from .sample_threads import samples_at
+
+        number = self._job.worker_threads
+        return samples_at(control.threads[worker_id * number : (worker_id + 1) * number].tolist(), items)
+
     def _death(self, worker_id: int) -> WorkerDied:
-        serial = self.held_by(worker_id)
-        return died(worker_id, self.workers[worker_id], None if serial is None else self._items.get(serial))
+        return died(worker_id, self.workers[worker_id], self.working_on(worker_id, self._items))
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""

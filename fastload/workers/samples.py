@@ -61,6 +61,8 @@ class Job:
     """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
     error_policy: ErrorPolicy | None = None
     """What is done with samples that cannot be loaded; None: their errors are raised."""
+    worker_threads: int = 1
+    """Samples at a time in a worker process."""
     cache: Records | None = None
     """Where records of files are kept from the first epoch on; None: nowhere."""
 
@@ -111,9 +113,10 @@ class SampleLoader:
         Those that fail are raised, replaced or left out, as the job says; what became of them is in :attr:`failures`.
         """
         with self.decoding_late():
-            return self._load(indices, epoch, position)
+            return self.load_within(indices, epoch, position)
 
-    def _load(self, indices: Any, epoch: int, position: int) -> Any:
+    def load_within(self, indices: Any, epoch: int, position: int) -> Any:
+        """Do what :meth:`load` does, in a context of :meth:`decoding_late` that the caller has entered."""
         if self.getitems is None:
             return self._samples(indices, epoch, position)
         try:

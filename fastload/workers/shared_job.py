@@ -60,6 +60,24 @@ class PickledJob:
         return job
 
 
+class noting_what_cannot_be_pickled:  # noqa: N801  # a context manager, and one that serves many times
+    """Add to the error of a worker's start what can be done about it."""
+
+    def __init__(self, start_method: str) -> None:
+        self._start_method = start_method
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TypeError | AttributeError | pickle.PicklingError):
+            error.add_note(
+                f"the dataset, collate_fn and worker_init_fn must be picklable for workers started by "
+                f"{self._start_method!r}; define them at the top level of a module, or pass "
+                "multiprocessing_context='fork'"
+            )
+
+
 @contextlib.contextmanager
 def noting_what_cannot_be_imported() -> Iterator[None]:
     """Add to the error of a class or function of the user's ``__main__`` why a worker has no such name."""

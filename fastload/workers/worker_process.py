@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._utils import ExceptionWrapper
 
 from ..base import compat
 from ..base.worker_errors import wrap_exception
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
-# Words of the control page: the running iteration, then for each worker the serial + 1 of the item it works on.
+# Words of the control page: the running iteration, then for each worker the serial + 1 of the item it works on; for
+# threads of workers see sample_threads.py.
 _ITERATION = 0
 _FIRST_WORKER = 8
 # Published layouts lie in slot 0, this far apart; each begins with its length.
@@ -53,8 +53,9 @@ LAYOUT_SHIFT = 24
 class Control:
     """Words in shared memory that need no lock: each has one writer."""
 
-    def __init__(self, memory: MemoryFile, num_workers: int) -> None:
-        self._words = np.frombuffer(memory.buffer(0, 8 * (_FIRST_WORKER + num_workers)), dtype=np.int64)
+    def __init__(self, memory: MemoryFile, num_threads: int) -> None:
+        self._words = np.frombuffer(memory.buffer(0, 8 * (_FIRST_WORKER + num_threads)), dtype=np.int64)
+        self.threads = self._words[_FIRST_WORKER:]
 
     @property
     def iteration(self) -> int:
@@ -84,6 +85,7 @@ class FileSink(MessageSink):
     def __init__(self, memory: MemoryFile) -> None:
         self._memory = memory
         self._layouts: dict[int, Layout] = {}
+        self._mapping = threading.Lock()
 
     def layout(self, generation: int) -> Layout | None:
         known = self._layouts.get(generation)
@@ -97,7 +99,8 @@ class FileSink(MessageSink):
 
     def write_rows(self, layout: Layout, item: WorkItem, write: WriteRows) -> Any:
         _, num_bytes = layout.offsets(item.num_rows)
-        buffer = np.frombuffer(self._memory.buffer(item.slot, max(1, num_bytes)), dtype=np.uint8)
+        with self._mapping:
+            buffer = np.frombuffer(self._memory.buffer(item.slot, max(1, num_bytes)), dtype=np.uint8)
         return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
 
     def encode(self, result: Result, item: WorkItem | None) -> bytes:
@@ -198,16 +201,24 @@ def _live(
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
-        fetcher = fetcher_of(job, worker_id, where)
+        control = None if memory is None else Control(memory, job.num_workers * job.worker_threads)
+        if job.worker_threads > 1:
+            become_worker(job, worker_id)
+        else:
+            fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
-        _send_failed_start(error, sink, worker_id, endpoint, where)
+        send_failed_start(error, sink, worker_id, endpoint, where)
         return
-    control = None if memory is None else Control(memory, job.num_workers)
+    if job.worker_threads > 1:
+        from .sample_threads import live_in_threads
+
+        live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
+        return
     while (message := endpoint.receive()) is not None:
         try:
             item = sink.decode(message)
         except Exception as error:  # indices that only their own process can read
-            _send_failed_start(error, sink, worker_id, endpoint, where)
+            send_failed_start(error, sink, worker_id, endpoint, where)
             return
         if control is not None:
             if item.iteration < control.iteration and item.kind != Kind.START:
@@ -228,6 +239,20 @@ def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
     Raises:
         Exception: what ``worker_init_fn`` or the dataset raises.
     """
+    become_worker(job, worker_id)
+    seeder: seeding.Seeder = seeding.GlobalSeeder()
+    if job.seed is not None:
+        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
+        libraries.adopt()
+    return Fetcher(job, worker_id, where, seeder)
+
+
+def become_worker(job: Job, worker_id: int) -> None:
+    """Make this process a worker: its generators, what ``get_worker_info()`` says, and ``worker_init_fn``.
+
+    Raises:
+        Exception: what ``worker_init_fn`` or the dataset raises.
+    """
     _without_opencvs_threads()
     seeding.torch_worker_streams(job.base_seed, worker_id)
     dataset = compat.seed_iter_data_pipe(job.dataset, job.shared_seed)
@@ -243,14 +268,10 @@ def fetcher_of(job: Job, worker_id: int, where: str) -> Fetcher:
     compat.collate_into_private_memory()
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)
-    seeder: seeding.Seeder = seeding.GlobalSeeder()
-    if job.seed is not None:
-        seeder = libraries = LibraryGenerators(job.dataset, job.collate_fn, then=seeder)
-        libraries.adopt()
-    return Fetcher(job, worker_id, where, seeder)
 
 
-def _send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
+def send_failed_start(error: Exception, sink: MessageSink, worker_id: int, endpoint: Any, where: str) -> None:
+    """Say that this worker cannot start, or go on."""
     result = Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0)
     endpoint.send(encoded(sink, result, None, where))
 
@@ -260,25 +281,11 @@ def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str
     try:
         return sink.encode(result, item)
     except Exception as error:
-        if result.outcome in (Outcome.SAMPLES, Outcome.OWN_ROWS):
-            result = result._replace(
-                outcome=Outcome.UNSENDABLE, payload=f"samples cannot be sent one by one ({error!r})"
-            )
-        elif result.outcome in (Outcome.ERROR, Outcome.FAILED_START):
-            wrapper: ExceptionWrapper = result.payload
-            # A class that cannot be found by its name, such as one defined in a function: its text still can.
-            substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
-            vars(substitute).update(vars(wrapper), exc_type=RuntimeError)
-            name = wrapper.exc_type.__name__
-            substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error!r})"
-            return sink.encode(result._replace(payload=substitute), item)
-        else:
-            error.add_note(
-                "the result of the dataset or of collate_fn could not be sent to the main process; "
-                "return tensors, arrays or other picklable objects"
-            )
-            result = result._replace(outcome=Outcome.ERROR, payload=wrap_exception(error, where))
-        return encoded(sink, result, item, where)
+        from .unsendable import in_its_place
+
+        instead = in_its_place(result, error, where)
+        last = result.outcome in (Outcome.ERROR, Outcome.FAILED_START)
+        return sink.encode(instead, item) if last else encoded(sink, instead, item, where)
 
 
 def _without_opencvs_threads() -> None:

@@ -1,0 +1,314 @@
+"""``worker_threads``: several samples at a time in each worker process, with the bits of one at a time."""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import IterableDataset, get_worker_info
+
+from fastload import DataLoader
+from fastload.errors import ConfigError, LoadTimeout, WorkerDied
+from fastload.sampling.distributed import DistributedSampler
+from fastload.work import WorkItem
+from fastload.workers.sample_threads import Gathered
+
+COUNT = 50
+
+
+class Drawing:
+    """Each sample draws from all generators, and says what ``get_worker_info`` says."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        if index % 7 == 3:
+            time.sleep(0.003)  # so that later samples are ready sooner
+        return index, torch.rand(3), random.random(), np.random.rand(2), torch.nn.functional.dropout(torch.ones(5))
+
+
+class Failing(Drawing):
+    """Some samples cannot be loaded; the later of two fails at once, the earlier one after some time."""
+
+    def __getitem__(self, index):
+        if index in (5, 6):
+            if index == 5:
+                time.sleep(0.05)
+            raise ValueError(f"damaged {index}")
+        return super().__getitem__(index)
+
+
+class Meeting:
+    """Samples that return only when as many as ``parties`` are being loaded at once."""
+
+    def __init__(self, parties, length):
+        self.parties, self.length, self.barrier = parties, length, None
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        self.barrier.wait(20)
+        return index
+
+
+def make_barrier(worker_id):
+    dataset = get_worker_info().dataset
+    dataset.barrier = threading.Barrier(dataset.parties)
+
+
+def as_list(samples):
+    return [repr(sample) for sample in samples] + [repr(torch.rand(2))]
+
+
+class Batched(Drawing):
+    def __getitems__(self, indices):
+        return [(index, torch.rand(2), os.getpid()) for index in indices]
+
+
+WAYS = {
+    "rows": {"batch_size": 8},
+    "a batch for each sample": {"batch_size": 1},
+    "custom collate_fn": {"batch_size": 8, "collate_fn": as_list},
+    "without batches": {"batch_size": None},
+    "whole batches": {"batch_size": 16, "chunk_size": "batch"},
+    "chunks of 3": {"batch_size": 16, "chunk_size": 3},
+    "a batch sampler": {"batch_sampler": [[3, 1, 2], [9], list(range(20, 40)), (4, 5)]},
+}
+
+
+def batches(dataset, **arguments):
+    return [repr(batch) for batch in DataLoader(dataset, seed=4, **arguments)]
+
+
+@pytest.mark.parametrize("transport", ["packets", "pipes"])
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_are_those_of_one_thread(way, transport, monkeypatch):
+    monkeypatch.setenv("FASTLOAD_TRANSPORT", transport)
+    expected = batches(Drawing(), num_workers=1, **WAYS[way])
+    assert batches(Drawing(), num_workers=2, worker_threads=5, **WAYS[way]) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_processes_they_are_worker_threads(way):
+    expected = batches(Drawing(), **WAYS[way])
+    assert batches(Drawing(), worker_threads=5, **WAYS[way]) == expected
+
+
+def test_explain_and_statistics_name_the_threads():
+    loader = DataLoader(Drawing(), 4, num_workers=2, worker_threads=16)
+    assert "2 processes, 16 samples at a time in each" in loader.explain()
+    assert loader.statistics().slots_in_flight == 16  # 2 workers x 16 threads x 2 / 4
+    alone = DataLoader(Drawing(), 4, worker_threads=16)
+    assert "16 threads (worker_threads, without processes)" in alone.explain()
+    assert alone.statistics().slots_in_flight == 8
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 12])
+@pytest.mark.parametrize("collate_fn", [None, as_list])
+def test_as_many_samples_are_loaded_at_once_as_there_are_threads(batch_size, collate_fn):
+    dataset = Meeting(6, 24)
+    loader = DataLoader(
+        dataset, batch_size, num_workers=1, worker_threads=6, worker_init_fn=make_barrier, collate_fn=collate_fn
+    )
+    assert len(list(loader)) == 24 // batch_size
+
+
+def test_threads_of_small_batches_have_work_in_several():
+    loader = DataLoader(Meeting(8, 16), 2, num_workers=1, worker_threads=8, worker_init_fn=make_barrier)
+    assert torch.cat(list(loader)).tolist() == list(range(16))
+
+
+class Informed(Drawing):
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return info.id, info.num_workers, os.getpid(), getattr(info.dataset, "calls", 0)
+
+
+def count_calls(worker_id):
+    dataset = get_worker_info().dataset
+    dataset.calls = getattr(dataset, "calls", 0) + 1
+
+
+def test_worker_info_is_the_processs_in_each_thread_and_init_fn_runs_once():
+    loader = DataLoader(Informed(), 5, num_workers=2, worker_threads=4, worker_init_fn=count_calls)
+    ids, nums, pids, calls = (torch.cat(column).tolist() for column in zip(*loader, strict=True))
+    assert len({*zip(ids, pids, strict=True)}) == len({*pids}) <= 2
+    assert {*ids} <= {0, 1}
+    assert {*nums} == {2}
+    assert {*calls} == {1}
+
+
+def test_getitems_keeps_its_batches():
+    expected = [batch[:2] for batch in DataLoader(Batched(), 8, num_workers=1, seed=2)]
+    got = [batch[:2] for batch in DataLoader(Batched(), 8, num_workers=2, worker_threads=4, seed=2)]
+    assert repr(got) == repr(expected)
+
+
+@pytest.mark.parametrize("collate_fn", [None, as_list])
+def test_the_first_error_in_sample_order_takes_the_batchs_place(collate_fn):
+    iterator = iter(DataLoader(Failing(), 10, num_workers=1, worker_threads=4, collate_fn=collate_fn))
+    with pytest.raises(ValueError, match="damaged 5") as caught:
+        next(iterator)
+    assert "in DataLoader worker process 0" in str(caught.value)
+    assert len(list(iterator)) == 4
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("collate_fn", [None, as_list])
+def test_failed_samples_are_treated_as_with_one_thread(on_error, collate_fn):
+    def loaded(**arguments):
+        loader = DataLoader(Failing(), 4, shuffle=True, seed=3, on_error=on_error, collate_fn=collate_fn, **arguments)
+        return [repr(batch) for batch in loader], sorted(map(str, loader.failed_samples()))
+
+    one, several = loaded(num_workers=1), loaded(num_workers=2, worker_threads=4)
+    assert several == one
+    assert len(one[1]) == 2
+
+
+class Stuck(Drawing):
+    def __getitem__(self, index):
+        if index in (9, 11):
+            threading.Event().wait()
+        return index
+
+
+def test_a_timeout_names_the_stuck_samples_and_others_go_on():
+    loader = DataLoader(Stuck(), 4, num_workers=1, worker_threads=4, timeout=1.5, prefetch_factor=6)
+    iterator = iter(loader)
+    assert [next(iterator).tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(
+        LoadTimeout, match=r"batch 2 \(samples 9\) and batch 2 \(samples 11\)|batch 2 \(samples 9, 11\)"
+    ):
+        next(iterator)
+    loader.close()
+
+
+class Killing(Drawing):
+    def __getitem__(self, index):
+        if index == 3:
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if index in (1, 2):
+            threading.Event().wait()
+        return index
+
+
+def test_the_death_of_a_worker_names_what_its_threads_were_at():
+    with pytest.raises(WorkerDied, match="killed by SIGKILL") as caught:
+        list(DataLoader(Killing(), 4, num_workers=1, worker_threads=3))
+    assert {1, 2, 3} <= set(caught.value.samples)
+
+
+class Exiting(Drawing):
+    def __getitem__(self, index):
+        if index == 3:
+            raise SystemExit(7)
+        return index
+
+
+def test_an_exit_in_a_thread_ends_the_process():
+    with pytest.raises(WorkerDied, match="code"):
+        list(DataLoader(Exiting(), 4, num_workers=1, worker_threads=3))
+
+
+class Interrupted(Drawing):
+    def __getitem__(self, index):
+        if index == 10:
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(0.5)
+        return index
+
+
+def test_an_interrupt_ends_the_iteration_and_its_workers():
+    loader = DataLoader(Interrupted(), 4, num_workers=1, worker_threads=4)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in loader:
+            pass
+    loader.close()
+
+
+def test_persistent_workers_and_a_resume_in_the_middle_of_an_epoch():
+    arguments = {"batch_size": 4, "shuffle": True, "seed": 1, "num_workers": 2, "worker_threads": 3}
+    loader = DataLoader(Drawing(), persistent_workers=True, **arguments)
+    first, second = ([repr(batch) for batch in loader] for _ in range(2))
+    assert first != second
+    loader.close()
+    half = DataLoader(Drawing(), **arguments)
+    iterator = iter(half)
+    assert [repr(next(iterator)) for _ in range(5)] == first[:5]
+    rest = DataLoader(Drawing(), **{**arguments, "worker_threads": 1})
+    rest.load_state_dict(half.state_dict())
+    assert [repr(batch) for batch in rest] == first[5:]
+    half.close()
+
+
+def test_a_distributed_sampler_gives_the_same_shares():
+    def loaded(**arguments):
+        sampler = DistributedSampler(Drawing(), num_replicas=2, rank=1, seed=5)
+        return [repr(batch) for batch in DataLoader(Drawing(), 4, sampler=sampler, seed=5, **arguments)]
+
+    assert loaded(num_workers=2, worker_threads=4) == loaded(num_workers=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_started_anew_have_threads_too(method):
+    expected = batches(Drawing(), batch_size=8, num_workers=1)
+    started = {"multiprocessing_context": method, "num_workers": 1, "worker_threads": 4}
+    assert batches(Drawing(), batch_size=8, **started) == expected
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "arguments", "why"),
+    [
+        (Drawing(), {"seeding": "torch", "num_workers": 1}, "one random stream for each worker"),
+        (Drawing(), {"worker_method": "thread", "num_workers": 1}, "add to num_workers"),
+        (Drawing(), {"worker_method": "ray", "num_workers": 1}, "give more of them"),
+        (Stream(), {"num_workers": 1}, "one after the other"),
+        (Drawing(), {"worker_threads": 0}, "at least 1"),
+        (Drawing(), {"worker_threads": True}, "at least 1"),
+        (Drawing(), {"worker_threads": 1.5}, "at least 1"),
+    ],
+)
+def test_what_cannot_be_is_an_error(dataset, arguments, why):
+    with pytest.raises(ConfigError, match=why):
+        DataLoader(dataset, **{"worker_threads": 2, **arguments})
+
+
+class _Loads:
+    """A loader of samples, of which some fail."""
+
+    def __init__(self, failing):
+        self.failing, self.failures = failing, []
+
+    def load_within(self, indices, epoch, position):
+        if indices[0] in self.failing:
+            raise ValueError(indices[0])
+        return [(indices[0], epoch, position)]
+
+
+@given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
+def test_samples_are_in_their_places_in_whatever_order_they_were_loaded(order, failing):
+    item = WorkItem(0, 0, 3, 0, 0, 0, 8, 1, 0, 0, 100, list(range(8)))
+    gathered, loader = Gathered(8), _Loads(failing)
+    for row in order:
+        if gathered.failed_at > row:
+            gathered.load(loader, row, row, item, 2)
+    if failing:
+        with pytest.raises(ValueError, match=f"^{min(failing)}$"):
+            gathered.take(loader)
+    else:
+        assert gathered.take(loader) == [(row, 3, 100 + 2 * row) for row in range(8)]
