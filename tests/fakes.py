@@ -22,6 +22,7 @@ from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import SlotPool
 from fastload.work import Kind, WorkItem
 from fastload.workers.fetch import Outcome, Result
+from fastload.workers.pool import Pool
 
 
 class FakeClock:
@@ -181,6 +182,8 @@ class FakePool:
         if not self.results:
             assert self.pending, "delivery waits although nothing is under way"
             self.do_one()
+
+    working_on = Pool.working_on
 
     def held_by(self, worker_id: int) -> int | None:
         return self.held.get(worker_id)
