@@ -136,8 +136,9 @@ class Packer(pickle.Pickler):
         return known
 
 
-# What multiprocessing hands over with a descriptor; torch's own entries end in a storage, which is looked at.
-_ONCE_ONLY = {kind for kind in _reducers if not kind.__module__.startswith("torch")}
+# What multiprocessing hands over with a descriptor. Methods and partial functions it takes apart; torch's own entries end
+# in a storage, which is looked at.
+_ONCE_ONLY = {kind for kind in _reducers if kind.__module__.split(".")[0] not in ("builtins", "functools", "torch")}
 
 
 def _is_derived(kind: Any) -> bool:

@@ -46,6 +46,7 @@ from .transport import MAX_PACKET, Packets, Transport, use_packets
 from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
+    from .late_starts import LateStarts
     from .shared_job import PickledJob, SharedJob
 
 
@@ -97,6 +98,9 @@ class ProcessPool(Pool):
         self._mail: dict[int, int] = {}
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
+        self._takes_any = shared
+        self._late: tuple[LateStarts, BaseContext, Any, Any] | None = None
+        """What starts the workers that have not started; None: all have."""
         self._closed = False
         self.pid = os.getpid()
         self.slots = slots
@@ -136,19 +140,37 @@ class ProcessPool(Pool):
             self.job_pickled = "for each worker" if shared is None else "once for all workers"
             source = shared or PickledJob(job)
             noting = noting_what_cannot_be_pickled(self.start_method)
-        for worker_id in range(num_processes):
-            endpoint = self._transport.endpoint(worker_id)
-            foreign = self._transport.inherited() if self.start_method == "fork" else []
-            process = context.Process(  # type: ignore[attr-defined]  # every concrete context has it
-                target=worker_main,
-                args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
-                daemon=True,
-            )
-            with self._forks, noting:
-                process.start()
-            self.workers.append(process)
-            self._watches.append(_pidfd(process))
-            self._transport.started(worker_id)
+            if shared is not None and self._takes_any:
+                from .late_starts import LateStarts
+
+                self._late = LateStarts(num_processes), context, source, noting
+        if self._late is None:
+            for worker_id in range(num_processes):
+                self._start_one(worker_id, context, source, noting)
+        else:
+            self._start_more()
+
+    def _start_more(self) -> None:
+        assert self._late is not None
+        late, *arguments = self._late
+        for worker_id in late.next():
+            self._start_one(worker_id, *arguments)
+        if late.done:
+            self._late = None
+
+    def _start_one(self, worker_id: int, context: BaseContext, source: Any, noting: Any) -> None:
+        endpoint = self._transport.endpoint(worker_id)
+        foreign = self._transport.inherited() if self.start_method == "fork" else []
+        process = context.Process(  # type: ignore[attr-defined]  # every concrete context has it
+            target=worker_main,
+            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
+            daemon=True,
+        )
+        with self._forks, noting:
+            process.start()
+        self.workers.append(process)
+        self._watches.append(_pidfd(process))
+        self._transport.started(worker_id)
 
     def begin(self, iteration: int) -> None:
         if self._control is not None:
@@ -201,6 +223,9 @@ class ProcessPool(Pool):
         Raises:
             WorkerDied: a worker has ended by itself, and all that it had sent has been read.
         """
+        if self._late is not None:
+            with HeldInterrupts():
+                self._start_more()
         message = self._transport.receive()
         if message is None:
             if self._dead is not None:
@@ -212,6 +237,8 @@ class ProcessPool(Pool):
             offset, length = fields
             fields = fields_of(self._file.take(length, offset))
         result = Result(*fields)
+        if self._late is not None:
+            self._late[0].ready(result.worker_id)
         self._items.pop(result.serial, None)
         mail = self._mail.pop(result.serial, None)
         if mail is not None:
