@@ -56,28 +56,20 @@ def bytes_of_row(width: int, bits: int, color: int) -> int:
     return (width * bits * SAMPLES[color] + 7) // 8
 
 
-def nearest(a: int, b: int, c: int) -> int:
-    """Return PNG's guess from what is left, above, and left above."""
-    guess = a + b - c
-    return min((abs(guess - x), order, x) for order, x in enumerate((a, b, c)))[2]
-
-
 def filtered(rows: np.ndarray, pixel: int, filters: Iterable[int]) -> bytes:
     """Return rows [height, bytes] with the filters named, ``pixel`` bytes to the left and above."""
-    found, above = bytearray(), bytes(rows.shape[1])
-    for row, kind in zip(map(bytes, rows), filters, strict=True):
-        left, corner = bytes(pixel) + row, bytes(pixel) + above
-        guess = {
-            0: lambda i: 0,
-            1: lambda i, left=left: left[i],
-            2: lambda i, above=above: above[i],
-            3: lambda i, left=left, above=above: (left[i] + above[i]) // 2,
-            4: lambda i, left=left, above=above, corner=corner: nearest(left[i], above[i], corner[i]),
-        }[kind]
-        found.append(kind)
-        found += bytes((x - guess(i)) & 255 for i, x in enumerate(row))
-        above = row
-    return bytes(found)
+    height, size = rows.shape
+    kinds = np.fromiter(filters, dtype=np.uint8)
+    around = np.zeros((height + 1, size + pixel), dtype=np.int16)
+    around[1:, pixel:] = rows
+    left, above, corner = around[1:, :size], around[:-1, pixel:], around[:-1, :size]
+    # PNG's guess is the nearest to left + above - corner; of equally near ones the first.
+    near = np.stack([left, above, corner])
+    nearest = np.abs(left + above - corner - near).argmin(axis=0)
+    paeth = np.take_along_axis(near, nearest[None], axis=0)[0]
+    guesses = np.stack([np.zeros_like(left), left, above, (left + above) // 2, paeth])
+    differences = (rows - guesses[kinds, np.arange(height)]).astype(np.uint8)
+    return np.concatenate([kinds[:, None], differences], axis=1).tobytes()
 
 
 def in_pieces(stream: bytes, cuts: Sequence[int] = ()) -> bytes:
