@@ -136,8 +136,8 @@ class Packer(pickle.Pickler):
         return known
 
 
-# What multiprocessing hands over with a descriptor. Methods and partial functions it takes apart; torch's own entries end
-# in a storage, which is looked at.
+# What multiprocessing hands over with a descriptor. Methods and partial functions it takes apart; torch's own entries
+# end in a storage, which is looked at.
 _ONCE_ONLY = {kind for kind in _reducers if kind.__module__.split(".")[0] not in ("builtins", "functools", "torch")}
 
 
