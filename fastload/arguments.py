@@ -327,8 +327,8 @@ class FusingArguments:
                 f"fuse=True, or give the dataset loader=fastload.images.Loader({self.decoder!r})"
             )
 
-    def check_cache(self) -> None:
-        """Raise a ConfigError if nothing can be kept in ``cache``."""
+    def why_no_cache(self) -> str | None:
+        """Return why nothing can be kept in ``cache``; None if it can."""
         for given, why in (
             (self.fuse is False, "fuse=False decodes files by their own libraries"),
             (self.decoder not in ("auto", "native"), f"decoder={self.decoder!r} knows files alone"),
@@ -336,10 +336,8 @@ class FusingArguments:
             (brings_source(self.dataset), f"{type(self.dataset).__name__}.fastload_source gives whole batches"),
         ):
             if given:
-                raise ConfigError(
-                    f"cache={self.cache!r} keeps what the loader's own decoding makes of files, and {why}; leave one "
-                    "out"
-                )
+                return why
+        return None
 
 
 def check_count(name: str, count: Any) -> int:

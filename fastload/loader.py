@@ -275,8 +275,16 @@ class DataLoader(compat.TorchDataLoader[T]):
         if self.cache is not None:
             from .cache import shared
 
-            fusing.check_cache()
-            shared.check(self.cache)
+            reason = fusing.why_no_cache()
+            if reason is None:
+                shared.check(self.cache)
+            elif self.cache is argument_defaults().changed.get("cache"):
+                self.cache = None  # the default is for those loaders of a script that can have one
+            else:
+                raise ConfigError(
+                    f"cache={self.cache!r} keeps what the loader's own decoding makes of files, and {reason}; leave "
+                    "one out"
+                )
         if not isinstance(self.decoder, str) or self.decoder != "auto":  # last: it goes by the others
             from .images import chosen
 

@@ -6,5 +6,6 @@
                     └─> else read, a record is made of it, and kept ────────┴─> decoded as far as pixels are needed
 
 :mod:`.store` is the memory: entries by their keys. :mod:`.records` knows what an entry is. :mod:`.shared` has the one
-cache of a process. What decodes files asks for them: :mod:`fastload.late.source` and :mod:`fastload.fusion.sources`.
+cache of a process. What decodes files asks for them: :mod:`fastload.late.source`,
+:mod:`fastload.late.arrays` and :mod:`fastload.fusion.sources`.
 """

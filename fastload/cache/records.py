@@ -85,17 +85,18 @@ class Records:
         found = None if key is None else self.find(key)
         return found.record if isinstance(found, Found) and not found.has_more else None
 
-    def read(self, file: io.FileIO) -> bytes | memoryview:
-        """Read an open file whose record was not found, and keep that if it has one; return it, or else the file.
+    def read(self, file: io.FileIO, key: Key) -> bytes | memoryview:
+        """Read an open file that was not kept, and keep its record if it has one; return that, or else the file.
+
+        ``key``: of the file, before it is read.
 
         Raises:
             OSError: it cannot be read.
         """
-        key = key_of_file(file.fileno())
-        is_new = key is not None and self.find(key) is None
         data = file.readall()
-        size = jpeg.read_size(data) if is_new and self.has_room(data) else None
+        size = jpeg.read_size(data) if self.has_room(data) else None
         if size is None or size.status is not Status.DONE or not same(key, key_of_file(file.fileno())):
             return data
         self.keep(key, data, (size.width, size.height), size.components == 1, 0)
-        return self.record_of(file.fileno()) or data
+        found = self.find(key)
+        return found.record if isinstance(found, Found) and not found.has_more else data

@@ -15,7 +15,7 @@ import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from ..base.share import SharedSequence
+from ..cache.records import Found, Records
+from ..cache.store import key_of_file
 from ..images import Loader
 from ..images.base import Data
 from ..late.originals import is_written_in
@@ -33,9 +35,6 @@ from ..native.rows import Pixels
 from ..pack.dataset import PackedImages
 from ..pack.listing import refuse_pipe
 from ..transforms.sample import NotRecognised, State
-
-if TYPE_CHECKING:
-    from ..cache.records import Records
 
 _FOLDERS = (datasets.ImageFolder, datasets.DatasetFolder)
 _CIFAR = (datasets.CIFAR10, datasets.CIFAR100)
@@ -278,12 +277,15 @@ class FileReader:
         path = self._samples[index][0]
         refuse_pipe(path)
         with open(path, "rb", buffering=0) as file:
-            record = None if self._cache is None else self._cache.record_of(file.fileno())
-            if record is not None:
-                return record
+            key = None if self._cache is None else key_of_file(file.fileno())
+            found = None if key is None or self._cache is None else self._cache.find(key)
+            if isinstance(found, Found) and not found.has_more:
+                return found.record
             if not self._to_ask and not _in_memory(file.fileno()):
                 self._to_ask = _WATCHED
-            return file.readall() if self._cache is None else self._cache.read(file)
+            if key is None or found is not None or self._cache is None:
+                return file.readall()
+            return self._cache.read(file, key)
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples' classes."""

@@ -3,6 +3,7 @@
 In: what a sample gives ``cv2.imread``, ``cv2.imdecode``, or the operators ``decode_jpeg``, ``decode_png`` and
 ``decode_image`` behind ``torchvision.io`` and ``torchcodec.decoders``. Out: the array or tensor that they return, bit
 for bit, for upright JPEG files in colour and most PNG files; with any other argument or file the original is called.
+Records of JPEG files are found and kept in the sample's cache: by the file that has the name, or by the bytes.
 
 They are replaced in worker processes alone, and only if nobody else has replaced them. With the first JPEG and the
 first PNG file that each is given, a process compares its pixels of a few files with the library's; where they differ,
@@ -28,6 +29,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
+from ..cache.records import Found, Records
+from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, whole
@@ -202,11 +205,18 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
         with io.FileIO(filename) as file:  # users replace open()
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
+            cache = _cache() if flags in _KNOWN[JPEG] else None
+            key = None if cache is None else key_of_file(file.fileno())
+            kept = None if cache is None or key is None else cache.find(key)
+            if isinstance(kept, Found) and takes(JPEG):
+                return _array(kept.record, flags, JPEG)
             kind = _kind(os.pread(file.fileno(), _HEAD, 0))
             data = file.readall() if kind is not None and flags in _KNOWN[kind] and takes(kind) else b""
+            if kept is not None or not same(key, key_of_file(file.fileno()) if key is not None else None):
+                key = None  # it has no record, or has changed while it was read
     except (OSError, ValueError):
         return None
-    return _array(data, flags, kind) if data and kind else None
+    return _array(data, flags, kind, key) if data and kind else None
 
 
 def _imdecode(takes: Takes, buf: Any = None, flags: Any = None, *others: Any, **named: Any) -> Pixels | None:
@@ -215,21 +225,22 @@ def _imdecode(takes: Takes, buf: Any = None, flags: Any = None, *others: Any, **
     kind = _kind(bytes(buf[:_HEAD]))
     if kind is None or type(flags) is not int or flags not in _KNOWN[kind] or others or named or not takes(kind):
         return None
-    # A copy, which no other thread can change.
-    return _array(bytes(buf), flags, kind)
+    file = bytes(buf)  # a copy, which no other thread can change
+    return _array(file, flags, kind, key_of_bytes(file) if kind == JPEG and _cache() is not None else None)
 
 
-def _array(file: bytes, flags: int, kind: str) -> Pixels | None:
+def _array(file: bytes | memoryview, flags: int, kind: str, key: Key | None = None) -> Pixels | None:
     if kind == PNG:
         return _array_of_png(file, flags)
     size = _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
     if size is None:
         return None
-    made = jpeg.pixels_of_jpeg(file, whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR")
+    data = _kept(file, size, key)
+    made = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR")
     return None if isinstance(made, Status) else made
 
 
-def _array_of_png(file: bytes, flags: int) -> Pixels | None:
+def _array_of_png(file: bytes | memoryview, flags: int) -> Pixels | None:
     size = png.read_size(file)
     layout = _OF_FLAGS[flags].get(size.mode)
     if layout is None or size.status is not Status.DONE:
@@ -271,7 +282,8 @@ def _tensor(
     if size is None or (mode == _UNCHANGED and size.components != 3):
         return None
     out = _new_tensor(size.height, size.width, 3).permute(2, 0, 1)
-    made = jpeg.row_of_jpeg(file, whole(size.height, size.width), out=out)
+    data = _kept(file, size, None if _cache() is None else key_of_bytes(file))
+    made = jpeg.row_of_jpeg(data, whole(size.height, size.width), out=out)
     return None if isinstance(made, Status) else made
 
 
@@ -299,12 +311,35 @@ def _new_tensor(*shape: int) -> Tensor:
     return torch.empty(shape, dtype=torch.uint8, device="cpu")
 
 
-def _size(data: bytes, *, applies_orientation: bool) -> jpeg.Size | None:
-    """Return the size of a JPEG file's image; None if another decoder is to make it."""
+def _cache() -> Records | None:
+    return None if thread.scope is None else thread.scope.cache
+
+
+def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes | memoryview:
+    """Return the record of a JPEG file in the sample's cache, which keeps it if it can; else the file.
+
+    ``key``: of the file; None: it is not to be kept, or is a record already.
+    """
+    cache = _cache()
+    if cache is None or key is None or not isinstance(file, bytes):
+        return file
+    kept = cache.find(key)
+    if kept is None and cache.has_room(file):
+        # 0: where Pillow's reading would end is not known.
+        return cache.keep(key, file, (size.width, size.height), size.components == 1, 0) or file
+    return kept.record if isinstance(kept, Found) else file
+
+
+def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size | None:
+    """Return the size of the image of a JPEG file, or of a record; None if another decoder is to make it."""
     size = jpeg.read_size(data)
     if size.status is not Status.DONE or max(size.height, size.width) > MOST_SIDE:
         return None
-    return size if not applies_orientation or is_upright(data) else None
+    if not applies_orientation:
+        return size
+    # What is no file here is a record, which begins otherwise.
+    header = data if isinstance(data, bytes) else jpeg.header_of_record(data)
+    return size if is_upright(header) else None
 
 
 def is_upright(data: Any) -> bool:

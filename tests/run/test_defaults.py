@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import fastload
 from fastload import cli
+from fastload.cache import shared
 from fastload.errors import ConfigError
 from fastload.loader import argument_defaults
 from fastload.run import defaults
@@ -104,6 +105,23 @@ def test_what_no_loader_can_have_is_refused_at_once_and_nothing_is_changed(value
     assert torch.utils.data.DataLoader.__init__ is torchs
     assert argument_defaults().changed == {}
     assert fastload.DataLoader(DATA).seed is None
+
+
+def test_loaders_that_can_have_no_cache_go_without_the_default_one(monkeypatch):
+    monkeypatch.setenv("FASTLOAD_LOADER", "cache=32MiB")
+    argument_defaults().read_environment()
+    try:
+        assert fastload.DataLoader(DATA).cache == "32MiB"
+        without = fastload.DataLoader(DATA, fuse=False)
+        assert without.cache is None
+        assert [one.item() for one in without] == DATA.tolist()
+        with pytest.raises(ConfigError, match="fuse=False decodes files by their own libraries"):
+            fastload.DataLoader(DATA, fuse=False, cache="64MiB")
+        monkeypatch.setenv("FASTLOAD_LOADER", "cache=32MiB,fuse=false")
+        with pytest.raises(ConfigError, match="fuse=False decodes files by their own libraries"):
+            argument_defaults().read_environment()
+    finally:
+        shared.forget()
 
 
 def test_an_error_that_a_default_has_a_part_in_names_the_defaults():

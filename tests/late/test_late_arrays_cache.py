@@ -1,0 +1,135 @@
+"""With a cache, functions that return whole images give what they give without, at each use of a file."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import torchvision.io
+from comparing import jpeg
+from kit.datasets import Made
+from test_late_arrays import files
+from test_late_cache import cache, written  # noqa: F401
+from whole_images import LIBRARIES, memory, of_any_kind, same, seen, tensor
+
+import fastload
+from fastload.cache import shared, store
+from fastload.cache.records import Found, Records
+from fastload.cache.store import key_of_bytes
+from fastload.late import LateSamples, arrays
+
+pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _with_doors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    reason = arrays.why_not() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
+    if reason is not None:
+        pytest.skip(f"nothing is kept of whole images here: {reason}")
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+    yield
+    shared.forget()
+
+
+@pytest.mark.parametrize("library", ["cv2", "torchvision.io"])
+def test_workers_give_the_same_in_every_epoch(library: str, tmp_path: Path) -> None:
+    for name, data in files():
+        (tmp_path / f"{name}.jpg").write_bytes(data)
+    paths = sorted(tmp_path.iterdir())
+    read = LIBRARIES[library]
+    expected = [read(path) for path in paths]
+    dataset = Made(len(paths), lambda index: read(paths[index]))
+    loader = fastload.DataLoader(dataset, None, collate_fn=same, num_workers=2, cache="32MiB")
+    for _ in range(3):
+        for path, found, before in zip(paths, loader, expected, strict=True):
+            assert found == before, path.name
+    assert loader.statistics().cached_files > 20
+
+
+def as_sample(decode: Callable[..., Any], cache: Records, *arguments: Any) -> Any:  # noqa: F811
+    with LateSamples(cache):
+        return decode(of_any_kind, *arguments)
+
+
+def test_damaged_files_give_the_same_at_each_use_or_are_left_to_the_original(cache: Records) -> None:  # noqa: F811
+    draw = random.Random(1)
+    whole = [data for _, data in files() if data[:2] == b"\xff\xd8" and len(data) > 200]
+    kept = 0
+    for _ in range(1000):
+        data = bytearray(draw.choice(whole))
+        for _ in range(draw.choice((0, 1, 1, 2, 5))):
+            data[draw.randrange(len(data))] = draw.choice((0, 0xFF, draw.randrange(256)))
+        array = np.frombuffer(bytes(data), dtype=np.uint8)
+        without = arrays._imdecode(of_any_kind, array, 1)
+        for _ in range(2):
+            made = as_sample(arrays._imdecode, cache, array, 1)
+            assert (made is None) == (without is None)
+            assert made is None or np.array_equal(made, cv2.imdecode(array, 1))
+        kept += isinstance(cache.find(key_of_bytes(bytes(array))), Found)
+    assert kept > 200
+
+
+def test_a_kept_file_is_not_read_again(cache: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
+    as_sample(arrays._imread, cache, path)
+    assert cache.store.contents().entries == 1
+    monkeypatch.setattr(os, "pread", None)
+    for flags in sorted(arrays._KNOWN[arrays.JPEG]):
+        assert seen(lambda flags=flags: as_sample(arrays._imread, cache, path, flags)) == seen(
+            lambda flags=flags: cv2.imread(path, flags)
+        )
+
+
+def test_a_file_that_changes_between_uses_is_read_anew(cache: Records, tmp_path: Path) -> None:  # noqa: F811
+    for seed in range(3):
+        path = str(written(tmp_path / "a.jpg", jpeg(60, 40, seed=seed)))
+        for _ in range(2):
+            assert np.array_equal(as_sample(arrays._imread, cache, path), cv2.imread(path))
+    assert cache.store.contents().entries == 3
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(
+    cache: Records,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = written(tmp_path / "a.jpg", jpeg(60, 40))
+    pread = os.pread
+
+    def changing(*arguments: Any) -> bytes:
+        path.chmod(0o600)
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", changing)
+    path.chmod(0o640)
+    written(path, path.read_bytes())
+    assert as_sample(arrays._imread, cache, str(path)) is not None
+    assert cache.store.contents().entries == 0
+
+
+def test_bytes_in_memory_are_kept_once_for_all_functions(cache: Records, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: F811
+    path = written(tmp_path / "a.jpg", jpeg(60, 40))
+    as_sample(arrays._imdecode, cache, memory(path), 1)
+    monkeypatch.setattr("fastload.native.jpeg.record_of_jpeg", None)
+    made = as_sample(arrays._tensor, cache, tensor(path), 3)
+    assert torch.equal(made, torchvision.io.decode_image(str(path)))
+    assert cache.store.contents().entries == 1
+
+
+def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_path: Path) -> None:  # noqa: F811
+    turned = dict(files())["turned 6"]
+    path = written(tmp_path / "a.jpg", turned)
+    assert as_sample(arrays._imread, cache, str(path)) is None
+    assert as_sample(arrays._tensor, cache, tensor(path), 3, True) is None
+    assert cache.store.contents().entries == 0
+    upright = as_sample(arrays._imread, cache, str(path), 1 | 128)
+    assert np.array_equal(upright, cv2.imread(str(path), 1 | 128))
+    assert cache.store.contents().entries == 1
+    assert as_sample(arrays._imread, cache, str(path)) is None  # its record has the header that says so
