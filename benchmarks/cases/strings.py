@@ -94,8 +94,9 @@ BENCHMARKS = (
         name="strings-shared",
         measure="benchmarks.cases.strings:two_epochs",
         metrics=(
-            Metric(name="grown MiB", least_ratio=10.0),
-            Metric(name="PSS MiB", least_ratio=None),
+            # What fastload's workers grow by is near zero or below it. The bound is a tenth of torch's growth.
+            Metric(name="grown MiB", has_ratio=False, most_value=445.0),
+            Metric(name="PSS MiB", least_ratio=5.0),
             Metric(name="share s", has_ratio=False, most_value=10.0),
         ),
         arguments={"num_strings": 10_000_000, "num_workers": 8},

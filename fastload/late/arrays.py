@@ -34,6 +34,7 @@ from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, whole
+from . import modes
 from .originals import is_imported, unwrapped
 from .scope import thread, tried
 
@@ -129,7 +130,7 @@ class Door:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         scope = thread.scope
-        if scope is None or _is_watched():
+        if scope is None or modes.are_watching():
             return self.original(*arguments, **named)
         made = decoded(self._decode, (self._takes, *arguments), named)
         if made is None:
@@ -144,11 +145,6 @@ class Door:
 
     def __reduce__(self) -> Any:
         return pkgutil.resolve_name, (self.path,)
-
-
-def _is_watched() -> bool:
-    """Whether code of the user's sees each of torch's operators that is called."""
-    return bool(torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack())
 
 
 def decoded(decode: Decode, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import modes
 from .originals import Originals, is_imported, is_written_in
 from .scope import thread, tried
 from .undecoded import V2_FUNCTIONAL
@@ -60,8 +61,9 @@ def _around(kind: Any, original: Any, geometry: Any) -> Callable[..., Any]:
 def _is_usual() -> bool:
     """Whether nothing was replaced, and none of torch's modes or defaults asks for other draws."""
     number = torch.empty(1)
-    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
-    return not modes and number.is_cpu and number.dtype is torch.float32 and _ORIGINALS.replaced() is None
+    return (
+        not modes.are_watching() and number.is_cpu and number.dtype is torch.float32 and _ORIGINALS.replaced() is None
+    )
 
 
 def _drawn(arguments: dict[str, Any], flat_inputs: Any, geometry: Any) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import SUPPORTED_NODES, tree_flatten, tree_map, tree_unflatten
 
 from ..native.rows import DTYPES
-from . import draws
+from . import draws, modes
 from .image import is_late, undecoded_of
 from .originals import METHODS, Originals, change_of, is_imported, is_written_in
 from .scope import thread, tried
@@ -394,8 +394,7 @@ class _Known:
         """
         hooks = nn.modules.module
         has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-        has_modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
-        return not has_hooks and not has_modes and self._originals.replaced() is None
+        return not has_hooks and not modes.are_watching() and self._originals.replaced() is None
 
 
 _known = _Known()

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..native import distort, why_not
 from ..native.adjust import map_levels
+from . import modes
 from .originals import Originals, is_imported, is_written_in
 from .scope import thread, tried
 from .undecoded import V2_FUNCTIONAL
@@ -113,8 +114,9 @@ def _around(function: Kernel, known: Known, original: Kernel, kind: type[Tensor]
 
 def _is_plain(image: Tensor) -> bool:
     """Whether the native library takes an image, and none of torch's modes or defaults asks for other results."""
-    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
-    if modes or torch._C._are_functorch_transforms_active() or torch.get_default_dtype() is not torch.float32:
+    if modes.are_watching() or torch._C._are_functorch_transforms_active():
+        return False
+    if torch.get_default_dtype() is not torch.float32:
         return False
     if image.dtype is not torch.uint8 or image.ndim != 3 or image.shape[0] != 3:
         return False

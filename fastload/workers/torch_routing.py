@@ -59,6 +59,9 @@ class TorchRouting(TorchFunctionMode):
     draws, and about 30 µs for one that draws but takes no generator (dropout).
     """
 
+    only_routes_draws = True
+    """For :func:`fastload.late.modes.are_watching`."""
+
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self._generator = generator
