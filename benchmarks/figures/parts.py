@@ -18,6 +18,8 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("the same, no workers", "tiny-tensors-0-workers", OURS, STEADY),
     ("padded token sequences, a `collate_fn` of one's own", "custom_collate", OURS, STEADY),
     ('the same, `seeding="torch"`', "custom_collate", TORCH_SEEDING, STEADY),
+    ("24 small tensors of unequal shapes a sample, left apart", "ragged-2-workers", OURS, STEADY),
+    ("the same, samples of 20 ms, 8 workers: first batch, ms", "ragged-waiting-8-workers", OURS, FIRST),
     ("ImageFolder, `fuse=True`, float32", "fuse-imagefolder-float32", FUSED, STEADY),
     ("the same, worker threads", "fuse-imagefolder-float32", THREADS, STEADY),
     ("ImageFolder, `fuse=True`, left as bytes", "fuse-imagefolder-uint8", FUSED, STEADY),
@@ -48,6 +50,7 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("seeding samples of 50 µs", "determinism-50us-samples", OURS, STEADY),
     ("resuming at step 1,000,000 (beside step 0), ms", "determinism-resume", OURS, "resume ms"),
     ("ten million strings, an epoch: memory, MiB", "strings", OURS, "MiB at peak"),
+    ("the same in `fastload.share`, 8 workers, two epochs: memory (PSS), MiB", "strings-shared", OURS, "PSS MiB"),
     ("growth from batch 100 to batch 1,000, MiB", "memory-images", OURS, "growth MiB"),
     ("no loader at all: two processes that load JPEG files and drop them", "imagefolder-bound", "no loader", STEADY),
 )  # fmt: skip
