@@ -91,7 +91,7 @@ def _benchmark(
         measure="benchmarks.cases.small:epoch",
         metrics=tuple(metrics or rates()),
         arguments={**sizes, "num_batches": num_batches, "megabytes": megabytes},
-        quick_arguments={"num_batches": num_batches // 5, "megabytes": min(megabytes, 8)},
+        quick_arguments={"num_batches": max(num_batches // 5, 4 * num_workers), "megabytes": min(megabytes, 8)},
         sides=sides,
     )
 
