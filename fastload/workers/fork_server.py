@@ -20,7 +20,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 # What the server imports too if this process has done so: a worker would most likely need it.
-_IF_HERE = ("numpy", "PIL.Image", "cv2", "torchvision.transforms.v2")
+_IF_HERE = ("numpy", "PIL.Image", "cv2", "torchvision", "torchvision.transforms.v2", "albumentations")
 
 
 class _Process:
@@ -39,7 +39,7 @@ def _forget() -> None:
     server, _process.server = _process.server, None
     alive = getattr(server, "_forkserver_alive_fd", None)
     if alive is not None:
-        os.close(alive)  # the server of the process that forked this one ends when nobody has this
+        os.close(alive)  # the server ends when nobody has this
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -54,22 +54,28 @@ class _Popen(popen_forkserver.Popen):
     """A worker process, as multiprocessing's class starts it, but by the other server."""
 
     def _launch(self, process: Any) -> None:
-        try:
-            _launch_by_own_server(self, process)
-        except (EOFError, ConnectionError):
-            # It has ended before it answered, so this start is none.
-            _process.failed, _process.server = True, None
-            if self.finalizer is not None:
-                self.finalizer()
-            warnings.warn(
-                "fastload's fork server ended while it imported torch and the modules of "
-                f"multiprocessing.set_forkserver_preload ({', '.join(_names_of_user()) or 'none'}); what it wrote to "
-                "stderr says why. Workers are started by multiprocessing's server instead, and import torch each",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            self._fds: list[int] = []
-            _launch(self, process)
+        if not _process.failed:
+            try:
+                _launch_by_own_server(self, process)
+                return
+            except (EOFError, ConnectionError):  # it has ended before it answered, so this start is none
+                self._give_up()
+        _launch(self, process)
+
+    def _give_up(self) -> None:
+        _process.failed = True
+        _forget()
+        if self.finalizer is not None:
+            self.finalizer()
+        self._fds: list[int] = []
+        named = ", ".join(_names_of_user()) or "none"
+        warnings.warn(
+            "fastload's fork server ended while it imported torch and the modules of "
+            f"multiprocessing.set_forkserver_preload ({named}); what it wrote to stderr says why. Workers are started "
+            "by multiprocessing's server instead, and import torch each",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 class _Context(contexts.ForkServerContext):
