@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -58,12 +59,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PET_LOG_DIR", str(folder / "torchrun"))
 
 
+_SLOW_AS_A_WHOLE = ("libraries", "examples/parallelism", "workers/test_ray_faults.py", "transforms/test_inductor.py")
+"""Those that do not say so in a line of their own: ``pytestmark = pytest.mark.slow``."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import Ray, Lightning, Accelerate, timm and transformers in every process, if their tests do not run."""
+    """Do not import files of slow tests alone, if these do not run: Ray, Lightning, timm, whole compilers."""
     is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
-    quick = is_whole and config.getoption("markexpr") == "not slow"
-    all_slow = ("libraries", "workers/test_ray.py", "workers/test_ray_faults.py")
-    return True if quick and collection_path in [Path(__file__).parent / name for name in all_slow] else None
+    if not is_whole or config.getoption("markexpr") != "not slow":
+        return None
+    if collection_path in [Path(__file__).parent / name for name in _SLOW_AS_A_WHOLE]:
+        return True
+    is_test = collection_path.match("test_*.py")
+    return True if is_test and re.search("^pytestmark = .*mark.slow", collection_path.read_text(), re.M) else None
 
 
 @pytest.hookimpl(optionalhook=True)
