@@ -30,6 +30,10 @@ class AccelerateStall:
         if found:
             self._accelerator.log(found, step=step)
 
+    def follow(self, loader: Any) -> None:
+        """Measure another loader from now on, such as what ``skip_first_batches`` returns."""
+        self.stall.follow(loader)
+
     def skip(self) -> None:
         """Something else than the step has happened, as a validation: the current step does not count."""
         self.stall.skip()

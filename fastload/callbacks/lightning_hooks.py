@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.utils.data
-
 from ..base.cgroups import processors
-from ..engine.stall import KEEPS_UP, PREFIX
+from ..engine.stall import KEEPS_UP, PREFIX, percent
 from .measure import Stall, say
 
 
@@ -30,7 +28,7 @@ class LightningHooks:
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to measure."""
-        self._stall = Stall(_train_loader(trainer))
+        self._stall = Stall(*_train_loader(trainer))
         self._batches = 0
         self._every = trainer.log_every_n_steps * trainer.accumulate_grad_batches
         # As Lightning decides; without the warning nobody has been told anything yet.
@@ -40,7 +38,7 @@ class LightningHooks:
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Follow a loader that was made anew."""
         if self._stall is not None:
-            self._stall.follow(_train_loader(trainer))
+            self._stall.follow(*_train_loader(trainer))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log at the Trainer's logging steps."""
@@ -87,17 +85,13 @@ class LightningHooks:
             workers, share = self._stall.loads.num_workers, found[PREFIX + "share"]
             then = "more workers would not help" if share < KEEPS_UP else "more workers may help"
             say(
-                f"Lightning has warned that num_workers={workers} may be a bottleneck. Measured: {share:.0%} of the "
-                f"step is lost to data; {then}"
+                f"Lightning has warned that num_workers={workers} may be a bottleneck. Measured: {percent(share)} of "
+                f"the step is lost to data; {then}"
             )
 
 
-def _train_loader(trainer: Any) -> Any:
-    """Return the first of the loaders that the Trainer iterates."""
-    loaders = trainer.train_dataloader
-    while isinstance(loaders, (dict, list, tuple)):
-        loaders = next(iter(loaders.values() if isinstance(loaders, dict) else loaders))
-    if isinstance(loaders, torch.utils.data.DataLoader):
-        return loaders
-    flattened = getattr(loaders, "flattened", None)  # a CombinedLoader
-    return flattened[0] if flattened else loaders
+def _train_loader(trainer: Any) -> tuple[Any, Any]:
+    """Return the first of the loaders that the Trainer iterates, and the iterator over it, which has begun by now."""
+    combined = trainer.fit_loop._combined_loader
+    iterators = getattr(combined._iterator, "iterators", None)
+    return combined.flattened[0], iterators[0] if iterators else None

@@ -26,21 +26,22 @@ class Stall:
 
     Args:
         loader: a :class:`fastload.DataLoader`, torch's, or what Accelerate has prepared.
+        iterator: one over it that has begun; without it torch's loader is measured from its next iteration on.
 
     Raises:
         ConfigError: it is no ``DataLoader``.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, iterator: Any = None) -> None:
         self._exchange = Exchange()
         self._device = DeviceSums()
         self._loader: Any = None
         self._window = self._sum = Totals()
         self._window_workers: WorkerTimes | None = None
         self._workers: WorkerTimes | None = None
-        self.follow(loader)
+        self.follow(loader, iterator)
 
-    def follow(self, loader: Any) -> None:
+    def follow(self, loader: Any, iterator: Any = None) -> None:
         """Measure this loader from now on; what was measured so far stays. Nothing happens if it is the same."""
         inner = innermost(loader)
         if inner is self._loader:
@@ -49,7 +50,7 @@ class Stall:
             self._take()
             unwatch(self._loader)
         self._loader, self._clocks = inner, WorkerClocks()
-        self._steps: Steps = watch(inner)
+        self._steps: Steps = watch(inner, iterator)
         self._steps.device = self._device
         self._before = self._steps.totals()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from transformers import TrainerCallback
+from transformers import TrainerCallback, trainer
 from transformers.trainer_callback import CallbackHandler
 
 from ..errors import ConfigError
@@ -25,12 +27,20 @@ class HFCallback(TrainerCallback):
 
     def __init__(self) -> None:
         self._stall: Stall | None = None
+        self._leave_skipping: Callable[[], None] = lambda: None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **rest: Any) -> None:
         """Begin to measure."""
         self._go_first(sys._getframe(1).f_locals.get("self"))
         self._close()  # a training that an exception has ended
         self._stall = Stall(train_dataloader)
+        if state.global_step:
+            self._follow_skipping(self._stall)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **rest: Any) -> None:
+        """Follow the loader of whole epochs again."""
+        if self._stall is not None:
+            self._stall.follow(train_dataloader)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
         """Add the numbers to the logs of training: those with its loss, and the last."""
@@ -58,9 +68,24 @@ class HFCallback(TrainerCallback):
             self._close()
 
     def _close(self) -> None:
+        self._leave_skipping()
         stall, self._stall = self._stall, None
         if stall is not None:
             stall.close()
+
+    def _follow_skipping(self, stall: Stall) -> None:
+        """Follow the loader that a resumed Trainer makes for the rest of its epoch, and shows no callback."""
+        skip = trainer.skip_first_batches
+
+        @functools.wraps(skip)
+        def skip_and_follow(*arguments: Any, **named: Any) -> Any:
+            self._leave_skipping()
+            loader = skip(*arguments, **named)
+            stall.follow(loader)
+            return loader
+
+        self._leave_skipping = functools.partial(setattr, trainer, "skip_first_batches", skip)
+        trainer.skip_first_batches = skip_and_follow
 
     def _go_first(self, handler: Any) -> None:
         """Move to the first place of the caller's callbacks. The Trainer does not hand itself to its callbacks."""

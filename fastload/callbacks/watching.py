@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.utils.data
 
+from ..base import compat
 from ..engine.steps import Steps
 from ..errors import ConfigError
 from ..loader import DataLoader
@@ -38,8 +39,11 @@ def innermost(loader: Any) -> Any:
     return inner
 
 
-def watch(loader: Any) -> Steps:
-    """Count the steps of a loader (see :func:`innermost`) from its next iteration on, if they are not yet counted."""
+def watch(loader: Any, iterator: Any = None) -> Steps:
+    """Count the steps of a loader (see :func:`innermost`), if they are not yet counted.
+
+    From its next iteration on, and in ``iterator``, one over it that has begun.
+    """
     if isinstance(loader, DataLoader):
         return loader._kept.steps
     steps: Steps | None = vars(loader).get(_STEPS)
@@ -47,6 +51,8 @@ def watch(loader: Any) -> Steps:
         steps = vars(loader)[_STEPS] = Steps()
         # torch's __iter__ calls it, for each epoch or, with persistent workers, once.
         vars(loader)["_get_iterator"] = functools.partial(_counted_iterator, loader, steps)
+        if isinstance(iterator, compat.BaseIterator):
+            _count_in(loader, iterator, steps)
     return steps
 
 
@@ -72,11 +78,15 @@ def worker_pids(loader: Any) -> list[int]:
 def _counted_iterator(loader: Any, steps: Steps) -> Any:
     begun = time.perf_counter_ns()
     iterator = type(loader)._get_iterator(loader)
+    _count_in(loader, iterator, steps)
+    steps.begin(time.perf_counter_ns() - begun)
+    return iterator
+
+
+def _count_in(loader: Any, iterator: Any, steps: Steps) -> None:
     # By a weak reference: in a cycle its workers would live on until the next garbage collection.
     reference = vars(loader)[_ITERATOR] = weakref.ref(iterator)
     iterator._next_data = functools.partial(_counted_next, reference, steps)
-    steps.begin(time.perf_counter_ns() - begun)
-    return iterator
 
 
 def _counted_next(reference: weakref.ref[Any], steps: Steps) -> Any:

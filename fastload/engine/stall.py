@@ -133,10 +133,12 @@ def last_line(found: Mapping[str, float], loads: Loads, *, by_device: bool) -> s
     if share is None:
         return "no step was measured, so nothing can be said of what was lost to data"
     clock = "device" if by_device else "host"
-    told = f"{share:.0%} of the step was lost to data (by the {clock}'s clock)"
+    told = f"{percent(share)} of the step was lost to data (by the {clock}'s clock)"
     if found.get(PREFIX + "ranks", 1) > 1:
         worst, share_there = found[PREFIX + "worst_rank"], found[PREFIX + "worst_share"]
-        told += f", on average of {found[PREFIX + 'ranks']:.0f} ranks; the most on rank {worst:.0f}: {share_there:.0%}"
+        told += (
+            f", on average of {found[PREFIX + 'ranks']:.0f} ranks; the most on rank {worst:.0f}: {percent(share_there)}"
+        )
     if share < KEEPS_UP:
         return f"{told}. The loader keeps up: more workers would not help"
     stages = [name for name in _BLAME if found.get(PREFIX + name, 0.0) > 0.0]
@@ -145,6 +147,11 @@ def last_line(found: Mapping[str, float], loads: Loads, *, by_device: bool) -> s
     if stage == "cpu" and queue > _CROWDED * (cpu + queue):
         stage = "cores"
     return f"{told}. To blame: {_BLAME[stage]}. {_fix(stage, loads)}"
+
+
+def percent(share: float) -> str:
+    """Return a share as text."""
+    return f"{100 * share:.0f} %"
 
 
 _BLAME = {
