@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from transformers import TrainerCallback, trainer
+from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 
 from ..errors import ConfigError
@@ -75,6 +75,7 @@ class HFCallback(TrainerCallback):
 
     def _follow_skipping(self, stall: Stall) -> None:
         """Follow the loader that a resumed Trainer makes for the rest of its epoch, and shows no callback."""
+        trainer: Any = sys.modules["transformers.trainer"]
         skip = trainer.skip_first_batches
 
         @functools.wraps(skip)

@@ -18,8 +18,14 @@ from ..engine.steps import Steps
 from ..errors import ConfigError
 from ..loader import DataLoader
 
-# Attributes of a torch loader that is watched.
-_STEPS, _ITERATOR = "_fastload_steps", "_fastload_iterator"
+# The attribute of a torch loader that is watched.
+_STEPS = "_fastload_steps"
+
+
+class _StepsOfTorch(Steps):
+    """Those of one of torch's loaders, with the iterator that is counted."""
+
+    iterator: weakref.ref[Any] | None = None
 
 
 def innermost(loader: Any) -> Any:
@@ -46,19 +52,19 @@ def watch(loader: Any, iterator: Any = None) -> Steps:
     """
     if isinstance(loader, DataLoader):
         return loader._kept.steps
-    steps: Steps | None = vars(loader).get(_STEPS)
+    steps: _StepsOfTorch | None = vars(loader).get(_STEPS)
     if steps is None:
-        steps = vars(loader)[_STEPS] = Steps()
+        steps = vars(loader)[_STEPS] = _StepsOfTorch()
         # torch's __iter__ calls it, for each epoch or, with persistent workers, once.
         vars(loader)["_get_iterator"] = functools.partial(_counted_iterator, loader, steps)
         if isinstance(iterator, compat.BaseIterator):
-            _count_in(loader, iterator, steps)
+            _count_in(iterator, steps)
     return steps
 
 
 def unwatch(loader: Any) -> None:
     """Undo :func:`watch`, for iterations to come."""
-    for name in (_STEPS, _ITERATOR, "_get_iterator"):
+    for name in (_STEPS, "_get_iterator"):
         vars(loader).pop(name, None)
     if isinstance(loader, DataLoader):
         loader._kept.steps.device = None
@@ -69,23 +75,23 @@ def worker_pids(loader: Any) -> list[int]:
     if isinstance(loader, DataLoader):
         iterators: list[Any] = list(loader._kept.iterators)
     else:
-        reference = vars(loader).get(_ITERATOR)
+        reference = vars(loader)[_STEPS].iterator
         iterators = [] if reference is None else [reference()]
     workers = [worker for iterator in iterators for worker in getattr(iterator, "_workers", ())]
     return [worker.pid for worker in workers if isinstance(worker, BaseProcess) and worker.pid is not None]
 
 
-def _counted_iterator(loader: Any, steps: Steps) -> Any:
+def _counted_iterator(loader: Any, steps: _StepsOfTorch) -> Any:
     begun = time.perf_counter_ns()
     iterator = type(loader)._get_iterator(loader)
-    _count_in(loader, iterator, steps)
+    _count_in(iterator, steps)
     steps.begin(time.perf_counter_ns() - begun)
     return iterator
 
 
-def _count_in(loader: Any, iterator: Any, steps: Steps) -> None:
+def _count_in(iterator: Any, steps: _StepsOfTorch) -> None:
     # By a weak reference: in a cycle its workers would live on until the next garbage collection.
-    reference = vars(loader)[_ITERATOR] = weakref.ref(iterator)
+    reference = steps.iterator = weakref.ref(iterator)
     iterator._next_data = functools.partial(_counted_next, reference, steps)
 
 

@@ -120,4 +120,4 @@ class Steps:
         return Totals(*[*self._sums, *by_device])
 
     def __reduce__(self) -> tuple[type[Steps], tuple[()]]:
-        return Steps, ()  # a copy counts for itself
+        return type(self), ()  # a copy counts for itself

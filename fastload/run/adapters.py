@@ -12,7 +12,7 @@ that of a ``DistributedBatchSampler`` would be, so that is an error. With ``use_
 builds torchdata's loader, as configured.
 
 Both move batches to their device, which costs nothing where ``device`` has them there already. What they would undo is
-an error that says what to set: another device, ``keep_on_host``, and ``fixed_buffers`` where they ask for a batch ahead.
+an error that says what to set: another device, ``keep_on_host``, and ``fixed_buffers`` if they ask for a batch ahead.
 
 Lightning (and so pytorch_lightning): its training loop tells a loader's sampler the epoch only after it has begun to
 iterate, if it resumes from a checkpoint, and loads the state of an epoch's end, if the checkpoint is of that. Our
@@ -136,8 +136,8 @@ def _check_device(loader: Any, moved_to: Any, library: str, remedy: str, *, ahea
     """
     if ahead and loader.fixed_buffers:
         raise ConfigError(
-            f"fixed_buffers=True makes a batch invalid when the next one is asked for, and {library} asks for it before "
-            "it gives the last one; leave fixed_buffers out"
+            f"fixed_buffers=True makes a batch invalid when the next one is asked for, and {library} asks for it "
+            "before it gives the last one; leave fixed_buffers out"
         )
     if loader.device is None or moved_to is None:
         return
