@@ -37,6 +37,7 @@ class Stall:
         self._device = DeviceSums()
         self._loader: Any = None
         self._window = self._sum = Totals()
+        self._last: Numbers = {}
         self._window_workers: WorkerTimes | None = None
         self._workers: WorkerTimes | None = None
         self.follow(loader, iterator)
@@ -66,21 +67,21 @@ class Stall:
         was completed meanwhile.
         """
         self._take()
-        window = self._numbers_of(self._window, self._window_workers)
+        self._last = self._numbers_of(self._window, self._window_workers)
         self._window, self._window_workers = Totals(), None
-        return over_ranks({rank: window for rank, (window, _) in self._swap(window).items()})
+        return over_ranks({rank: window for rank, (window, _) in self._swap().items()})
 
     def last_line(self) -> str:
         """Return what all steps so far lost to data, the stage to blame, and the fix, in words."""
         self._take()
-        found = over_ranks({rank: whole for rank, (_, whole) in self._swap({}).items()})
+        found = over_ranks({rank: whole for rank, (_, whole) in self._swap().items()})
         line = last_line(found, self.loads, by_device=self._sum.busy_ns > 0)
         lost = self._exchange.lost
         return line if lost is None else f"{line} (without the other ranks: {lost})"
 
-    def _swap(self, window: Numbers) -> dict[int, tuple[Numbers, Numbers]]:
-        """Exchange the numbers of a window and of all steps."""
-        return self._exchange.swap((window, self._numbers_of(self._sum, self._workers)))
+    def _swap(self) -> dict[int, tuple[Numbers, Numbers]]:
+        """Exchange the numbers of the last window and of all steps."""
+        return self._exchange.swap((self._last, self._numbers_of(self._sum, self._workers)))
 
     @property
     def loads(self) -> Loads:
