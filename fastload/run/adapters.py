@@ -250,7 +250,7 @@ def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) ->
                 None if is_own else loop.trainer.strategy.root_device,
                 "Lightning",
                 "A transfer_batch_to_device of your own, which returns the batch, leaves batches where they are",
-                ahead=loop._data_fetcher.length is None,
+                ahead=getattr(loop._data_fetcher, "length", 0) is None,
             )
         epoch = loop.epoch_progress.current.processed
         resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
