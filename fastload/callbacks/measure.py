@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch.utils.data import IterableDataset
 
 from ..base.cgroups import processors
-from ..engine.stall import Loads, WorkerTimes, last_line, numbers, over_ranks
-from ..engine.steps import Steps, Totals
+from ..engine.stall import Loads, Totals, WorkerTimes, last_line, numbers, over_ranks
+from ..engine.steps import Steps
 from ..loader import DataLoader
 from .device import DeviceSums
 from .processes import WorkerClocks

@@ -7,15 +7,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from .steps import Totals
+from typing import NamedTuple, Protocol
 
 PREFIX = "data/"
 KEEPS_UP = 0.05
 """Share of the step lost to data below which the loader keeps up; the profiler has the same."""
 _CROWDED = 0.40
 """Share of the time for which workers want a core and wait for it, above which the cores are too few."""
+
+
+class Totals(NamedTuple):
+    """Sums over steps; times in ns."""
+
+    steps: int = 0
+    total_ns: int = 0
+    """Waits, and the loop after them."""
+    startup_ns: int = 0
+    """Of the waits: first batches of an epoch, with the making of the iterator."""
+    workers_ns: int = 0
+    """Of the others: waiting for workers."""
+    here_ns: int = 0
+    """Of the others: work in the loop's thread."""
+    ready: int = 0
+    """Complete batches behind those that were given."""
+    ready_steps: int = 0
+    """Steps for which their number is known."""
+    idle_ns: int = 0
+    """Time that the device had nothing to do around the waits."""
+    busy_ns: int = 0
+    """Time between the waits by the device's clock; 0: unknown."""
+
+    def since(self, before: Totals) -> Totals:
+        """Return the difference to earlier sums."""
+        return Totals(*[now - then for now, then in zip(self, before, strict=True)])
+
+
+class DeviceWaits(Protocol):
+    """Measures what the device does around waits and between them."""
+
+    idle_ns: int
+    busy_ns: int
+
+    def wait_begins(self) -> None:
+        """The loop asks for a batch."""
+
+    def wait_ends(self) -> None:
+        """The loop has it."""
+
+    def skip(self) -> None:
+        """What the device does until the next wait does not count."""
 
 
 class WorkerTimes(NamedTuple):

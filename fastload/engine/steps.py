@@ -1,57 +1,18 @@
 """Counts what the steps of a training loop lose to data: nanoseconds, by the host's clock.
 
-In: when the loop asks for a batch, and when it has it. Out: :class:`Totals`, from which :mod:`.stall` makes numbers. It
+In: when the loop asks for a batch, and when it has it. Out: the sums from which :mod:`.stall` makes numbers. It
 costs about a microsecond a step, so it always counts. A step is a wait and what the loop does after it.
 """
 
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .stall import DeviceWaits, Totals
 
 _now = time.perf_counter_ns
-
-
-class Totals(NamedTuple):
-    """Sums over steps; times in ns."""
-
-    steps: int = 0
-    total_ns: int = 0
-    """Waits, and the loop after them."""
-    startup_ns: int = 0
-    """Of the waits: first batches of an epoch, with the making of the iterator."""
-    workers_ns: int = 0
-    """Of the others: waiting for workers."""
-    here_ns: int = 0
-    """Of the others: work in the loop's thread."""
-    ready: int = 0
-    """Complete batches behind those that were given."""
-    ready_steps: int = 0
-    """Steps for which their number is known."""
-    idle_ns: int = 0
-    """Time that the device had nothing to do around the waits."""
-    busy_ns: int = 0
-    """Time between the waits by the device's clock; 0: unknown."""
-
-    def since(self, before: Totals) -> Totals:
-        """Return the difference to earlier sums."""
-        return Totals(*[now - then for now, then in zip(self, before, strict=True)])
-
-
-class DeviceWaits(Protocol):
-    """Measures what the device does around waits and between them."""
-
-    idle_ns: int
-    busy_ns: int
-
-    def wait_begins(self) -> None:
-        """The loop asks for a batch."""
-
-    def wait_ends(self) -> None:
-        """The loop has it."""
-
-    def skip(self) -> None:
-        """What the device does until the next wait does not count."""
 
 
 class Steps:
@@ -60,7 +21,7 @@ class Steps:
     def __init__(self) -> None:
         self.device: DeviceWaits | None = None
         """Set by who wants the device's clock."""
-        self._sums = list(Totals()[:7])
+        self._sums = [0] * 7
         self._pending: tuple[int, int, int, int | None] = 0, 0, 0, None
         self._asked = self._given = self._waited = self._begun_ns = 0
         self._first = True
@@ -115,6 +76,8 @@ class Steps:
 
     def totals(self) -> Totals:
         """Return the sums so far."""
+        from .stall import Totals  # only who asks needs it
+
         device = self.device
         by_device = (0, 0) if device is None else (device.idle_ns, device.busy_ns)
         return Totals(*[*self._sums, *by_device])

@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 from fastload.engine import steps
-from fastload.engine.stall import Loads, WorkerTimes, last_line, numbers, over_ranks, percent
-from fastload.engine.steps import Steps, Totals
+from fastload.engine.stall import Loads, Totals, WorkerTimes, last_line, numbers, over_ranks, percent
+from fastload.engine.steps import Steps
 
 MS = 1_000_000
 LOADS = Loads(num_workers=2, cores=8, is_ours=True, persistent_workers=False)
