@@ -121,6 +121,27 @@ def pad_sentences(samples: Sequence[tuple[torch.Tensor, str]]) -> tuple[torch.Te
     return torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True), lengths, [sample[1] for sample in samples]
 
 
+class RaggedTargets(Dataset[dict[str, torch.Tensor]]):
+    """Samples of 24 small tensors, of 0 to 9 rows each, as of objects in images; they take ``sleep_ms`` to come."""
+
+    def __init__(self, num_samples: int, sleep_ms: float = 0.0) -> None:
+        self.num_samples, self.sleep_ms = num_samples, sleep_ms
+        self.names = [f"target{number}" for number in range(24)]
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        if self.sleep_ms:
+            time.sleep(self.sleep_ms / 1e3)
+        return {name: torch.zeros((index + place) % 10, 4) for place, name in enumerate(self.names)}
+
+
+def as_tuple(samples: Sequence[object]) -> tuple[object, ...]:
+    """Collate as detection models want it: samples of unequal shapes stay apart."""
+    return tuple(samples)
+
+
 def heavy_tailed_costs_s(shape: str, num_samples: int, mean_cost_s: float) -> list[float]:
     """Make up what each sample costs; the mean is ``mean_cost_s`` exactly.
 

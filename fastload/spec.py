@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, IterableDataset
 
 from .arguments import with_threads_alone
 from .base import compat
+from .base.regrouping import only_regroups
 from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
@@ -91,6 +92,8 @@ class Spec:
     """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
     uncut_reason: str | None = None
     """Why batches are not cut into chunks; None if they are."""
+    regroups: Callable[[list[Any]], Any] | None = None
+    """The ``collate_fn``, if it only regroups samples and batches could be cut but for it."""
     assigned: bool = False
     """Whether batch ``i`` goes to worker ``i % num_workers``."""
     seeded: bool = False
@@ -153,6 +156,10 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         whole = "batch_size=None leaves batching to the dataset"
     elif not by_default:
         whole = "custom collate_fn"
+    uncut = _uncut(spec.dataset, spec.seeding, spec.chunk_size)
+    regroups = None
+    if whole == "custom collate_fn" and uncut is None and spec.fuse is not True and only_regroups(spec.collate_fn):
+        regroups = spec.collate_fn
     draws = not by_default or not seeding.draws_nothing(spec.dataset)
     seeded = False
     if spec.seeding == "torch":
@@ -171,7 +178,8 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         sample_seed=seed,
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
-        uncut_reason=whole or _uncut(spec.dataset, spec.seeding, spec.chunk_size),
+        uncut_reason=whole or uncut,
+        regroups=regroups,
         assigned=iterable or spec.seeding == "torch",
         seeded=seeded,
         seeding_reason=reason,

@@ -6,7 +6,7 @@ slot where its samples are all of one layout, else collated here by torch's own 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.compat import worker_collate
@@ -25,12 +25,16 @@ class Assembly:
         pool: who made the results.
         book: the layouts; shared with other iterations of the same loader.
         where: end of the sentence "Caught ... " for errors of collation that happen here.
+        regroups: a ``collate_fn`` that only regroups samples, and so can be called here; None: it is torch's.
     """
 
-    def __init__(self, pool: Pool, book: LayoutBook, where: str) -> None:
+    def __init__(
+        self, pool: Pool, book: LayoutBook, where: str, regroups: Callable[[list[Any]], Any] | None = None
+    ) -> None:
         self._pool = pool
         self._book = book
         self._where = where
+        self._regroups = regroups
         self._published: set[int] = set()
 
     def generation(self) -> int:
@@ -54,8 +58,8 @@ class Assembly:
             self._learn_from_worker(layout)
             return result._replace(payload=(layout, self._pool.take_rows(payload, item, layout)))
         if result.outcome == Outcome.SAMPLES:
-            samples = self._pool.take_samples(result.payload, item)
-            return self._placed(result._replace(payload=samples), item)
+            result = result._replace(payload=self._pool.take_samples(result.payload, item))
+            return self._placed(result, item) if self._regroups is None else result
         return result
 
     def _learn_from_worker(self, layout: Layout) -> None:
@@ -142,11 +146,11 @@ class Assembly:
             reason = self._book.given_up or "samples of one batch differ, or a new shape"
             if len(samples) != num_rows:
                 reason = "samples were left out"
-            elif self._book.given_up is None:
+            elif self._book.given_up is None and self._regroups is None:
                 self._book.misfit(samples)
                 reason = self._book.given_up or reason
             try:
-                return worker_collate(samples), reason
+                return (self._regroups or worker_collate)(samples), reason
             except Exception as error:
                 wrapper = wrap_exception(error, self._where)
             raise error_of(wrapper)

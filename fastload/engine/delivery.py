@@ -105,7 +105,7 @@ class Delivery(Source):
         self._window = window
         self._kept = kept
         self._book, self._counts = kept.book, kept.counts
-        self._assembly = Assembly(pool, kept.book, window.where)
+        self._assembly = Assembly(pool, kept.book, window.where, window.regroups)
         self._serial = 0
         self._items: dict[int, WorkItem] = {}
         self._stale: dict[int, int] = {}
@@ -314,15 +314,21 @@ class Delivery(Source):
     ) -> None:
         sampler_ns = time.perf_counter_ns() - since if since else 0
         whole = self._window.whole_reason is not None or self._book.given_up is not None
+        # Workers that have nothing else to do share it; later a batch is made by one, beside the others' batches.
+        shared = self._window.regroups is not None and self._book.given_up is None and num_rows > 1
+        shared = shared and batch_id == 0 and epoch is self._epoch
+        cut = shared or not whole
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
-        elif num_rows and not whole and type(indices) is not tuple and self._window.chunk_size != sys.maxsize:
+        elif type(indices) is not tuple and num_rows and cut and self._window.chunk_size != sys.maxsize:
             indices = list(indices)
             num_rows = len(indices)  # whatever it said of itself
-        whole = whole or num_rows == 0
-        bounds = [(0, num_rows)] if whole else self._chunks(epoch, batch_id, num_rows)
+        whole, shared = whole or num_rows == 0, shared and num_rows > 1
+        bounds = [(0, num_rows)] if whole and not shared else self._chunks(epoch, batch_id, num_rows)
         # As plain integers: a member of an enum takes three times as long to pickle.
-        kind, layout = (int(Kind.BATCH), 0) if whole else (int(Kind.ROWS), self._assembly.generation())
+        kind, layout = int(Kind.SAMPLES if shared else Kind.BATCH), 0
+        if not whole:
+            kind, layout = int(Kind.ROWS), self._assembly.generation()
         slot = self.pool.slots.acquire()
         batch = epoch.batches[batch_id] = _Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None and self._turns is not None:
@@ -352,7 +358,8 @@ class Delivery(Source):
         window = self._window
         size = window.chunk_size or choose_chunk_size(num_rows, window.workers_in_all, sample_ns, awaited=awaited)
         bounds = chunk_bounds(num_rows, size)
-        if len(bounds) > 1 and self._book.layout is None and batch_id < window.num_workers and bounds[0][1] > 1:
+        teaches = self._book.layout is None and batch_id < window.num_workers
+        if window.whole_reason is None and len(bounds) > 1 and teaches and bounds[0][1] > 1:
             # The first sample teaches the layout: have it soon, for all that is made after it.
             bounds[:1] = [(0, 1), (1, bounds[0][1])]
         self._counts.chunk_size = min(size, num_rows)

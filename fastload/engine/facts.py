@@ -115,7 +115,8 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
     if spec.uncut_reason:
-        yield "work unit", f"the whole batch: {spec.uncut_reason}"
+        first = "" if spec.regroups is None else "; the first of an epoch, chunks of samples"
+        yield "work unit", f"the whole batch: {spec.uncut_reason}{first}"
     else:
         yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
     if spec.assigned:

@@ -129,6 +129,10 @@ class ProcessPool(Pool):
     def _start(self, context: BaseContext, num_processes: int) -> None:
         if self.start_method == "fork":
             _load_image_plugins()
+        elif self.start_method == "forkserver":
+            from .fork_server import with_own_server
+
+            context = with_own_server(context)
         source: Job | SharedJob | PickledJob = self._job
         noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self.start_method != "fork":

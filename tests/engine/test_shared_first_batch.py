@@ -1,0 +1,185 @@
+"""With a ``collate_fn`` that only regroups, workers share the first batch; all batches are those of one worker each."""
+
+# ruff: noqa: B905
+import multiprocessing
+import os
+import pickle
+import resource
+
+import pytest
+import torch
+from kit.comparison import difference
+from kit.ways import USUAL
+
+import fastload
+from fastload.errors import WorkerDied
+
+NUM_WORKERS = 4
+
+
+def zipped(batch):
+    return tuple(zip(*batch))
+
+
+class Ragged:
+    """Samples with draws, a tensor of another length each, and an object."""
+
+    def __len__(self):
+        return 22
+
+    def __getitem__(self, index):
+        return torch.rand(3, 5), {"boxes": torch.rand(index % 4, 4), "name": f"{index}.jpg"}, os.getpid()
+
+
+class Meeting(Ragged):
+    """The first four samples return when four workers are at one of them each."""
+
+    def __init__(self):
+        self.barrier = multiprocessing.get_context("fork").Barrier(NUM_WORKERS)
+
+    def __getitem__(self, index):
+        if index < NUM_WORKERS:
+            self.barrier.wait(30)
+        return super().__getitem__(index)
+
+
+def test_all_workers_share_the_first_batch():
+    batches = list(fastload.DataLoader(Meeting(), NUM_WORKERS, num_workers=NUM_WORKERS, collate_fn=zipped))
+    assert len(set(batches[0][2])) == NUM_WORKERS
+    assert {len(set(batch[2])) for batch in batches[1:]} == {1}
+    assert [len(batch[0]) for batch in batches] == [4, 4, 4, 4, 4, 2]
+
+
+def epochs(way, collate_fn=zipped, **options):
+    loader = fastload.DataLoader(Ragged(), 8, shuffle=True, seed=3, collate_fn=collate_fn, **{**USUAL[way], **options})
+    found = [[batch[:2] for batch in loader] for _ in range(2)]
+    return found, loader
+
+
+OPTIONS = [(way, options) for way in USUAL for options in ({}, {"chunk_size": 2}, {"in_order": False})]
+OPTIONS += [("processes", {"worker_threads": 3}), ("kept", {"worker_threads": 3})]
+
+
+@pytest.mark.parametrize(("way", "options"), OPTIONS, ids=str)
+def test_batches_are_those_of_tasks_that_are_whole_batches(way, options):
+    expected, _ = epochs("inline")
+    found, loader = epochs(way, **options)
+    if not options.get("in_order", True):
+        expected, found = ([sorted(epoch, key=repr) for epoch in one] for one in (expected, found))
+    assert difference(found, expected) is None
+    if loader.num_workers:
+        assert loader.statistics().without_layout_reason == {"custom collate_fn": 3 * 2}
+
+
+class Damaged(Ragged):
+    """The samples at ``at`` cannot be loaded."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def __getitem__(self, index):
+        if index in self.at:
+            raise OSError(f"sample {index} is damaged")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("at", [{2}, set(range(8))])
+def test_samples_that_cannot_be_loaded_are_left_out(at):
+    loader = fastload.DataLoader(Damaged(at), 8, num_workers=3, collate_fn=zipped, on_error="skip")
+    names = [[target["name"] for target in batch[1]] for batch in loader]
+    rows = [[index for index in range(start, min(start + 8, 22)) if index not in at] for start in (0, 8, 16)]
+    assert names == [[f"{index}.jpg" for index in indices] for indices in rows if indices]
+
+
+def test_an_error_of_the_first_batch_has_its_place():
+    iterator = iter(fastload.DataLoader(Damaged({5, 6}), 8, num_workers=3, collate_fn=zipped))
+    with pytest.raises(OSError, match="sample 5 is damaged"):
+        next(iterator)
+    assert len(next(iterator)[0]) == 8
+
+
+class Unequal:
+    """A sample that has no parts, so that it cannot be zipped."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return 3 if index == 1 else (index, index)
+
+
+def test_an_error_of_collation_is_worded_as_one_of_a_worker():
+    with pytest.raises(TypeError, match="Caught TypeError in DataLoader worker process 0"):
+        next(iter(fastload.DataLoader(Unequal(), 4, num_workers=2, collate_fn=zipped)))
+
+
+def only_images(batch):
+    return [sample[0] for sample in batch]
+
+
+class WithFunction(Ragged):
+    """A part of each sample cannot be pickled; the batch goes without it."""
+
+    def __getitem__(self, index):
+        return torch.full((2,), index), lambda: index
+
+
+def test_samples_that_cannot_be_sent_make_the_batch_one_task_again():
+    loader = fastload.DataLoader(WithFunction(), 8, num_workers=2, collate_fn=only_images)
+    for _ in range(2):
+        assert [int(image[0]) for batch in loader for image in batch] == list(range(22))
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        next(iter(fastload.DataLoader(WithFunction(), 8, num_workers=2, collate_fn=zipped)))
+
+
+class Deadly(Ragged):
+    def __getitem__(self, index):
+        if index == 1:
+            os._exit(3)
+        return super().__getitem__(index)
+
+
+def test_a_worker_that_dies_at_its_part_raises():
+    with pytest.raises(WorkerDied):
+        next(iter(fastload.DataLoader(Deadly(), 8, num_workers=2, collate_fn=zipped)))
+
+
+class Claiming:
+    """An index batch that says it has more indices than it gives."""
+
+    def __init__(self, indices):
+        self.indices = indices
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        return iter(self.indices)
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [torch.arange(9).numpy(), tuple(range(9)), Claiming([3, 4]), Claiming([])],
+    ids=["array", "tuple", "2", "0"],
+)
+def test_index_batches_may_be_anything_that_torch_iterates(indices):
+    batches = [indices, [9, 10]]
+    lengths = [
+        [len(batch) for batch in loader(Ragged(), batch_sampler=batches, num_workers=2, collate_fn=lambda batch: batch)]
+        for loader in (fastload.DataLoader, torch.utils.data.DataLoader)
+    ]
+    assert lengths[0] == lengths[1]
+
+
+@pytest.mark.slow
+def test_32_workers_and_kept_batches_of_many_tensors_need_few_descriptors():
+    """torch's loader needs a descriptor for each tensor: 40 batches of 16 x 24 tensors would be 15,360 of them."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+    try:
+        dataset = [{f"target{n}": torch.zeros((index + n) % 10, 4) for n in range(24)} for index in range(640)]
+        loader = fastload.DataLoader(dataset, 16, num_workers=32, collate_fn=lambda batch: tuple(batch))
+        batches = list(loader)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert difference([sample for batch in batches for sample in batch], dataset) is None

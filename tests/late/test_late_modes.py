@@ -1,0 +1,90 @@
+"""Which of torch's modes switch the fast ways off: those that may see or change a sample's calls, and no others."""
+
+import threading
+
+import pytest
+import torch
+from comparing import jpeg, opened
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision.transforms import v2
+
+import fastload
+from fastload.late import modes
+from fastload.workers.torch_routing import TorchRouting
+
+
+class Function(TorchFunctionMode):
+    """Sees what functions of torch are called, and changes nothing."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **kwargs or {})
+
+
+class Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **kwargs or {})
+
+
+def routing() -> TorchRouting:
+    return TorchRouting(torch.Generator())
+
+
+def test_no_mode_is_watching_by_itself_nor_is_the_routing_of_a_worker_thread():
+    assert not modes.are_watching()
+    with routing():
+        assert not modes.are_watching()
+    assert not modes.are_watching()
+
+
+@pytest.mark.parametrize("mode", [Function, Dispatch])
+def test_a_users_mode_is_watching_also_inside_and_around_the_routing(mode):
+    with mode():
+        assert modes.are_watching()
+        with routing():
+            assert modes.are_watching()
+    with routing(), mode():
+        assert modes.are_watching()
+
+
+def test_a_mode_of_another_thread_is_not_watching_this_one():
+    seen = []
+    with Function():
+        thread = threading.Thread(target=lambda: seen.append(modes.are_watching()))
+        thread.start()
+        thread.join()
+    assert seen == [False]
+
+
+class Files(torch.utils.data.Dataset):
+    """JPEG files; a mode of the user's may be active while a sample is made."""
+
+    transform = v2.Compose([
+        v2.ToImage(), v2.RandomCrop(16), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3),
+    ])  # fmt: skip
+
+    def __init__(self, mode=None):
+        self.mode = mode
+        self.files = [jpeg(40, 31, "RGB", seed=number) for number in range(12)]
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        if self.mode is None:
+            return self.transform(opened(self.files[index]))
+        with self.mode():
+            return self.transform(opened(self.files[index]))
+
+
+THREADS = [{"num_workers": 2, "worker_threads": 3}, {"num_workers": 2, "worker_method": "thread"}]
+
+
+@pytest.mark.parametrize("options", THREADS, ids=str)
+@pytest.mark.parametrize("mode", [None, Function, Dispatch])
+def test_worker_threads_cut_first_unless_a_users_mode_may_see_the_calls(options, mode):
+    loader = fastload.DataLoader(Files(mode), 4, seed=1, **options)
+    late = torch.cat(list(loader))
+    whole = torch.cat(list(fastload.DataLoader(Files(mode), 4, seed=1, fuse=False)))
+    assert late.equal(whole)
+    assert loader.statistics().decoded == {"late, in part" if mode is None else "late, whole": 12}
