@@ -142,15 +142,17 @@ def _of_workers(window: Totals, workers: WorkerTimes | None) -> dict[str, float]
 def over_ranks(by_rank: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
     """Return the means over ranks, with the share of the worst rank, its number, and how many ranks they are of.
 
-    A number that only some ranks have is the mean of these. Of a single rank the numbers stay as they are.
+    A part of the share that a rank does not have is 0 there, so that the parts still make up the share; another number
+    is the mean of the ranks that have it. Of a single rank the numbers stay as they are.
     """
     if len(by_rank) == 1:
         return dict(next(iter(by_rank.values())))
     found: dict[str, float] = {}
+    shares = {rank: one[PREFIX + "share"] for rank, one in by_rank.items() if one}
     for name in dict.fromkeys(name for one in by_rank.values() for name in one):
         known = [one[name] for one in by_rank.values() if name in one]
-        found[name] = sum(known) / len(known)
-    shares = {rank: one[PREFIX + "share"] for rank, one in by_rank.items() if PREFIX + "share" in one}
+        is_part = name.removeprefix(PREFIX) in _BLAME
+        found[name] = sum(known) / (len(shares) if is_part else len(known))
     if shares:
         worst = max(shares, key=lambda rank: (shares[rank], -rank))
         found |= {

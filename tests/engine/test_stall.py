@@ -148,7 +148,7 @@ def test_over_ranks_there_are_means_and_the_worst_rank():
         {
             "data/share": 0.4,
             "data/samples_per_s": 75.0,
-            "data/read": 0.1,
+            "data/read": 0.05,
             "data/worst_share": 0.7,
             "data/worst_rank": 1.0,
             "data/ranks": 2.0,
