@@ -347,7 +347,7 @@ _UNUSED |= {
     "workers.threads",
 }
 _LIBRARIES = {"torch._dynamo", "sympy", "triton", "torchvision", "PIL", "accelerate", "lightning", "pytorch_lightning"}
-_LIBRARIES |= {"transformers", "timm", "rich", "IPython"}
+_LIBRARIES |= {"transformers", "timm", "rich", "IPython", "tensorboard"}
 
 
 @pytest.mark.interpreter

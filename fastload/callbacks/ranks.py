@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import torch.distributed as dist
 
@@ -44,12 +45,20 @@ class Exchange:
         try:
             store = compat.process_group_store()
             store.set(f"{self._name}/{rank}", json.dumps([self._times, *own]))
-            for other in range(1, dist.get_world_size() if rank == 0 else 0):
-                key = f"{self._name}/{other}"
-                if store.check([key]):
-                    times, window, whole = json.loads(store.get(key))
+            if rank == 0:
+                for other, told in self._told(store).items():
+                    times, window, whole = json.loads(told)
                     if times >= self._times - 2:
                         found[other] = window, whole
         except RuntimeError as error:  # torch's errors of stores are among these
             self.lost = str(error)
         return found
+
+    def _told(self, store: Any) -> dict[int, bytes]:
+        """Return what the other ranks have left: with a few requests, however many they are."""
+        keys = {rank: f"{self._name}/{rank}" for rank in range(1, dist.get_world_size())}
+        if not store.check(list(keys.values())):  # a get would wait for those that are not there
+            keys = {rank: key for rank, key in keys.items() if store.check([key])}
+        names = list(keys.values())
+        values = store.multi_get(names) if names and store.has_extended_api() else map(store.get, names)
+        return dict(zip(keys, values, strict=True))
