@@ -21,8 +21,9 @@ from .watching import innermost, unwatch, watch, worker_pids
 class Stall:
     """Measures what the steps over a loader lose to data, for the tracker of a training.
 
-    It costs at most 20 µs a step, and never waits for a device: about 1 µs with fastload's loader, 3 µs with torch's
-    (``benchmarks/stall.py``). With CUDA the device's clock counts (not verified: no GPU), else the host's.
+    It costs at most 20 µs a step, and never waits for a device: without a GPU 3 to 8 µs of the loop's thread, numbers
+    every 50 steps included (``benchmarks/stall.py``). With CUDA the device's clock counts (not verified: no GPU), else
+    the host's.
 
     Args:
         loader: a :class:`fastload.DataLoader`, torch's, or what Accelerate has prepared.
