@@ -27,6 +27,10 @@ def _install() -> None:
         return initialize
 
     after_import("torch.utils.data.dataloader", lambda module: replace_init(module.DataLoader, find_initialize))
+    after_import(
+        "torchdata.stateful_dataloader.stateful_dataloader",
+        lambda module: replace_init(module.StatefulDataLoader, find_initialize),
+    )
     if "FASTLOAD_SCRIPT_LOADERS" in os.environ:  # for fastload verify, explain and tune
 
         def observe(_: ModuleType) -> None:

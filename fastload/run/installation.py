@@ -8,13 +8,16 @@ name before, ``isinstance(..., torch.utils.data.DataLoader)`` is unaffected, and
 * Constructing torch's class gives a ``fastload.DataLoader``, which is a subclass of it.
 * Constructing a subclass of torch's class, defined before or after, gives an instance of a class of the same name, with
   fastload's loader directly before torch's in the method resolution order. The subclass's own methods still apply; its
-  calls of ``super()`` reach fastload's engine. A subclass that replaces everything (torchdata's StatefulDataLoader) is
-  unaffected.
+  calls of ``super()`` reach fastload's engine. A subclass that replaces everything is unaffected.
+* torchdata's ``StatefulDataLoader`` is such a class, and is replaced by itself: its ``state_dict`` is fastload's then.
+  Where a sampler, or a map-style dataset, has a state of its own, torchdata's loader stays, with a warning.
 * Loaders that exist keep their engine.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,9 +25,12 @@ from typing import Any
 
 from torch.utils import data
 
+from fastload.inject.fastload_hook import after_import
 from fastload.inject.fastload_replacement import replace_init
 
 _TorchDataLoader: Any = data.DataLoader  # Any: assigning to a method is what this module is for
+
+_TORCHDATA = "torchdata.stateful_dataloader.stateful_dataloader"
 
 # Marks the classes made by _with_engine; its value is the user's class.
 _SOURCE = "_fastload_source"
@@ -55,9 +61,16 @@ def install(**defaults: Any) -> None:
 
     global _active
     argument_defaults().change(defaults)
-    if not _is_replaced():
+    if not _is_replaced(_TorchDataLoader):
         replace_init(_TorchDataLoader, lambda: initialize)
+    after_import(_TORCHDATA, _replace_stateful)
     _active = True
+
+
+def _replace_stateful(torchdata: types.ModuleType) -> None:
+    loader_class = torchdata.StatefulDataLoader
+    if not _is_replaced(loader_class):
+        replace_init(loader_class, lambda: initialize)
 
 
 def uninstall() -> None:
@@ -70,10 +83,11 @@ def uninstall() -> None:
     global _active
     _active = False
     argument_defaults().read_environment()
-    # If another library has wrapped our constructor (Lightning does, for a time), ours stays, and calls torch's.
-    torch_init = getattr(_TorchDataLoader.__init__, "fastload_replaces", None)
-    if torch_init is not None and not _is_wrapped(_TorchDataLoader.__init__, torch_init):
-        _TorchDataLoader.__init__ = torch_init
+    for loader_class in (_TorchDataLoader, _stateful_class()):
+        # If another library has wrapped our constructor (Lightning does, for a time), ours stays, and calls torch's.
+        torch_init = getattr(getattr(loader_class, "__init__", None), "fastload_replaces", None)
+        if torch_init is not None and not _is_wrapped(loader_class.__init__, torch_init):
+            loader_class.__init__ = torch_init
 
 
 def _is_wrapped(init: Any, torch_init: Any) -> bool:
@@ -81,13 +95,18 @@ def _is_wrapped(init: Any, torch_init: Any) -> bool:
     return getattr(init, "__wrapped__", None) is not torch_init
 
 
-def _is_replaced() -> bool:
-    """Return whether our constructor is among the wrappers of torch's."""
-    return hasattr(_TorchDataLoader.__init__, "fastload_replaces")
+def _is_replaced(loader_class: Any) -> bool:
+    """Return whether our constructor is among the wrappers of this class's."""
+    return hasattr(loader_class.__init__, "fastload_replaces")
+
+
+def _stateful_class() -> Any:
+    """Return torchdata's class; None where it is not imported."""
+    return getattr(sys.modules.get(_TORCHDATA), "StatefulDataLoader", None)
 
 
 # Under ``fastload run`` sitecustomize has replaced the constructor, and the first loader imports this module.
-_active = _is_replaced()
+_active = _is_replaced(_TorchDataLoader)
 
 
 def initialize(
@@ -102,6 +121,17 @@ def initialize(
     if not _active or (ours and "_kept" in vars(loader)):
         torch_init(loader, *args, **kwargs)
         return
+    stateful = _stateful_class()
+    if stateful is not None and isinstance(loader, stateful):
+        given = _bound(torch_init, loader, args, kwargs)
+        reason = None if given is None else _why_not_stateful(given)
+        if reason is not None:
+            warnings.warn(f"StatefulDataLoader keeps torchdata's engine: {reason}", RuntimeWarning, stacklevel=3)
+        if given is None or reason is not None:
+            torch_init(loader, *args, **kwargs)
+            return
+        loader.snapshot_every_n_steps = given.pop("snapshot_every_n_steps", 1)
+        args, kwargs = (), given
     try:
         if not ours:
             loader.__class__ = _with_engine(type(loader))
@@ -114,6 +144,38 @@ def initialize(
         torch_init(loader, *args, **kwargs)
         return
     DataLoader.__init__(loader, *args, **kwargs)  # type: ignore[arg-type] # whatever the caller gave torch's class
+
+
+def _bound(init: Callable[..., None], loader: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """Return the arguments by name; None where the call is wrong, which the constructor then says itself."""
+    try:
+        _, *given = inspect.signature(init).bind(loader, *args, **kwargs).arguments.items()
+    except TypeError:
+        return None
+    return dict(given)
+
+
+def _why_not_stateful(given: Mapping[str, Any]) -> str | None:
+    """Return why a StatefulDataLoader is not replaced; None if it is."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastload."):
+        frame = frame.f_back
+    if frame.f_globals.get("__name__", "").startswith("accelerate."):
+        return "Accelerate changes its state by torchdata's names"
+    for name in ("sampler", "batch_sampler", "dataset"):
+        value = given.get(name)
+        if name == "dataset" and isinstance(value, data.IterableDataset):  # its replicas' states are in ours
+            continue
+        if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+            return f"{name}={type(value).__name__} has a state_dict of its own, which would not be in fastload's state"
+    return None
+
+
+def _load_state_dict(self: Any, state: dict[str, Any]) -> None:
+    from fastload.loader import DataLoader
+
+    if state != {}:  # torchdata's means no state
+        DataLoader.load_state_dict(self, state)
 
 
 def _with_engine(loader_class: type[Any]) -> type[Any]:
@@ -135,8 +197,15 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
             namespace[name] = getattr(loader_class, name)
         namespace[_SOURCE] = loader_class
         namespace["__reduce_ex__"] = reduce_ex
+        if loader_class is stateful:  # it replaces them by its own
+            for name in ("__iter__", "_get_iterator", "state_dict"):
+                namespace[name] = getattr(DataLoader, name)
+            namespace["load_state_dict"] = _load_state_dict
 
-    made: Any = types.new_class(loader_class.__name__, (loader_class, DataLoader), {}, fill)
+    stateful = _stateful_class()
+    is_derived = stateful is not None and loader_class is not stateful and issubclass(loader_class, stateful)
+    engine = _with_engine(stateful) if is_derived else DataLoader
+    made: Any = types.new_class(loader_class.__name__, (loader_class, engine), {}, fill)
     return made  # type: ignore[no-any-return] # a class
 
 
