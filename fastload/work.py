@@ -278,6 +278,10 @@ class Stage(Protocol):
             WorkerDied: a worker ended by itself; the iteration is over.
         """
 
+    def num_ready(self) -> int | None:
+        """Return how many complete batches it has; None: it does not know."""
+        return None
+
     def drop(self) -> None:
         """Drop what is under way, before the source begins another epoch."""
         return

@@ -61,6 +61,10 @@ class PinnedAhead:
         self._fill()
         return batch
 
+    def num_ready(self) -> int:
+        """Return how many batches are pinned, and complete before that."""
+        return self._done.qsize() + (self._source.num_ready() or 0)
+
     def _fill(self) -> None:
         while self._under_way <= _AHEAD:
             try:

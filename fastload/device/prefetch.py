@@ -91,6 +91,10 @@ class DeviceAhead:
             raise StopIteration
         return self._hand_out(batch)
 
+    def num_ready(self) -> int:
+        """Return how many batches are complete: on the device, or on its way there, and before."""
+        return sum(batch is not None for batch in self._ready) + (self._source.num_ready() or 0)
+
     def _hand_out(self, batch: Batch) -> Batch:
         if batch.error is None:
             assert self._backlog is not None

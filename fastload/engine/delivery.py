@@ -159,6 +159,9 @@ class Delivery(Source):
         batch = self._epoch.batches.get(0)
         return batch.error if batch is not None and not batch.slot else None
 
+    def num_ready(self) -> int:
+        return self._num_complete()
+
     def next(self, wait: bool = True) -> Batch:
         self._move_to_warm_slots()
         while True:

@@ -133,6 +133,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             read_again(epoch, lambda: pipeline.source.next().result())
         if not self._arguments.this_rank_only:
             _compare_ranks(sampling, epoch)  # while the workers load
+        self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
 
@@ -188,6 +189,13 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             raise error
 
     def _next_data(self) -> Any:
+        steps, counts = self._kept.steps, self._kept.counts
+        steps.ask(counts.waited_ns)
+        data = self._next_batch()
+        steps.give(counts.waited_ns, None if self._pipeline is None else self._pipeline.last.num_ready())
+        return data
+
+    def _next_batch(self) -> Any:
         pipeline = self._pipeline
         if pipeline is None:
             raise StopIteration
@@ -206,6 +214,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             batch = pipeline.last.next()
         except StopIteration:
             epoch.finished = True
+            self._kept.steps.end()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
             raise

@@ -10,6 +10,7 @@ from ..buffers.layout import LayoutBook
 from ..buffers.slots import Memory, SlotPool
 from ..work import Counts
 from ..workers.pool import KeptByPool, Pool
+from .steps import Steps
 
 if TYPE_CHECKING:
     from ..buffers.page_lock import PageLock
@@ -35,6 +36,7 @@ class Kept:
     def __init__(self) -> None:
         self.book = LayoutBook()
         self.counts = Counts()
+        self.steps = Steps()
         self.iterators: weakref.WeakSet[Iterates] = weakref.WeakSet()
         self.start_method: str | None = None
         self.transport: str | None = None

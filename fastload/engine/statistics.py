@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch.utils.data import IterableDataset
+
 from ..arguments import WorkerArguments
 from .kept import Kept
+from .stall import numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,12 @@ class Statistics:
     took beyond the work itself, until the rows were in the batch, in all."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
+    stall: dict[str, float]
+    """What the loop's steps lost to data, by the host's clock; empty before the second step. ``"data/share"``: share of
+    the step, of which ``"data/startup"`` (the first batch of an epoch), ``"data/workers"`` (waiting for them) and
+    ``"data/here"`` (work in ``next()`` itself) are the parts; ``"data/samples_per_s"``; ``"data/batches_ready"``:
+    complete batches behind the one that was given. Numbers for trackers: ``fastload.callbacks`` logs the same, with the
+    device's clock, parts of the workers' time, and the other ranks."""
 
 
 def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
@@ -81,6 +90,9 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         iterator.note_workers()
     counts = kept.counts
     cached = None if kept.cache is None else kept.cache.store.contents()
+    # Of an IterableDataset whole batches are counted.
+    whole = isinstance(arguments.dataset, IterableDataset) or not counts.batches
+    samples_of_step = arguments.batch_size if whole else counts.samples / counts.batches
     columns = None if kept.resident is None else kept.resident.columns
     return Statistics(
         batches=counts.batches,
@@ -108,4 +120,5 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         cache_is_full=cached is not None and cached.is_full,
         remote=dict(kept.remote),
         waited_s=counts.waited_ns / 1e9,
+        stall=numbers(kept.steps.totals(), num_workers=arguments.num_workers, batch_size=samples_of_step),
     )

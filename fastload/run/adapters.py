@@ -11,6 +11,9 @@ set on the prepared object. The share of a ``fastload.DistributedSampler`` is no
 that of a ``DistributedBatchSampler`` would be, so that is an error. With ``use_stateful_dataloader=True`` Accelerate
 builds torchdata's loader, as configured.
 
+Both move batches to their device, which costs nothing where ``device`` has them there already. What they would undo is
+an error that says what to set: another device, ``keep_on_host``, and ``fixed_buffers`` if they ask for a batch ahead.
+
 Lightning (and so pytorch_lightning): its training loop tells a loader's sampler the epoch only after it has begun to
 iterate, if it resumes from a checkpoint, and loads the state of an epoch's end, if the checkpoint is of that. Our
 loaders are told the epoch before, and begin it.
@@ -78,7 +81,7 @@ def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
             stacklevel=2,
         )
         return
-    replaced = {id(function): _taking_apart(function) for function in (prepare, skip)}
+    replaced = {id(function): _taking_apart(function, ours) for function in (prepare, skip)}
     for module in list(sys.modules.values()):
         names = vars(module) if isinstance(module, ModuleType) else {}  # never a lazy attribute
         for name, value in list(names.items()):
@@ -90,7 +93,7 @@ def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
     data_loader.DataLoaderAdapter.load_state_dict = _followed_by(load_state, _set_state_now, ours)
 
 
-def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
+def _taking_apart(function: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
     """Wrap a function of Accelerate that builds a new loader from its first argument."""
     signature = inspect.signature(function)
 
@@ -98,6 +101,15 @@ def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         dataloader = given.args[0]
+        if "put_on_device" in signature.parameters and isinstance(dataloader, ours):
+            moved_to = given.arguments.get("device") if given.arguments.get("put_on_device") else None
+            _check_device(
+                dataloader,
+                moved_to,
+                "Accelerate",
+                "prepare(..., device_placement=[False, ...]) leaves a loader's batches where they are",
+                ahead=True,
+            )
         if "num_processes" in signature.parameters and _is_shared_out(dataloader, given.arguments):
             given.arguments |= {"num_processes": 1, "process_index": 0}
         token = _taken_apart.set(getattr(dataloader, "base_dataloader", dataloader))
@@ -107,6 +119,41 @@ def _taking_apart(function: Callable[..., Any]) -> Callable[..., Any]:
             _taken_apart.reset(token)
 
     return wrapper
+
+
+def _check_device(loader: Any, moved_to: Any, library: str, remedy: str, *, ahead: bool) -> None:
+    """Check that a library does not undo what the device stage of a loader of ours has done.
+
+    Args:
+        loader: ours.
+        moved_to: the device that the library moves batches to; None: it moves none.
+        library: its name.
+        remedy: what to set so that it moves none.
+        ahead: whether it asks for the next batch before it gives the last one.
+
+    Raises:
+        ConfigError: it would.
+    """
+    if ahead and loader.fixed_buffers:
+        raise ConfigError(
+            f"fixed_buffers=True makes a batch invalid when the next one is asked for, and {library} asks for it "
+            "before it gives the last one; leave fixed_buffers out"
+        )
+    if loader.device is None or moved_to is None:
+        return
+    device, target = torch.device(loader.device), torch.device(moved_to)
+    if device.type == "cpu":
+        return
+    if device.type != target.type or (None not in (device.index, target.index) and device.index != target.index):
+        raise ConfigError(
+            f"device={loader.device!r}, and {library} would move every batch from there to {str(target)!r}: give "
+            f"device={target.type!r}, the current device of each process, or leave device out. {remedy}"
+        )
+    if loader.keep_on_host:
+        raise ConfigError(
+            f"keep_on_host={loader.keep_on_host!r}, and {library} would move these parts to {str(target)!r} all the "
+            f"same: leave keep_on_host out. {remedy}"
+        )
 
 
 def _is_shared_out(loader: object, arguments: dict[str, Any]) -> bool:
@@ -195,6 +242,16 @@ def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) ->
         loop.setup_data()  # as Lightning does next: reloads the loaders if asked to
         found = getattr(loop._combined_loader, "flattened", ())
         loaders = [loader for loader in found if isinstance(loader, ours)]
+        for loader in loaders:
+            moves = type(loop.trainer.lightning_module).transfer_batch_to_device
+            is_own = moves.__module__.partition(".")[0] not in ("lightning", "pytorch_lightning")
+            _check_device(
+                loader,
+                None if is_own else loop.trainer.strategy.root_device,
+                "Lightning",
+                "A transfer_batch_to_device of your own, which returns the batch, leaves batches where they are",
+                ahead=getattr(loop._data_fetcher, "length", 0) is None,
+            )
         epoch = loop.epoch_progress.current.processed
         resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
         will_begin = loop.trainer.current_epoch > 0 and not resumes

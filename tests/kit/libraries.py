@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
+
+import fastload
+
+
+def forget_settings() -> None:
+    """Uninstall fastload's class, and forget what Accelerate keeps in shared objects."""
+    fastload.uninstall()
+    if "accelerate" in sys.modules:
+        from accelerate.state import AcceleratorState, GradientState, PartialState
+
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+        PartialState._reset_state()
 
 
 def accelerator(**options: Any) -> Any:

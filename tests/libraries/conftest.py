@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from kit.libraries import forget_settings
 from torch.utils.data import TensorDataset
-
-import fastload
 
 LIBRARIES = Path(__file__).parent
 
@@ -38,13 +37,7 @@ def dataset() -> TensorDataset:
 def fresh_state() -> Iterator[None]:
     """Accelerate keeps its settings in shared objects, and the Trainer's tests install our class."""
     yield
-    fastload.uninstall()
-    if "accelerate" in sys.modules:
-        from accelerate.state import AcceleratorState, GradientState, PartialState
-
-        AcceleratorState._reset_state(reset_partial_state=True)
-        GradientState._reset_state()
-        PartialState._reset_state()
+    forget_settings()
 
 
 @pytest.fixture

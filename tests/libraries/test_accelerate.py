@@ -39,6 +39,8 @@ OWN: dict[str, Any] = {
     "max_errors": 7,
     "decoder": "auto",
     "batch_transform": None,
+    "cache": None,
+    "worker_threads": 1,
 }
 
 

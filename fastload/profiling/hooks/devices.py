@@ -65,6 +65,10 @@ class DeviceClock:
         self._last = after
         self.read()
 
+    def skip(self) -> None:
+        """What the device does until the next wait is no step."""
+        self._last = None
+
     def read(self) -> None:
         """Write the events that have completed; does not wait for others."""
         pending = self._pending

@@ -1,0 +1,118 @@
+"""Attaches to a loader: fastload's counts its steps itself, torch's gets iterators that do.
+
+In: a loader, or what Accelerate made of it. Out: its :class:`~fastload.engine.steps.Steps`, and its worker processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch.utils.data
+
+from ..base import compat
+from ..engine.steps import Steps
+from ..errors import ConfigError
+from ..loader import DataLoader
+
+# The attribute of a torch loader that is watched.
+_STEPS = "_fastload_steps"
+
+
+class _StepsOfTorch(Steps):
+    """Those of one of torch's loaders, with the iterator that is counted."""
+
+    iterator: weakref.ref[Any] | None = None
+
+
+def innermost(loader: Any) -> Any:
+    """Return the loader within what Accelerate has prepared.
+
+    Raises:
+        ConfigError: it is no ``DataLoader``.
+    """
+    inner = loader
+    while (base := getattr(inner, "base_dataloader", None)) is not None:
+        inner = base
+    if not isinstance(inner, torch.utils.data.DataLoader):
+        raise ConfigError(
+            "what a step loses to data is measured for torch.utils.data.DataLoader and its subclasses, got a loader "
+            f"of type {type(inner).__qualname__}; leave the callback out, or give it a DataLoader"
+        )
+    return inner
+
+
+def watch(loader: Any, iterator: Any = None) -> Steps:
+    """Count the steps of a loader (see :func:`innermost`), if they are not yet counted.
+
+    From its next iteration on, and in ``iterator``, one over it that has begun.
+    """
+    if isinstance(loader, DataLoader):
+        return loader._kept.steps
+    steps: _StepsOfTorch | None = vars(loader).get(_STEPS)
+    if steps is None:
+        steps = vars(loader)[_STEPS] = _StepsOfTorch()
+        # torch's __iter__ calls it, for each epoch or, with persistent workers, once.
+        vars(loader)["_get_iterator"] = functools.partial(_counted_iterator, loader, steps)
+        if isinstance(iterator, compat.BaseIterator):
+            _count_in(iterator, steps)
+    return steps
+
+
+def unwatch(loader: Any) -> None:
+    """Undo :func:`watch`, for iterations to come."""
+    for name in (_STEPS, "_get_iterator"):
+        vars(loader).pop(name, None)
+    if isinstance(loader, DataLoader):
+        loader._kept.steps.device = None
+
+
+def worker_pids(loader: Any) -> list[int]:
+    """Return the process ids of a watched loader's workers."""
+    if isinstance(loader, DataLoader):
+        iterators: list[Any] = list(loader._kept.iterators)
+    else:
+        reference = vars(loader)[_STEPS].iterator
+        iterators = [] if reference is None else [reference()]
+    workers = [worker for iterator in iterators for worker in getattr(iterator, "_workers", ())]
+    return [worker.pid for worker in workers if isinstance(worker, BaseProcess) and worker.pid is not None]
+
+
+def _counted_iterator(loader: Any, steps: _StepsOfTorch) -> Any:
+    begun = time.perf_counter_ns()
+    iterator = type(loader)._get_iterator(loader)
+    _count_in(iterator, steps)
+    steps.begin(time.perf_counter_ns() - begun)
+    return iterator
+
+
+def _count_in(iterator: Any, steps: _StepsOfTorch) -> None:
+    # By a weak reference: in a cycle its workers would live on until the next garbage collection.
+    reference = steps.iterator = weakref.ref(iterator)
+    iterator._next_data = functools.partial(_counted_next, reference, steps)
+
+
+def _counted_next(reference: weakref.ref[Any], steps: Steps) -> Any:
+    iterator: Any = reference()
+    steps.ask()
+    try:
+        data = type(iterator)._next_data(iterator)
+    except StopIteration:
+        steps.end()
+        raise
+    if hasattr(iterator, "_workers"):
+        steps.give(ready=_num_ready(iterator))
+    else:
+        steps.give(waited_ns=0)
+    return data
+
+
+def _num_ready(iterator: Any) -> int | None:
+    """Return how many batches torch has complete: received too early, or not yet received."""
+    try:
+        return int(iterator._data_queue.qsize()) + sum(len(one) > 1 for one in iterator._task_info.values())
+    except (AttributeError, NotImplementedError):  # another torch; macOS
+        return None

@@ -1,0 +1,171 @@
+"""Accelerate: numbers in its trackers' files, the words at the end, and the device stage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import accelerate
+import pytest
+import torch
+import torch.utils.data
+from kit.libraries import accelerator
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import TensorDataset
+
+import fastload
+from fastload.callbacks import AccelerateStall
+from fastload.errors import ConfigError
+
+LOADERS = [fastload.DataLoader, torch.utils.data.DataLoader]
+
+
+def dataset() -> TensorDataset:
+    return TensorDataset(torch.randn(48, 2))
+
+
+@pytest.mark.parametrize("loader_class", LOADERS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_numbers_come_into_tensorboard_and_words_to_standard_error(tmp_path, capsys, loader_class, workers):
+    running = accelerate.Accelerator(cpu=True, log_with="tensorboard", project_dir=tmp_path)
+    running.init_trackers("run")
+    loader = running.prepare(loader_class(dataset(), batch_size=4, num_workers=workers))
+    with AccelerateStall(running, loader) as stall:
+        for step, _ in enumerate(loader):
+            if step % 4 == 3:
+                stall.log(step)
+    running.end_training()
+    events = EventAccumulator(str(tmp_path / "run"))
+    events.Reload()
+    shares = events.Scalars("data/share")
+    assert [event.step for event in shares] == [3, 7, 11]
+    assert all(0.0 < event.value <= 1.0 for event in shares)
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
+    assert len(told) == 1
+    assert "of the step was lost to data" in told[0]
+    assert "_get_iterator" not in vars(loader.base_dataloader)
+
+
+def test_the_rest_of_a_resumed_epoch_is_followed(tmp_path):
+    class Tracked:
+        logged: list[Any] = []
+
+        def log(self, values: Any, step: int) -> None:
+            self.logged.append(values)
+
+    running = accelerator()
+    prepared = running.prepare(torch.utils.data.DataLoader(dataset(), batch_size=4))
+    rest = accelerate.skip_first_batches(prepared, 6)
+    tracked = Tracked()
+    with AccelerateStall(tracked, prepared) as stall:
+        stall.follow(rest)
+        assert len(list(rest)) == 6
+        stall.skip()
+        stall.log(6)
+        stall.log(7)
+    assert len(tracked.logged) == 1, "nothing is logged of no steps"
+    assert tracked.logged[0]["data/share"] > 0.0
+
+
+def test_an_exception_leaves_without_a_word(capsys):
+    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
+    with pytest.raises(ZeroDivisionError), AccelerateStall(accelerator(), loader):
+        raise ZeroDivisionError
+    assert capsys.readouterr().err == ""
+    assert "_get_iterator" not in vars(loader)
+
+
+def test_the_main_process_logs_means_over_two_processes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent(
+            """
+            import json, torch
+            from accelerate import Accelerator
+            from fastload import DataLoader
+            from fastload.callbacks import AccelerateStall
+            from torch.utils.data import TensorDataset
+
+            accelerator = Accelerator(cpu=True)
+            logged = []
+            accelerator.log = lambda values, step: logged.append(values)
+            loader = accelerator.prepare(DataLoader(TensorDataset(torch.arange(48)), batch_size=3))
+            with AccelerateStall(accelerator, loader) as stall:
+                for step, batch in enumerate(loader):
+                    if step % 2:
+                        stall.log(step)
+                        accelerator.wait_for_everyone()
+                accelerator.wait_for_everyone()
+            open(f"rank{accelerator.process_index}.json", "w").write(json.dumps(logged))
+            torch.distributed.destroy_process_group()
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert first[-1]["data/ranks"] == 2.0
+    assert first[-1]["data/worst_rank"] in (0.0, 1.0)
+    assert "data/ranks" not in second[-1]
+    told = [line for line in done.stderr.splitlines() if line.startswith("fastload: ")]
+    assert len(told) == 1
+    assert "on average of 2 ranks" in told[0]
+
+
+# -- device= and batch_transform= -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_the_batch_transform_makes_on_the_device_is_given_without_another_copy(num_workers):
+    made: list[Any] = []
+
+    def doubled(batch: Any) -> Any:
+        made.append([2 * part for part in batch])
+        return made[-1]
+
+    loader = fastload.DataLoader(
+        dataset(), batch_size=4, num_workers=num_workers, device="cpu", batch_transform=doubled
+    )
+    given = [batch[0].data_ptr() for batch in accelerator().prepare(loader)]
+    assert given == [batch[0].data_ptr() for batch in made]
+    assert len(given) == 12
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"device": "cuda:1"}, r"device='cuda:1', and Accelerate would move every batch from there to 'cpu': give .*"),
+        ({"device": "cuda"}, r"or leave device out\. prepare\(\.\.\., device_placement=\[False, \.\.\.\]\)"),
+        ({"device": "cpu", "fixed_buffers": True}, "leave fixed_buffers out"),
+    ],
+)
+def test_what_accelerate_would_undo_is_an_error(changed, error):
+    loader = fastload.DataLoader(dataset(), batch_size=4)
+    vars(loader).update(changed)  # as on a machine that has them
+    with pytest.raises(ConfigError, match=error):
+        accelerator().prepare(loader)
+
+
+def test_parts_that_are_to_stay_on_the_host_are_an_error_where_accelerate_moves_them():
+    from accelerate.data_loader import prepare_data_loader
+
+    loader = fastload.DataLoader(dataset(), batch_size=4)
+    vars(loader).update(device="cuda", keep_on_host=(1,))
+    with pytest.raises(ConfigError, match=r"keep_on_host=\(1,\), and Accelerate would move these parts to 'cuda:0'"):
+        prepare_data_loader(loader, device=torch.device("cuda:0"), put_on_device=True)
+
+
+def test_a_loader_whose_batches_accelerate_leaves_where_they_are_may_have_another_device(monkeypatch):
+    monkeypatch.setattr("fastload.device.streams.device_of", torch.device)
+    loader = fastload.DataLoader(dataset(), batch_size=4)
+    vars(loader).update(device="cuda:1", keep_on_host=(1,))
+    prepared = accelerator().prepare(loader, device_placement=[False])
+    assert (prepared.base_dataloader.device, prepared.device) == ("cuda:1", None)

@@ -1,0 +1,241 @@
+"""Both packages of Lightning: the numbers in the loggers' files, the words on standard error, and the device stage."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import TensorDataset
+
+import fastload
+import fastload.callbacks
+from fastload.errors import ConfigError
+
+LOADERS = [fastload.DataLoader, torch.utils.data.DataLoader]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+
+
+@pytest.fixture(params=["lightning", "pytorch_lightning"])
+def package(request: Any) -> str:
+    return str(request.param)
+
+
+def library(package: str) -> Any:
+    return importlib.import_module("lightning.pytorch" if package == "lightning" else package)
+
+
+def callback(package: str) -> Any:
+    return importlib.import_module(f"fastload.callbacks.{package}").LightningCallback()
+
+
+def model(package: str, seen: list[Any] | None = None, **hooks: Any) -> Any:
+    class Model(library(package).LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            if seen is not None:
+                seen.append(batch[0].data_ptr())
+            loss: torch.Tensor = self.layer(batch[0]).mean()
+            self.log("loss", loss)
+            return loss
+
+        def validation_step(self, batch: Any, _: int) -> None:
+            self.layer(batch[0])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    for name, hook in hooks.items():
+        setattr(Model, name, hook)
+    return Model()
+
+
+def dataset() -> TensorDataset:
+    return TensorDataset(torch.randn(48, 2))
+
+
+def trainer(package: str, folder: Path, *callbacks: Any, **options: Any) -> Any:
+    settings: dict[str, Any] = {"max_epochs": 2, "log_every_n_steps": 4, "logger": False, "accelerator": "cpu"}
+    settings |= {"devices": 1, "enable_checkpointing": False, "enable_progress_bar": False}
+    settings |= {"enable_model_summary": False, "default_root_dir": folder, "callbacks": list(callbacks)}
+    return library(package).Trainer(**settings | options)
+
+
+def rows(folder: Path) -> dict[int, dict[str, float]]:
+    """Return the numbers about data in the file of a CSVLogger, by their step."""
+    with next(folder.rglob("metrics.csv")).open() as file:
+        return {
+            int(row["step"]): {name: float(value) for name, value in row.items() if name[:5] == "data/" and value}
+            for row in csv.DictReader(file)
+            if row["data/share"]
+        }
+
+
+@pytest.mark.parametrize("loader_class", LOADERS)
+def test_numbers_come_into_the_csv_file_at_logging_steps_and_words_to_standard_error(
+    package, loader_class, tmp_path, capsys
+):
+    logger = importlib.import_module(f"{library(package).__name__}.loggers").CSVLogger(tmp_path)
+    loader = loader_class(dataset(), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    fitted = trainer(package, tmp_path, callback(package), logger=logger)
+    fitted.fit(model(package), loader, loader_class(dataset(), batch_size=8))
+    logged = rows(tmp_path)
+    assert set(logged) == {3, 7, 11, 15, 19, 23}, "the steps of Lightning's own rows"
+    for found in logged.values():
+        assert 0.0 < found["data/share"] <= 1.0
+        assert found["data/samples_per_s"] > 0.0
+        assert "data/batches_ready" in found
+    assert "data/startup" in logged[3]
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
+    assert len(told) == 1
+    assert "of the step was lost to data (by the host's clock)" in told[0]
+    if loader_class is fastload.DataLoader:
+        assert loader.statistics().stall["data/share"] > 0.0
+
+
+def test_numbers_come_into_tensorboard(tmp_path: Path) -> None:
+    from lightning.pytorch.loggers import TensorBoardLogger
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = TensorBoardLogger(tmp_path)
+    fitted = trainer("lightning", tmp_path, fastload.callbacks.LightningCallback(), logger=logger)
+    fitted.fit(model("lightning"), torch.utils.data.DataLoader(dataset(), batch_size=4))
+    events = EventAccumulator(logger.log_dir)
+    events.Reload()
+    assert {event.step for event in events.Scalars("data/share")} == {3, 7, 11, 15, 19, 23}
+
+
+def test_the_callback_of_the_package_that_is_imported_is_given(monkeypatch):
+    import sys
+
+    importlib.import_module("fastload.callbacks.pytorch_lightning")
+    importlib.import_module("fastload.callbacks.lightning")
+    from lightning.pytorch import Callback
+
+    assert issubclass(fastload.callbacks.LightningCallback, Callback)
+    monkeypatch.delitem(sys.modules, "lightning.pytorch")
+    assert fastload.callbacks.LightningCallback.__module__ == "fastload.callbacks.pytorch_lightning"
+
+
+def test_accumulated_batches_are_one_step_of_the_logger(package, tmp_path):
+    logger = importlib.import_module(f"{library(package).__name__}.loggers").CSVLogger(tmp_path)
+    loader = torch.utils.data.DataLoader(dataset(), batch_size=2)
+    options = {"accumulate_grad_batches": 3, "log_every_n_steps": 4}
+    trainer(package, tmp_path, callback(package), logger=logger, **options).fit(model(package), loader)
+    assert set(rows(tmp_path)) == {3, 7, 11, 15}
+
+
+def test_lightnings_warning_of_num_workers_is_followed_by_what_was_measured(package, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
+    with pytest.warns(UserWarning, match="does not have many workers which may be a bottleneck"):
+        trainer(package, tmp_path, callback(package)).fit(model(package), loader)
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
+    assert len(told) == 2
+    assert "Lightning has warned that num_workers=0 may be a bottleneck. Measured: " in told[0]
+    assert "of the step is lost to data; more workers " in told[0]
+    assert "was lost to data" in told[1]
+
+
+def test_a_loader_that_is_made_anew_for_each_epoch_is_followed(package, tmp_path, capsys):
+    made: list[Any] = []
+
+    def train_dataloader(self: Any) -> Any:
+        made.append(torch.utils.data.DataLoader(dataset(), batch_size=4))
+        return made[-1]
+
+    logger = importlib.import_module(f"{library(package).__name__}.loggers").CSVLogger(tmp_path)
+    fitted = trainer(package, tmp_path, callback(package), logger=logger, reload_dataloaders_every_n_epochs=1)
+    fitted.fit(model(package, train_dataloader=train_dataloader))
+    assert len(made) == 2
+    assert set(rows(tmp_path)) == {3, 7, 11, 15, 19, 23}
+    assert all("_get_iterator" not in vars(loader) for loader in made)
+
+
+def test_a_training_that_fails_leaves_the_loader_as_it_was(package, tmp_path):
+    def training_step(self: Any, batch: Any, index: int) -> Any:
+        raise RuntimeError("on purpose")
+
+    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        trainer(package, tmp_path, callback(package)).fit(model(package, training_step=training_step), loader)
+    assert "_get_iterator" not in vars(loader)
+
+
+def test_what_is_no_data_loader_is_an_error(package, tmp_path):
+    with pytest.raises(ConfigError, match="leave the callback out"):
+        trainer(package, tmp_path, callback(package)).fit(model(package), [[torch.randn(4, 2)]])
+
+
+# -- device= and batch_transform= -------------------------------------------------------------------------------------
+
+
+class Doubled:
+    """A batch transform that notes where its results lie, and keeps them, so that no other lies there."""
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+
+    def __call__(self, batch: Any) -> Any:
+        self.made.append([2 * part for part in batch])
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_the_batch_transform_makes_on_the_device_is_trained_on_without_another_copy(
+    package, num_workers, tmp_path
+):
+    transform, seen = Doubled(), []
+    loader = fastload.DataLoader(
+        dataset(), batch_size=4, num_workers=num_workers, device="cpu", batch_transform=transform
+    )
+    trainer(package, tmp_path, max_epochs=1).fit(model(package, seen), loader)
+    assert seen == [batch[0].data_ptr() for batch in transform.made]
+    assert len(seen) == 12
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"device": "cuda:1"}, r"device='cuda:1', and Lightning would move every batch from there to 'cpu': give .*"),
+        ({"device": "cuda"}, "transfer_batch_to_device of your own"),
+    ],
+)
+def test_a_device_other_than_the_trainers_is_an_error(package, tmp_path, monkeypatch, changed, error):
+    loader = fastload.DataLoader(dataset(), batch_size=4)
+    vars(loader).update(changed)
+    monkeypatch.setattr(
+        "fastload.device.prefetch.device_or_cpu", lambda device: torch.device("cpu")
+    )  # as if it existed
+    with pytest.raises(ConfigError, match=error):
+        trainer(package, tmp_path).fit(model(package), loader)
+
+
+def test_a_module_that_moves_its_batches_itself_is_left_alone(package, tmp_path):
+    moved = []
+
+    def transfer_batch_to_device(self: Any, batch: Any, device: Any, index: int) -> Any:
+        moved.append(device)
+        return batch
+
+    loader = fastload.DataLoader(dataset(), batch_size=4, device="cpu", keep_on_host=(0,))
+    fitted = model(package, transfer_batch_to_device=transfer_batch_to_device)
+    trainer(package, tmp_path, max_epochs=1).fit(fitted, loader)
+    assert len(moved) == 12
+
+
+def test_fixed_buffers_of_a_stream_are_an_error_as_lightning_asks_for_a_batch_ahead(package, tmp_path):
+    from kit.datasets import Stream
+
+    stream = Stream(lambda: iter(torch.randn(24, 1, 2)))
+    loader = fastload.DataLoader(stream, batch_size=4, device="cpu", fixed_buffers=True)
+    with pytest.raises(ConfigError, match=r"fixed_buffers=True makes a batch invalid .* leave fixed_buffers out"):
+        trainer(package, tmp_path).fit(model(package), loader)

@@ -1,0 +1,161 @@
+"""transformers' Trainer: numbers in its logs and its reporters' files, the words at the end, and the device stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from kit.datasets import Made
+from kit.libraries import training_arguments
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import fastload
+from fastload.callbacks import HFCallback
+from fastload.errors import ConfigError
+
+
+def rows(index: int) -> dict[str, torch.Tensor]:
+    return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.seen: list[int] = []
+
+    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.seen.append(features.data_ptr())
+        logits = self.layer(features)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Reporter(transformers.TrainerCallback):
+    """Keeps what a reporter is given."""
+
+    def __init__(self) -> None:
+        self.logged: list[dict[str, Any]] = []
+
+    def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
+        self.logged.append(dict(logs))
+
+
+def arguments(folder: Path, **options: Any) -> Any:
+    settings: dict[str, Any] = {"num_train_epochs": 2, "logging_strategy": "steps", "logging_steps": 3}
+    settings |= {"save_strategy": "no"}
+    return training_arguments(folder, **settings | options)
+
+
+def trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
+    data = Made(24, rows)
+    given = arguments(folder, **options)
+    return transformers.Trainer(
+        Classifier(), given, train_dataset=data, eval_dataset=data, callbacks=list(callbacks) or None
+    )
+
+
+@pytest.mark.parametrize("installed", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_reporters_get_the_numbers_with_the_loss(tmp_path, capsys, installed, workers):
+    if installed:
+        fastload.install()
+    reporter = Reporter()
+    training = trainer(tmp_path, reporter, HFCallback(), dataloader_num_workers=workers)
+    training.train()
+    assert type(training.callback_handler.callbacks[0]) is HFCallback
+    losses = [logs for logs in reporter.logged if "loss" in logs]
+    assert len(losses) == 4
+    for logs in losses:
+        assert 0.0 < logs["data/share"] <= 1.0
+        assert all(type(value) is float for name, value in logs.items() if name[:5] == "data/")
+    assert [one["data/share"] for one in training.state.log_history if "loss" in one] == [
+        logs["data/share"] for logs in losses
+    ]
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
+    assert len(told) == 1
+    assert "of the step was lost to data" in told[0]
+
+
+@pytest.mark.parametrize("added", ["given", "added later"])
+def test_numbers_come_into_tensorboard(tmp_path, monkeypatch, added):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
+    training = trainer(tmp_path, *([HFCallback()] if added == "given" else []), report_to=["tensorboard"])
+    if added != "given":
+        training.add_callback(HFCallback())
+    training.train()
+    events = EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/data/share")][:4] == [3, 6, 9, 12]
+
+
+def test_evaluations_and_checkpoints_are_no_steps_and_have_no_numbers(tmp_path):
+    reporter = Reporter()
+    options = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 3}
+    trainer(tmp_path, HFCallback(), reporter, **options).train()
+    evaluations = [logs for logs in reporter.logged if "eval_loss" in logs]
+    assert len(evaluations) == 4
+    assert not any(name[:5] == "data/" for logs in evaluations for name in logs)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_resumed_training_is_measured_in_the_rest_of_its_epoch(tmp_path, installed):
+    if installed:
+        fastload.install()
+    trainer(tmp_path, save_strategy="steps", save_steps=2).train()
+    skip = transformers.trainer.skip_first_batches
+    reporter = Reporter()
+    again = trainer(tmp_path, reporter, HFCallback())
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    losses = [logs for logs in reporter.logged if "loss" in logs]
+    assert len(losses) == 4, "with the steps of the state that it resumes"
+    assert all("data/share" in logs for logs in losses)
+    assert transformers.trainer.skip_first_batches is skip
+
+
+def test_a_callback_serves_one_training_after_the_other(tmp_path):
+    callback, reporter = HFCallback(), Reporter()
+    for _ in range(2):
+        trainer(tmp_path, reporter, callback).train()
+    assert ["data/share" in logs for logs in reporter.logged if "loss" in logs] == [True] * 8
+
+
+def test_the_place_of_the_callback_must_be_known():
+    with pytest.raises(ConfigError, match="cannot find the Trainer's list of callbacks"):
+        HFCallback().on_train_begin(None, None, None)
+
+
+# -- device= and batch_transform= -------------------------------------------------------------------------------------
+
+
+class Doubled:
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+
+    def __call__(self, batch: Any) -> Any:
+        self.made.append({**batch, "features": 2 * batch["features"]})
+        return self.made[-1]
+
+
+def test_what_the_batch_transform_makes_on_the_device_is_trained_on_without_another_copy(tmp_path):
+    transform = Doubled()
+
+    class OurTrainer(transformers.Trainer):
+        def get_train_dataloader(self) -> Any:
+            loader = fastload.DataLoader(self.train_dataset, 4, num_workers=2, device="cpu", batch_transform=transform)
+            return self.accelerator.prepare(loader)
+
+    model = Classifier()
+    OurTrainer(model, arguments(tmp_path, num_train_epochs=1), train_dataset=Made(24, rows)).train()
+    assert model.seen == [batch["features"].data_ptr() for batch in transform.made]
+    assert len(model.seen) == 6
+
+
+def test_device_and_batch_transform_may_be_defaults_of_the_installed_class(tmp_path):
+    transform = Doubled()
+    fastload.install(device="cpu", batch_transform=transform)
+    training = trainer(tmp_path, num_train_epochs=1)
+    training.train()
+    assert training.model.seen == [batch["features"].data_ptr() for batch in transform.made]
