@@ -39,6 +39,8 @@ SETTLED_NS = 2_000_000_000
 _ENTRIES_A_LOOK = 64
 LEAST_RESERVE = 256 << 20
 """Bytes of the host's memory that are left free at least."""
+STEP = 8 << 20
+"""Bytes that the system is asked for at a time: 1 to 2 ms."""
 
 
 @functools.cache
@@ -100,6 +102,17 @@ class Contents(NamedTuple):
     """Whether an entry has found no room, in it or in the memory of the host."""
 
 
+def allocate(file: int, begin: int, length: int) -> None:
+    """Ask the system for the memory of a part of a file, in bytes; what it holds stays.
+
+    Raises:
+        OSError: there is not so much, or the file system cannot do this.
+    """
+    error = _call("allocate", _INT, _INT, _LONG, _LONG)(file, begin, length)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
 def reserve_of_host() -> int:
     """Return how many bytes of this host's memory, or of the control group's, a store leaves free: a sixteenth."""
     return max(LEAST_RESERVE, (limit_of_host() or 0) // 16)
@@ -125,8 +138,10 @@ class Store:
         self._is_short = False
         self._file = os.memfd_create("fastload-cache", os.MFD_CLOEXEC) if file is None else file
         try:
+            first = min(size, STEP)
             if file is None:
                 os.ftruncate(self._file, size)
+                allocate(self._file, 0, first)
             self._map = mmap.mmap(self._file, size, flags=mmap.MAP_SHARED)
         except BaseException:
             os.close(self._file)
@@ -134,7 +149,7 @@ class Store:
         self._map.madvise(_NO_DUMP)
         self._view = memoryview(self._map).toreadonly()
         self._address = np.frombuffer(self._view, dtype=np.uint8).ctypes.data
-        if file is None and not _call("begin", _INT, _POINTER, _LONG)(self._address, size):
+        if file is None and not _call("begin", _INT, _POINTER, _LONG, _LONG)(self._address, size, first):
             raise ValueError(f"a store of {size} bytes has no room for its table; 64 KiB are the least")
         self._find = _call("find", _INT, _POINTER, _POINTER, _POINTER)
 
@@ -172,7 +187,7 @@ class Store:
             OSError: the system has no memory for them.
         """
         length = sum(map(len, pieces))
-        place = _call("take", _LONG, _POINTER, _LONG)(self._address, length)
+        place = self._with_memory(_call("take", _LONG, _POINTER, _LONG, _POINTER), length)
         if not place:
             return None
         head = _ENTRY.pack(key[1], key[2], length)
@@ -180,10 +195,37 @@ class Store:
         # signal that ends the process.
         if os.pwritev(self._file, (head, *pieces), place) != len(head) + length:
             return None
-        if not _call("enter", _INT, _POINTER, _POINTER, _LONG)(self._address, key, place):
+        if not self._with_memory(_call("enter", _INT, _POINTER, _POINTER, _LONG, _POINTER), key, place):
             return None
         place += len(head)
         return self._view[place : place + length]
+
+    def _with_memory(self, call: Any, *arguments: Any) -> int:
+        """Call what gives out memory, and allocate more for as long as it says so; return its result, or 0."""
+        wanted = _LONG()
+        while not (found := call(self._address, *arguments, ctypes.byref(wanted))) and wanted.value:
+            if not self._extend(wanted.value):
+                return 0
+        return int(found)
+
+    def _extend(self, end: int) -> bool:
+        """Allocate the file's memory up to a place, and some more for those who come next; return whether it is had.
+
+        Several processes may do it at once: that changes nothing.
+        """
+        known = _call("allocated", _LONG, _POINTER, _LONG)
+        begin = known(self._address, 0)
+        if begin >= end:
+            return True
+        target = min(self.size, max(end, begin + STEP))
+        try:
+            allocate(self._file, begin, target - begin)
+        except OSError:
+            _call("full", None, _POINTER)(self._address)
+            self._is_short, self._to_look = True, _ENTRIES_A_LOOK  # later there may be some again
+            return False
+        known(self._address, target)
+        return True
 
     def contents(self) -> Contents:
         """Return what it holds now."""

@@ -4,17 +4,20 @@
  * entry is written before its place is published, and a place that is published does not change. A process that is
  * killed on the way loses the entry that it was writing, and nothing else.
  *
- * The memory is zero before fastload_cache_begin, and as long as it says. It holds, one after the other, as they come:
- * the beginning (struct cache), tables of places, and entries (struct entry), all at multiples of 16 bytes. Table k has
- * FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is begun,
+ * The memory is that of a file, zero before fastload_cache_begin, and as long as it says. It holds, one after the other,
+ * as they come: the beginning (struct cache), tables of places, and entries (struct entry), all at multiples of 16 bytes.
+ * What is given out has been allocated in the file before: the callers do that, in steps, where a function asks for it.
+ * So there is no page that the system could not have when it is written to. Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is begun,
  * and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
-#define _POSIX_C_SOURCE 200809L /* fstat with nanoseconds */
+#define _GNU_SOURCE /* fstat with nanoseconds; fallocate */
 #include "fastload.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #ifdef __linux__ /* there is no cache elsewhere */
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
 #endif
@@ -41,7 +44,8 @@ struct entry {
 
 struct cache {
     uint64_t size; /* of all, in bytes */
-    _Atomic uint64_t next; /* the first byte that was not given out */
+    _Atomic uint64_t allocated; /* up to where the file has memory */
+    _Atomic uint64_t next;      /* the first byte that was not given out */
     _Atomic uint64_t num_entries;
     _Atomic uint64_t num_bytes; /* of the entries, without what finds them */
     _Atomic uint64_t is_full;
@@ -54,14 +58,19 @@ static uint64_t num_slots(int table)
     return (uint64_t)FIRST_SLOTS << table;
 }
 
-/* Gives out memory; 0: there is not so much left. */
-static uint64_t take(struct cache *cache, uint64_t length)
+/* Gives out memory. 0: there is not so much left; or the file is to have memory up to *wanted first, which is 0 else. */
+static uint64_t take(struct cache *cache, uint64_t length, uint64_t *wanted)
 {
     length = (length + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
     uint64_t place = atomic_load_explicit(&cache->next, memory_order_relaxed);
+    *wanted = 0;
     do {
         if (length > cache->size - place)
             return 0;
+        if (place + length > atomic_load_explicit(&cache->allocated, memory_order_acquire)) {
+            *wanted = place + length;
+            return 0;
+        }
     } while (!atomic_compare_exchange_weak_explicit(&cache->next, &place, place + length, memory_order_relaxed,
                                                     memory_order_relaxed));
     return place;
@@ -72,17 +81,18 @@ static struct slot *table_at(struct cache *cache, uint64_t place)
     return (struct slot *)(void *)((uint8_t *)cache + place);
 }
 
-/* The newest table, with room for another entry; -1: there is no memory for one. */
-static int newest(struct cache *cache)
+/* The newest table, with room for another entry; -1: there is no memory for one, or not yet, as take says. */
+static int newest(struct cache *cache, uint64_t *wanted)
 {
     int table = 0;
     while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
         table++;
     if (4 * atomic_load_explicit(&cache->used[table], memory_order_relaxed) < 3 * num_slots(table))
         return table;
+    *wanted = 0;
     if (++table == MOST_TABLES)
         return -1;
-    const uint64_t place = take(cache, num_slots(table) * sizeof(struct slot));
+    const uint64_t place = take(cache, num_slots(table) * sizeof(struct slot), wanted);
     if (!place)
         return -1;
     uint64_t none = 0; /* where another was faster, its table is used, and this memory is lost */
@@ -91,17 +101,49 @@ static int newest(struct cache *cache)
     return table;
 }
 
-/* Begins a cache in memory that is all zero. Returns whether there is room for one. */
-FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size)
+/* Begins a cache in memory that is all zero, of which so much has been allocated. Returns whether there is room. */
+FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size, uint64_t allocated)
 {
     struct cache *cache = memory;
     const uint64_t first = (sizeof *cache + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
-    if (size < first + num_slots(0) * sizeof(struct slot))
+    uint64_t wanted;
+    if (allocated > size || allocated < first + num_slots(0) * sizeof(struct slot))
         return 0;
     cache->size = size;
+    atomic_store(&cache->allocated, allocated);
     atomic_store(&cache->next, first);
-    atomic_store(&cache->tables[0], take(cache, num_slots(0) * sizeof(struct slot)));
+    atomic_store(&cache->tables[0], take(cache, num_slots(0) * sizeof(struct slot), &wanted));
     return 1;
+}
+
+/* Asks the system for the memory of a part of a file, in which nothing changes. Returns 0, or the error's number.
+ *
+ * Not posix_fallocate, which writes to parts that others may write to, where a file system has no way to do this. */
+FASTLOAD_EXPORT int fastload_cache_allocate(int file, uint64_t begin, uint64_t length)
+{
+#ifdef __linux__
+    for (int tries = 100; fallocate(file, 0, (off_t)begin, (off_t)length); tries--)
+        if (errno != EINTR || !tries) /* by a signal, which undoes it */
+            return errno;
+    return 0;
+#else
+    (void)file;
+    (void)begin;
+    (void)length;
+    return ENOSYS;
+#endif
+}
+
+/* Notes that the file has memory up to a place; returns up to where it has. */
+FASTLOAD_EXPORT uint64_t fastload_cache_allocated(void *memory, uint64_t place)
+{
+    struct cache *cache = memory;
+    uint64_t known = atomic_load_explicit(&cache->allocated, memory_order_acquire);
+    while (known < place)
+        if (atomic_compare_exchange_weak_explicit(&cache->allocated, &known, place, memory_order_acq_rel,
+                                                  memory_order_acquire))
+            return place;
+    return known;
 }
 
 /* Writes what the cache holds: entries, their bytes, bytes taken of the memory, whether an entry found no room. */
@@ -157,25 +199,36 @@ FASTLOAD_EXPORT int fastload_cache_has_room(void *memory, uint64_t length)
 }
 
 /* Gives out memory for an entry whose bytes are so many: where struct entry and they are to be written, from the
- * beginning of the memory. 0: there is no room for it; for shorter ones there may be. */
-FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, uint64_t length)
+ * beginning of the memory. 0: there is no room for it, but for shorter ones there may be; or, where *wanted is not 0,
+ * the file is to have memory up to there first. */
+FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, uint64_t length, uint64_t *wanted)
 {
     struct cache *cache = memory;
-    const uint64_t place = length > cache->size ? 0 : take(cache, sizeof(struct entry) + length);
-    if (!place)
+    *wanted = 0;
+    const uint64_t place = length > cache->size ? 0 : take(cache, sizeof(struct entry) + length, wanted);
+    if (!place && !*wanted)
         atomic_store(&cache->is_full, 1);
     return place;
 }
 
-/* Publishes an entry that was written where fastload_cache_take said. Returns whether there was room for its place. */
-FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t place)
+/* Notes that an entry has found no room. */
+FASTLOAD_EXPORT void fastload_cache_full(void *memory)
+{
+    struct cache *cache = memory;
+    atomic_store(&cache->is_full, 1);
+}
+
+/* Publishes an entry that was written where fastload_cache_take said. Returns whether there was room for its place;
+ * *wanted is as there. */
+FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t place, uint64_t *wanted)
 {
     struct cache *cache = memory;
     const struct entry *entry = (const void *)((const uint8_t *)cache + place);
     for (;;) {
-        const int table = newest(cache);
+        const int table = newest(cache, wanted);
         if (table < 0) {
-            atomic_store(&cache->is_full, 1);
+            if (!*wanted)
+                atomic_store(&cache->is_full, 1);
             return 0;
         }
         struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[table], memory_order_acquire));
