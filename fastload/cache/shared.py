@@ -13,9 +13,11 @@ import threading
 from typing import Any
 
 from ..base.memory import free_on_host, in_words, limit_of_host
+from ..base.users_line import warn_at_users_line
 from ..errors import ConfigError
 from ..native import jpeg
 from ..sampling.samplers import as_integer
+from . import ranks
 from .records import Records
 from .store import Store, reserve_of_host
 
@@ -34,17 +36,22 @@ class _Process:
         self.records: Records | None = None
         self.asked: object = None
         """The argument of the first loader."""
+        self.server: ranks.Server | None = None
+        """Hands the store to the other ranks of this machine, if this is the first of them."""
 
 
 _process = _Process()
 
 
-def _renew_lock() -> None:
+def _begin_in_child() -> None:
     _process.lock = threading.Lock()  # a thread that the fork has not taken along may hold it
+    if _process.server is not None:
+        _process.server.close_in_child()
+        _process.server = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def size_of(asked: Any) -> int | None:
@@ -105,18 +112,51 @@ def records_of(asked: Any) -> Records:
     with _process.lock:
         check(asked)
         if _process.records is None:
-            size = size_of(asked)
-            if size is None:
-                ranks = max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
-                size = ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * ranks)
-                if size < LEAST_BYTES:
-                    raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
-            try:
-                records = Records(Store(size))
-            except OSError as error:
-                raise ConfigError(f"cache={asked!r}: the system maps no {in_words(size)}: {error}") from error
-            _process.records = records
+            _process.records = Records(_store_of_run(asked))
         return _process.records
+
+
+def _store_of_run(asked: Any) -> Store:
+    """Return a new store; or with several ranks on this machine, the one that they share."""
+    name, number = ranks.name_of_run(), ranks.count()
+    if name is None:
+        return _new_store(asked, number)
+    listener = ranks.listening(name) if ranks.is_first() else None
+    if listener is not None:
+        try:
+            store = _new_store(asked, 1)
+            _process.server = ranks.Server(listener, store, size_of(asked))
+        except BaseException:
+            listener.close()
+            raise
+        return store
+    handed = ranks.take(name, ranks.WAIT_S)
+    if isinstance(handed, str):
+        warn_at_users_line(
+            f"cache={asked!r}: this rank keeps files in memory of its own, since {handed}; the memory that ranks of a "
+            "machine share is made when the first loader with a cache is iterated in local rank 0"
+        )
+        return _new_store(asked, number)
+    if handed.asked != size_of(asked):
+        theirs = "'auto'" if handed.asked is None else f"{handed.asked} bytes"
+        raise ConfigError(
+            f"all ranks of a machine share one cache, and local rank 0 has one of {theirs}, got cache={asked!r}; give "
+            "them the same"
+        )
+    return handed.store
+
+
+def _new_store(asked: Any, number: int) -> Store:
+    """Return a new store in memory, of which the machine has so many."""
+    size = size_of(asked)
+    if size is None:
+        size = ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * number)
+        if size < LEAST_BYTES:
+            raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
+    try:
+        return Store(size)
+    except OSError as error:
+        raise ConfigError(f"cache={asked!r}: the system maps no {in_words(size)}: {error}") from error
 
 
 def forget() -> None:
@@ -125,4 +165,6 @@ def forget() -> None:
     Its memory is given back once the loaders and workers that have it have ended.
     """
     with _process.lock:
-        _process.records = _process.asked = None
+        if _process.server is not None:
+            _process.server.close()
+        _process.records = _process.asked = _process.server = None

@@ -162,6 +162,11 @@ class Store:
         if file is not None:
             os.close(file)
 
+    @property
+    def file(self) -> int:
+        """The descriptor of its file, which is this object's."""
+        return self._file
+
     def find(self, key: Key) -> memoryview | None:
         """Return the entry of a key, a view of the memory; None where there is none. Takes 1 µs."""
         found = _Pair()

@@ -86,7 +86,7 @@ def test_memory_is_allocated_in_steps_before_it_is_given_out(monkeypatch):
     kept = Store(100 << 20)
     for number in range(40):
         kept.keep(named(number), (bytes(1 << 20),))
-        assert os.fstat(kept._file).st_blocks * 512 >= kept.contents().taken_bytes
+        assert os.fstat(kept.file).st_blocks * 512 >= kept.contents().taken_bytes
     assert asked == [(place * store.STEP, store.STEP) for place in range(6)]
 
 
