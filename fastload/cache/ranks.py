@@ -22,7 +22,7 @@ WAIT_S = 30.0
 """Seconds that a rank waits for local rank 0, from when its first loader with a cache is iterated."""
 _ANSWER_S = 5.0  # for what takes milliseconds
 _RETRY_S = 0.05  # there is no way to be woken by a name that comes to be
-_MOST_BYTES = 256
+_MOST_BYTES = 1 << 14
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 _NAMED_BY = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
@@ -31,8 +31,8 @@ class Handed(NamedTuple):
     """A store that local rank 0 has handed over."""
 
     store: Store
-    asked: int | None
-    """What rank 0 asked for, in bytes; None: ``"auto"``."""
+    asked: str
+    """What rank 0 asked for."""
 
 
 def count() -> int:
@@ -82,7 +82,7 @@ class Server:
         asked: see :class:`Handed`.
     """
 
-    def __init__(self, listener: socket.socket, store: Store, asked: int | None) -> None:
+    def __init__(self, listener: socket.socket, store: Store, asked: str) -> None:
         self._listener = listener
         listener.listen(128)
         message = json.dumps({"asked": asked, "size": store.size}).encode()

@@ -59,9 +59,10 @@ class Statistics:
     Pillow). ``", from coefficients"`` is added for packs of coefficients, and with ``fuse=True`` for the cache; else
     ``", kept in the cache"`` and later ``", from the cache"``. Images of dropped tasks are included."""
     cached_files: int
-    """Files whose coefficients are in the cache of this process, or of which it is known that they have none."""
+    """Files whose coefficients are in the cache, or of which it is known that they have none; in a folder those of
+    earlier runs too."""
     cached_bytes: int
-    """The memory that the cache takes, in bytes."""
+    """What the cache takes of memory, or of the disk, in bytes."""
     cache_is_full: bool
     """Whether a file has found no room in it, or in the memory that is left."""
     remote: dict[str, int]

@@ -19,6 +19,7 @@ from torchvision.datasets import ImageFolder
 from fastload import ConfigError, DataLoader
 from fastload.base.memory import limit_of_host
 from fastload.cache import shared, store
+from fastload.cache.asked import read
 
 KINDS = {
     "inline": {},
@@ -155,9 +156,10 @@ def test_without_free_memory_auto_is_an_error_and_not_a_tiny_cache(folder, monke
 def test_sizes_are_read_with_their_units(value, size):
     if size is None:
         with pytest.raises(ConfigError, match="at least 1MiB"):
-            shared.size_of(value)
+            read(value, None)
     else:
-        assert shared.size_of(value) == size
+        assert read(value, None).size == size
+        assert read("./folder", value).size == size
 
 
 @pytest.mark.parametrize("value", ["64", "GiB", "64GB", "-1GiB", "", True, 1.5, b"1GiB", ["1GiB"]])
@@ -178,7 +180,7 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     loader_of(folder, "inline", False, cache="32MiB")
     DataLoader([0], cache=32 << 20)
     with pytest.raises(
-        ConfigError, match="share one cache, and the first of them has cache='32MiB', got cache='64MiB'"
+        ConfigError, match="share one cache, and the first of them has cache=33554432, got cache=67108864"
     ):
         DataLoader([0], cache="64MiB")
 

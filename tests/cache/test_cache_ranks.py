@@ -157,12 +157,17 @@ def test_processes_that_the_first_rank_has_forked_do_not_keep_its_name(started, 
     name = ranks.name_of_run()
     assert name is not None
     reading, writing = os.pipe()
+    begun, begins = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(writing)
+        os.write(begins, b".")
         os.read(reading, 1)  # until the other end is closed
         os._exit(0)
     os.close(reading)
+    os.read(begun, 1)
+    os.close(begun)
+    os.close(begins)
     shared.forget()
     listener = ranks.listening(name)
     os.close(writing)
@@ -182,7 +187,7 @@ def test_ranks_with_other_sizes_are_an_error(started):
     started(0).do("open", SIZE)
     for asked in (2 * SIZE, "auto"):
         with pytest.raises(
-            ConfigError, match=f"all ranks of a machine share one cache, and local rank 0 has one of {SIZE} bytes, got"
+            ConfigError, match=f"all ranks of a machine share one cache, and local rank 0 has cache={SIZE}, got"
         ):
             started(1).do("open", asked)
 
@@ -191,7 +196,7 @@ def test_a_rank_that_nobody_answers_says_so_and_has_a_share_of_its_own(monkeypat
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(ranks, "WAIT_S", 0.1)
     monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (64 << 20))
-    with pytest.warns(UserWarning, match=r"this rank keeps files in memory of its own, since local rank 0 has handed"):
+    with pytest.warns(UserWarning, match=r"this rank shares no memory with the others, since local rank 0 has handed"):
         assert shared.records_of("auto").store.size == 16 << 20
 
 

@@ -266,5 +266,5 @@ def test_what_has_changed_lately_and_what_is_no_file_has_no_key(tmp_path):
 
 def test_contents_are_those_of_an_empty_store():
     contents = Store(SIZE).contents()
-    assert contents == Contents(0, 0, contents.taken_bytes, False)
+    assert contents == Contents(0, 0, contents.taken_bytes, False, False)
     assert contents.taken_bytes < 1 << 16
