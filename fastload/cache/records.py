@@ -46,11 +46,13 @@ class Records:
     Args:
         store: where they are.
         names: for a store on a disk: where this run notes which bytes files have whose inodes do not last.
+        folder: of such a store.
     """
 
-    def __init__(self, store: Store, names: Store | None = None) -> None:
+    def __init__(self, store: Store, names: Store | None = None, folder: str | None = None) -> None:
         self.store = store
         self._names = names
+        self.folder = folder
 
     def find(self, key: Key) -> Found | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""

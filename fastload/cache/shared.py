@@ -129,7 +129,7 @@ def _new_records(asked: Asked) -> Records:
 
     assert asked.size is not None
     store = disk.open_store(asked.path, asked.size)
-    return Records(store, _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1)))
+    return Records(store, _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1)), str(asked.path))
 
 
 def _of_run(asked: Asked, make: Callable[[int], Store]) -> Store:
