@@ -77,6 +77,8 @@ def _live(rank: int, end: Connection) -> None:
         "open": _opened,
         "keep": lambda number: shared.records_of(SIZE).store.keep(_named(number), (b"%d" % number,)) is not None,
         "find": lambda number: bytes(shared.records_of(SIZE).store.find(_named(number)) or b"none"),
+        "name": lambda folder, number: _name_memory(folder).keep(_named(number), (b"%d" % number,)) is not None,
+        "named": lambda folder, number: bytes(_name_memory(folder).find(_named(number)) or b"none"),
         "threads": lambda: [one.name for one in threading.enumerate() if one.name == "fastload-cache"],
     }
     while True:
@@ -91,12 +93,16 @@ def _live(rank: int, end: Connection) -> None:
             end.send(error)
 
 
-def _opened(asked: Any) -> tuple[int, list[str]]:
+def _opened(asked: Any, size: Any = None) -> tuple[int, list[str]]:
     """Return the size of the store, and the warnings of having it."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        size = shared.records_of(asked).store.size
-    return size, [str(one.message) for one in found]
+        found = shared.records_of(asked, size).store.size
+    return found, [str(one.message) for one in said]
+
+
+def _name_memory(folder: str) -> Any:
+    return shared.records_of(folder, SIZE)._names
 
 
 def _named(number: int) -> Any:
@@ -190,6 +196,26 @@ def test_ranks_with_other_sizes_are_an_error(started):
             ConfigError, match=f"all ranks of a machine share one cache, and local rank 0 has cache={SIZE}, got"
         ):
             started(1).do("open", asked)
+
+
+def test_ranks_share_a_folder_and_what_they_know_of_files_whose_inodes_do_not_last(started, tmp_path):
+    folder = str(tmp_path / "cache")
+    first, second = started(0), started(1)
+    second.begin("open", folder, SIZE)  # waits for the first
+    assert first.do("open", folder, SIZE) == (SIZE, [])
+    assert second.done() == (SIZE, [])
+    assert second.do("name", folder, 1)
+    assert first.do("named", folder, 1) == b"1"
+    assert first.do("threads") == ["fastload-cache"]
+
+
+def test_ranks_with_other_folders_or_sizes_are_an_error(started, tmp_path):
+    folder = str(tmp_path / "cache")
+    started(0).do("open", folder, SIZE)
+    with pytest.raises(ConfigError, match=f"is in use with {SIZE} bytes, got cache_size={2 * SIZE}"):
+        started(1).do("open", folder, 2 * SIZE)
+    with pytest.raises(ConfigError, match=f"local rank 0 has cache='{folder}' with {SIZE} bytes, got cache='"):
+        started(1).do("open", f"{folder}2", SIZE)
 
 
 def test_a_rank_that_nobody_answers_says_so_and_has_a_share_of_its_own(monkeypatch):
