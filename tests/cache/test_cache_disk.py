@@ -19,6 +19,7 @@ from fastload.base import file_systems
 from fastload.cache import disk, store
 from fastload.cache.disk import NAME, FileStore, check, open_store
 from fastload.cache.store import key_of_bytes
+from fastload.native import processor_level
 
 SIZE = 64 << 20
 
@@ -82,6 +83,17 @@ def test_processes_keep_side_by_side(folder):
     keep(first, range(1000, 2000))
     keep(second, range(2000, 3000))
     assert all(found(kept, number) for kept in (first, second) for number in range(3000))
+
+
+def test_what_processors_of_all_kinds_keep_is_found_by_all(folder, monkeypatch):
+    kept = open_store(folder, SIZE)
+    for level in ("plain", processor_level()):
+        monkeypatch.setattr(disk, "processor_level", lambda level=level: level)
+        keep(kept, range(len(level), len(level) + 1))
+        monkeypatch.setattr(disk, "processor_level", lambda: "plain")
+        assert found(kept, len(level))
+        monkeypatch.undo()
+        assert found(kept, len(level))
 
 
 def test_a_process_that_is_not_forked_gets_the_same_store(folder):
