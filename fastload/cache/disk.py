@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import stat
+import struct
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,7 @@ LEAST_RESERVE = 256 << 20
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 _Pair: Any = _LONG * 2
 _KNOWN_BYTES = 64  # of which the library reads what a file says of itself
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
 _SUM_BYTES = 4  # of an entry, which its checksum does not cover
 _WAIT_S = 30.0  # for another process that begins the file, which takes milliseconds
 _RETRY_S = 0.02
@@ -266,6 +268,15 @@ def _why_not(file: int, path: Path, size: int) -> str | None:
     return "it is damaged"
 
 
+def _write_in_place(file: int) -> None:
+    """Have Btrfs write again where an empty file's bytes are: elsewhere there may be no room, which is a signal in a map."""
+    flags = bytearray(struct.calcsize("l"))
+    with contextlib.suppress(OSError):  # other file systems have no such flag, or no flags
+        fcntl.ioctl(file, _GET_FLAGS, flags)
+        flags[2] |= 0x80  # FS_NOCOW_FL
+        fcntl.ioctl(file, _SET_FLAGS, flags)
+
+
 def _new(folder: int, size: int) -> int:
     """Make the store of a folder, in place of one that may be there; return its descriptor.
 
@@ -276,6 +287,7 @@ def _new(folder: int, size: int) -> int:
         os.unlink(NAME, dir_fd=folder)
     file = os.open(NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
+        _write_in_place(file)
         store.begin(file, size)
         fcntl.flock(file, fcntl.LOCK_SH)
     except BaseException:
