@@ -269,7 +269,7 @@ def _why_not(file: int, path: Path, size: int) -> str | None:
 
 
 def _write_in_place(file: int) -> None:
-    """Have Btrfs write again where an empty file's bytes are: elsewhere there may be no room, which is a signal in a map."""
+    """Have Btrfs write where a file's bytes are: elsewhere may be no room, which is a signal where it is mapped."""
     flags = bytearray(struct.calcsize("l"))
     with contextlib.suppress(OSError):  # other file systems have no such flag, or no flags
         fcntl.ioctl(file, _GET_FLAGS, flags)

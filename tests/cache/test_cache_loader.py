@@ -23,7 +23,7 @@ from kit.forks import is_true_in_a_child
 from torchvision import transforms as v1
 from torchvision.datasets import ImageFolder
 
-from fastload import ConfigError, DataLoader
+from fastload import ConfigError, DataLoader, verify
 from fastload.base.memory import limit_of_host
 from fastload.cache import disk, records, shared, store
 from fastload.cache.asked import read
@@ -404,3 +404,16 @@ def test_a_size_by_fastload_run_is_for_the_loaders_with_a_folder(tmp_path):
         assert (left_out.cache, left_out.cache_size) == (None, None)
     finally:
         defaults.read_environment()
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+def test_verify_compares_a_cache_with_none(folder, tmp_path, fuse):
+    loader = loader_of(folder, "inline", fuse, cache=tmp_path / "cache", cache_size="32MiB")
+    report = verify(loader, methods=["fork"])
+    having = [check for check in report.checks if check.name == "cache"]
+    assert [(check.setting, check.verdict) for check in having] == [
+        ("inline, with its cache, 2 epochs", "equal"),
+        ("2 fork, with its cache, 2 epochs", "equal"),
+    ]
+    assert report.ok
+    assert shared.records_of(loader.cache, loader.cache_size).store.contents().entries == 11
