@@ -69,9 +69,9 @@ class FileStore(Store):
         return None
 
     def ask_for(self, key: Key) -> bool:
-        """Ask the system to read the entry of a key ahead; return whether there is one."""
+        """Ask the system to read the entry of a key ahead: see :meth:`Store.ask_for`."""
         found = self._place_of(key, self.file)
-        if found is None:
+        if found is None or not found[1]:
             return False
         with contextlib.suppress(OSError):  # a file system that takes no advice
             os.posix_fadvise(self.file, *found, os.POSIX_FADV_WILLNEED)

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from ..base.file_systems import has_lasting_inodes
 from ..native import jpeg
 from ..native.rows import Status
-from .disk import FileStore
 from .store import Key, Store, device_of, key_of_bytes, key_of_file, key_that_was_kept, same
 
 BLOCK_BYTES = 1 << 16
@@ -47,12 +46,14 @@ class Records:
         store: where they are.
         names: for a store on a disk: where this run notes which bytes files have whose inodes do not last.
         folder: of such a store.
+        num_ranks: how many ranks of this machine share it, in memory.
     """
 
-    def __init__(self, store: Store, names: Store | None = None, folder: str | None = None) -> None:
+    def __init__(self, store: Store, names: Store | None = None, folder: str | None = None, num_ranks: int = 1) -> None:
         self.store = store
         self._names = names
         self.folder = folder
+        self.num_ranks = num_ranks
 
     def find(self, key: Key) -> Found | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""
@@ -131,11 +132,11 @@ class Records:
         key = key_of_file(file)
         if key is None:
             return False
-        if isinstance(self.store, FileStore):
-            key = self._key_of_record(key)
-            return key is not None and self.store.ask_for(key)
-        found = self.find(key)
-        return isinstance(found, Found) and not found.has_more
+        if self._names is None:
+            found = self.find(key)
+            return isinstance(found, Found) and not found.has_more
+        key = self._key_of_record(key)
+        return key is not None and self.store.ask_for(key)
 
     def read(self, file: io.FileIO, key: Key) -> bytes | memoryview:
         """Read an open file that was not kept, and keep its record if it has one; return that, or else the file.

@@ -124,22 +124,24 @@ def records_of(cache: Any, cache_size: Any = None) -> Records:
 
 def _new_records(asked: Asked) -> Records:
     if asked.path is None:
-        return Records(_of_run(asked, lambda number: _in_memory(asked.size, number)))
+        store, num_ranks = _of_run(asked, lambda number: _in_memory(asked.size, number))
+        return Records(store, num_ranks=num_ranks)
     from . import disk
 
     assert asked.size is not None
-    store = disk.open_store(asked.path, asked.size)
-    return Records(store, _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1)), str(asked.path))
+    on_disk = disk.open_store(asked.path, asked.size)
+    names, num_ranks = _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1))
+    return Records(on_disk, names, str(asked.path), num_ranks)
 
 
-def _of_run(asked: Asked, make: Callable[[int], Store]) -> Store:
-    """Return new memory; or with several ranks on this machine, that which they share.
+def _of_run(asked: Asked, make: Callable[[int], Store]) -> tuple[Store, int]:
+    """Return new memory; or with several ranks on this machine, that which they share, and how many they are.
 
     ``make``: makes memory, of which the machine is to have so many.
     """
     name, number = ranks.name_of_run(), ranks.count()
     if name is None:
-        return make(number)
+        return make(number), 1
     listener = ranks.listening(name) if ranks.is_first() else None
     if listener is not None:
         try:
@@ -148,20 +150,20 @@ def _of_run(asked: Asked, make: Callable[[int], Store]) -> Store:
         except BaseException:
             listener.close()
             raise
-        return store
+        return store, number
     handed = ranks.take(name, ranks.WAIT_S)
     if isinstance(handed, str):
         warn_at_users_line(
             f"{asked}: this rank shares no memory with the others, since {handed}; that memory is made when the first "
             "loader with a cache is iterated in local rank 0"
         )
-        return make(number)
+        return make(number), 1
     if handed.asked != str(asked):
         raise ConfigError(
             f"all ranks of a machine share one cache, and local rank 0 has {handed.asked}, got {asked}; give them the "
             "same"
         )
-    return handed.store
+    return handed.store, number
 
 
 def _in_memory(size: int | None, number: int) -> Store:

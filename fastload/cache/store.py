@@ -215,6 +215,10 @@ class Store:
         found = self._place_of(key, -1)
         return None if found is None else self._view[found[0] : found[0] + found[1]]
 
+    def ask_for(self, key: Key) -> bool:
+        """Ask the system to read the entry of a key ahead; return whether there is one that is not empty."""
+        return bool(self.find(key))
+
     def _has_little_left(self) -> bool:
         free = self._free()
         return free is not None and free < self._reserve

@@ -156,6 +156,8 @@ def _cache(asked: Any, size: Any, statistics: Statistics, records: Any) -> str:
         words += ", on the disk, for later runs too"
     if records is None:
         return words
+    if records.num_ranks > 1:
+        words += f", for the {records.num_ranks} ranks of this machine together"
     taken, size = in_words(statistics.cached_bytes), in_words(records.store.size)
     full = "; it is full, and other files are read in each epoch" if statistics.cache_is_full else ""
     return f"{words}; of {statistics.cached_files:,} files so far, {taken} of {size}{full}"

@@ -417,3 +417,11 @@ def test_verify_compares_a_cache_with_none(folder, tmp_path, fuse):
     ]
     assert report.ok
     assert shared.records_of(loader.cache, loader.cache_size).store.contents().entries == 11
+
+
+def test_explain_says_where_ranks_keep_files(folder, monkeypatch):
+    for name, value in (("LOCAL_WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("MASTER_PORT", str(os.getpid()))):
+        monkeypatch.setenv(name, value)
+    loader = loader_of(folder, "inline", False, cache="32MiB")
+    epochs(loader, 1)
+    assert "for the 2 ranks of this machine together" in loader.explain()

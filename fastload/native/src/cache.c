@@ -340,9 +340,9 @@ static uint64_t mixed(uint64_t word)
     return word ^ word >> 33;
 }
 
-/* Writes the key of an open file: of its device, inode, size, and times of change; and its device. Returns 1; 0 where it is no plain
- * file, or has changed within the last `settled_ns` nanoseconds, so that it may change again and have the same key; -1
- * where the system tells nothing. */
+/* Writes the key of an open file: of its device, inode, size, and times of change; and its device, if one may rely on the
+ * time of its last change. Returns 1; 0 where it is no plain file, or has changed within the last `settled_ns`
+ * nanoseconds, so that it may change again and have the same key; -1 where the system tells nothing. */
 FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key *key, uint64_t *device)
 {
 #ifdef __linux__
@@ -367,7 +367,7 @@ FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key 
     }
     if (!key->words[0])
         key->words[0] = 1; /* 0 stands for a free slot */
-    *device = words[0];
+    *device = found.st_ctim.tv_nsec ? words[0] : 0; /* of whole seconds: made up where an image of a disk was made */
     return 1;
 #else
     (void)file;
