@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import os
+import resource
 import signal
 import warnings
 from collections.abc import Callable
@@ -301,6 +302,16 @@ def test_on_a_disk_that_is_really_full_nothing_ends_by_a_signal(tmp_path):
     if not is_true_in_a_child(mount):
         pytest.skip("the system lets this user mount nothing")
     assert is_true_in_a_child(fill)
+
+
+def test_a_file_that_may_not_become_so_large_is_an_error(folder):
+    def attempt() -> bool:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, SIZE // 2))
+        with pytest.raises(ConfigError, match=r"the system makes no file of 64.0 MiB there: File too large"):
+            open_store(folder, SIZE)
+        return os.listdir(folder) == [] and open_store(folder, SIZE // 2).size == SIZE // 2
+
+    assert is_true_in_a_child(attempt)
 
 
 def test_nothing_is_kept_below_the_reserve_of_the_disk(folder, monkeypatch):
