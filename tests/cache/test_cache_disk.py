@@ -97,6 +97,27 @@ def test_what_processors_of_all_kinds_keep_is_found_by_all(folder, monkeypatch):
         assert found(kept, len(level))
 
 
+def test_processes_that_begin_at_once_have_one_file(folder):
+    fork = multiprocessing.get_context("fork")
+    together = fork.Barrier(4)
+
+    def work(number: int) -> None:
+        together.wait()
+        kept = open_store(folder, SIZE)
+        keep(kept, range(1000 * number, 1000 * number + 1000))
+        together.wait()
+        assert all(found(kept, one) for one in range(4000))
+
+    processes = [fork.Process(target=work, args=(number,)) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+        process.close()
+    assert open_store(folder, SIZE).contents().entries == 4000
+
+
 def test_a_process_that_is_not_forked_gets_the_same_store(folder):
     kept = open_store(folder, SIZE)
     process = multiprocessing.get_context("forkserver").Process(target=keep, args=(kept, range(10)))
