@@ -299,6 +299,7 @@ class FusingArguments:
     fuse: bool | str
     decoder: str
     cache: Any
+    cache_size: Any
     dataset: Any
     worker_method: str
     remote_workers: int

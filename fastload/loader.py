@@ -111,8 +111,11 @@ class DataLoader(compat.TorchDataLoader[T]):
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
             ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
         cache: memory for the coefficients of JPEG files, from the first epoch on, shared by the workers and loaders of
-            this process: a size as ``"64GiB"`` or in bytes, or ``"auto"``: half of what is free. Later epochs decode
-            them sooner, to the same bits, and read only the files' headers. None: nothing is kept. See docs/cache.md.
+            this process and the ranks of this machine: a size as ``"64GiB"`` or in bytes, or ``"auto"``: half of what
+            is free. Or a folder on a local disk, as ``"/local/nvme/photos"``, which later runs share too. Later epochs
+            decode them sooner, to the same bits, and read only the files' headers. None: nothing is kept. See
+            docs/cache.md.
+        cache_size: for a folder: the most that it may take, as ``"200GiB"`` or in bytes.
         worker_threads: samples that each worker process loads at a time, in threads, where a sample waits for storage;
             the same bits. Without processes (``num_workers=0``): worker threads alone. The dataset must be
             thread-safe.
@@ -178,7 +181,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         on_error: OnError | Retry = "raise",
         max_errors: int = 100,
         decoder: Decoder = "auto",
-        cache: str | int | None = None,
+        cache: str | int | os.PathLike[str] | None = None,
+        cache_size: str | int | None = None,
         worker_threads: int = 1,
     ) -> None:
         _follow_libraries()
@@ -201,6 +205,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.max_errors = as_integer(max_errors)
         self.decoder = decoder
         self.cache = cache
+        self.cache_size = cache_size
         self.worker_threads = as_integer(worker_threads)
         self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
@@ -272,19 +277,11 @@ class DataLoader(compat.TorchDataLoader[T]):
 
             candidates_of(part(spec, Sampling))
         fusing.check()
-        if self.cache is not None:
+        if self.cache is not None or self.cache_size is not None:
             from .cache import shared
 
-            reason = fusing.why_no_cache()
-            if reason is None:
-                shared.check(self.cache)
-            elif self.cache is argument_defaults().changed.get("cache"):
-                self.cache = None  # the default is for those loaders of a script that can have one
-            else:
-                raise ConfigError(
-                    f"cache={self.cache!r} keeps what the loader's own decoding makes of files, and {reason}; leave "
-                    "one out"
-                )
+            why, changed = fusing.why_no_cache(), argument_defaults().changed
+            self.cache, self.cache_size = shared.checked(self.cache, self.cache_size, why, changed)
         if not isinstance(self.decoder, str) or self.decoder != "auto":  # last: it goes by the others
             from .images import chosen
 

@@ -71,6 +71,7 @@ class Spec:
     fuse: bool | str = "auto"
     decoder: str = "auto"
     cache: Any = None
+    cache_size: Any = None
     on_error: str = "raise"
     max_errors: int = 100
     this_rank_only: bool = False

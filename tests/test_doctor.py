@@ -21,6 +21,7 @@ import pytest
 
 from fastload import native
 from fastload.base.cgroups import processor_quota
+from fastload.cache import shared
 from fastload.doctor import command, images, installation, probes
 from fastload.doctor.command import page, summary, to_json
 from fastload.doctor.finding import Finding
@@ -488,6 +489,13 @@ def test_memory_files_that_cannot_be_made_are_broken(monkeypatch):
     monkeypatch.setattr(os, "memfd_create", refuse)
     found = one(probes.memory_files())
     assert (found.state, found.remedy) == ("broken", "export FASTLOAD_TRANSPORT=pipes")
+
+
+def test_what_an_automatic_cache_would_be_is_said(monkeypatch):
+    monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (3 << 30))
+    assert one(probes.cache()).words.startswith("cache='auto' is 1.5 GiB of memory now")
+    monkeypatch.setattr(shared, "free_on_host", lambda: 0)
+    assert one(probes.cache()).state == "absent"
 
 
 def test_few_open_files_cost(monkeypatch):

@@ -60,6 +60,7 @@ OWN_ARGUMENTS = {
     "resident": None,
     "fuse": "auto",
     "cache": None,
+    "cache_size": None,
     "on_error": "raise",
     "max_errors": 100,
     "worker_threads": 1,

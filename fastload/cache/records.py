@@ -2,6 +2,10 @@
 
 In: a file's key and bytes. Out: its record, in shared memory, with what the reading of the file would have told. A file
 that has no record (progressive, damaged, of another kind) has an empty entry, so that it is not tried again.
+
+In memory a file is known by its key. On a disk, where files may be other ones in a later run, records are known by the
+bytes that they were made of; which bytes a file has, is kept beside them: on the disk, if files keep their inodes where
+they are, and else in memory, for this run.
 """
 
 from __future__ import annotations
@@ -10,11 +14,14 @@ import io
 import struct
 from typing import NamedTuple
 
+from ..base.file_systems import has_lasting_inodes
 from ..native import jpeg
 from ..native.rows import Status
-from .store import Key, Store, key_of_file, same
+from .store import Key, Store, device_of, key_of_bytes, key_of_file, key_that_was_kept, same
 
-# Behind each record: where Pillow's reading of the file ended, width, height, whether it is grey, and of many images.
+BLOCK_BYTES = 1 << 16
+"""What Pillow reads at once, as far as nobody has changed that: it decides where in the file it stops."""
+# Behind each record: where Pillow's reading of the file ends, width, height, whether it is grey, and of many images.
 _BEHIND = struct.Struct("<QHH??2x")
 
 
@@ -29,7 +36,7 @@ class Found(NamedTuple):
     has_more: bool
     """Whether the header names further images (MPO), of which Pillow would read in the file."""
     position: int
-    """In the file, where Pillow's reading ended; 0: it was not read as Pillow does."""
+    """In the file, where Pillow's reading ends; 0: that is not known."""
 
 
 class Records:
@@ -37,20 +44,49 @@ class Records:
 
     Args:
         store: where they are.
+        names: for a store on a disk: where this run notes which bytes files have whose inodes do not last.
+        folder: of such a store.
+        num_ranks: how many ranks of this machine share it, in memory.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, names: Store | None = None, folder: str | None = None, num_ranks: int = 1) -> None:
         self.store = store
+        self._names = names
+        self.folder = folder
+        self.num_ranks = num_ranks
 
     def find(self, key: Key) -> Found | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""
-        entry = self.store.find(key)
+        entry = self._entry(key)
         if entry is None:
             return None
         if not entry:
             return False
         position, width, height, is_grey, has_more = _BEHIND.unpack_from(entry, len(entry) - _BEHIND.size)
         return Found(entry[: -_BEHIND.size], width, height, is_grey, has_more, position)
+
+    def _entry(self, key: Key) -> memoryview | None:
+        known = self._key_of_record(key)
+        return None if known is None else self.store.find(known)
+
+    def _key_of_record(self, key: Key) -> Key | None:
+        if self._names is None or device_of(key) is None:
+            return key
+        name = self.store.find(key) or self._names.find(key)
+        return None if name is None else key_that_was_kept(name)
+
+    def _name(self, key: Key, data: bytes, position: int) -> Key:
+        """Return the key of a file's record, and note on a disk that the file of another key has it."""
+        device = device_of(key)
+        if self._names is None or device is None:
+            return key
+        # The same bytes in a longer file are read further.
+        found = key_of_bytes(data, position.to_bytes(8, "little"))
+        if self._key_of_record(key) is None:
+            names = self.store if has_lasting_inodes(device) else self._names
+            if names.has_room(len(bytes(found))):
+                names.keep(key, (bytes(found),), counts=False)
+        return found
 
     def has_room(self, data: bytes) -> bool:
         """Return whether the record of a file may be kept, which takes more bytes than the file."""
@@ -64,9 +100,18 @@ class Records:
             data: the file.
             size: (width, height) of the image.
             is_grey: whether it has one component.
-            position: see :class:`Found`.
+            position: see :class:`Found`; 0: the file was read in another way, and all of it.
         """
         try:
+            if not position:
+                waiting = jpeg.Waiting()
+                if waiting.look_at(data) is Status.DONE:
+                    position = min(-(-waiting.end // BLOCK_BYTES) * BLOCK_BYTES, len(data))
+                    data = data[: waiting.end]  # as Pillow's reading gives it
+            key = self._name(key, data, position)
+            found = self.find(key)
+            if found is not None:  # another worker was faster, or another run has left it
+                return found.record if isinstance(found, Found) else None
             record = jpeg.record_of_jpeg(data)
             if isinstance(record, Status):
                 self.store.keep(key, ())
@@ -79,11 +124,19 @@ class Records:
         found = self.find(key)
         return found.record if isinstance(found, Found) else None
 
-    def record_of(self, file: int) -> memoryview | None:
-        """Return the record of an open file, given its descriptor, if its header is all that others see of the file."""
+    def ask_for(self, file: int) -> bool:
+        """Ask for the record of an open file, given its descriptor, to be read ahead; return whether it is there.
+
+        False where others see more of the file than its header.
+        """
         key = key_of_file(file)
-        found = None if key is None else self.find(key)
-        return found.record if isinstance(found, Found) and not found.has_more else None
+        if key is None:
+            return False
+        if self._names is None:
+            found = self.find(key)
+            return isinstance(found, Found) and not found.has_more
+        key = self._key_of_record(key)
+        return key is not None and self.store.ask_for(key)
 
     def read(self, file: io.FileIO, key: Key) -> bytes | memoryview:
         """Read an open file that was not kept, and keep its record if it has one; return that, or else the file.

@@ -1,29 +1,29 @@
 """The one cache of a process, which all of its loaders share, and their workers with them.
 
-In: the argument ``cache`` of loaders. Out: :class:`~.records.Records`, made when the first of them is iterated. It
-outlives loaders and workers, and ends with the process.
+In: the arguments ``cache`` and ``cache_size`` of loaders. Out: :class:`~.records.Records`, made when the first of them
+is iterated. It outlives loaders and workers, and ends with the process; what is on a disk stays.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import sys
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..base.memory import free_on_host, in_words, limit_of_host
+from ..base.memory import free_on_host, in_words
+from ..base.users_line import warn_at_users_line
 from ..errors import ConfigError
 from ..native import jpeg
-from ..sampling.samplers import as_integer
+from . import ranks
+from .asked import LEAST_BYTES, Asked, is_path, read
 from .records import Records
 from .store import Store, reserve_of_host
 
-_UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
-LEAST_BYTES = 1 << 20
 # Of "auto": half of what is free.
 _SHARE = 2
+_NAMES_BYTES = 1 << 30
+"""Of a run's memory of what files hold: 90 a file, which it takes as it needs them."""
 
 
 class _Process:
@@ -32,91 +32,154 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.records: Records | None = None
-        self.asked: object = None
-        """The argument of the first loader."""
+        self.asked: Asked | None = None
+        """What the first loader asks for."""
+        self.server: ranks.Server | None = None
+        """Hands the memory to the other ranks of this machine, if this is the first of them."""
+        self.has_said_short = False
 
 
 _process = _Process()
 
 
-def _renew_lock() -> None:
+def _begin_in_child() -> None:
     _process.lock = threading.Lock()  # a thread that the fork has not taken along may hold it
+    if _process.server is not None:
+        _process.server.close_in_child()
+        _process.server = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
-def size_of(asked: Any) -> int | None:
-    """Return the bytes that an argument ``cache`` asks for; None for ``"auto"``.
-
-    Raises:
-        ConfigError: it is neither a size nor ``"auto"``, or more than this machine has.
-    """
-    if asked == "auto":
-        return None
-    if isinstance(asked, str):
-        found = _SIZE.fullmatch(asked.strip())
-        if found is None:
-            raise ConfigError(
-                f"cache must be a size as '64GiB' or in bytes, or 'auto', got cache={asked!r}; units are "
-                f"{', '.join(_UNITS)}"
-            )
-        number = float(found[1]) * (1 << _UNITS[found[2]])
-        size = int(min(number, sys.maxsize))  # it may be infinite
-    elif isinstance(as_integer(asked), int) and not isinstance(asked, bool):
-        size = as_integer(asked)
-    else:
-        raise ConfigError(f"cache must be None, a size as '64GiB' or in bytes, or 'auto', got cache={asked!r}")
-    if size < LEAST_BYTES:
-        raise ConfigError(f"cache must be at least 1MiB, got cache={asked!r}")
-    limit = limit_of_host()
-    if limit is not None and size > limit:
-        raise ConfigError(
-            f"cache={asked!r} is more than the {in_words(limit)} of memory that this machine, or the control group of "
-            "this process, has; give a smaller size, or 'auto' for half of what is free"
-        )
-    return size
-
-
-def check(asked: Any) -> None:
-    """Raise a ConfigError if a loader cannot have this cache."""
-    size_of(asked)
+def check(cache: Any, cache_size: Any = None) -> Asked:
+    """Raise a ConfigError if a loader cannot have this cache; return what it asks for."""
+    asked = read(cache, cache_size)
     if not hasattr(os, "memfd_create"):
-        raise ConfigError(f"cache={asked!r} needs memory files (memfd_create), which only Linux has; leave it out")
+        raise ConfigError(f"cache={cache!r} needs memory files (memfd_create), which only Linux has; leave it out")
     reason = jpeg.why_not_as_pillow()
     if reason is not None:
-        raise ConfigError(f"cache={asked!r} keeps what the native library decodes: {reason}; leave it out")
+        raise ConfigError(f"cache={cache!r} keeps what the native library decodes: {reason}; leave it out")
+    if asked.path is not None:
+        from . import disk
+
+        assert asked.size is not None
+        disk.check(asked.path, asked.size, has_begun=_process.records is not None)
     if _process.asked is None:
         _process.asked = asked
-    elif size_of(_process.asked) != size_of(asked):
+    elif _process.asked != asked:
         raise ConfigError(
-            f"all loaders of a process share one cache, and the first of them has cache={_process.asked!r}, got "
-            f"cache={asked!r}; give them the same; another one needs another process"
+            f"all loaders of a process share one cache, and the first of them has {_process.asked}, got {asked}; give "
+            "them the same; another one needs another process"
         )
+    return asked
 
 
-def records_of(asked: Any) -> Records:
+def checked(cache: Any, cache_size: Any, why_none: str | None, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the arguments that a loader goes on with.
+
+    Args:
+        cache: as given to the loader, or by default.
+        cache_size: likewise.
+        why_none: why the loader can have no cache; None: it can.
+        defaults: those that were changed for a script. They are for the loaders that can have them.
+
+    Raises:
+        ConfigError: as :func:`check`; or the loader can have no cache.
+    """
+    if why_none is not None and cache is not None and cache is defaults.get("cache"):
+        cache = None
+    if cache_size is not None and not is_path(cache) and cache_size is defaults.get("cache_size"):
+        cache_size = None
+    if cache is None and cache_size is not None:
+        raise ConfigError(f"cache_size={cache_size!r} goes with a folder; give one, as cache='/local/nvme/photos'")
+    if cache is not None and why_none is not None:
+        raise ConfigError(
+            f"cache={cache!r} keeps what the loader's own decoding makes of files, and {why_none}; leave one out"
+        )
+    if cache is not None:
+        check(cache, cache_size)
+    return cache, cache_size
+
+
+def records_of(cache: Any, cache_size: Any = None) -> Records:
     """Return the cache of this process; it is made at the first call.
 
     Raises:
         ConfigError: as :func:`check`; or there is no memory for it.
     """
     with _process.lock:
-        check(asked)
+        asked = check(cache, cache_size)
         if _process.records is None:
-            size = size_of(asked)
-            if size is None:
-                ranks = max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
-                size = ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * ranks)
-                if size < LEAST_BYTES:
-                    raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
-            try:
-                records = Records(Store(size))
-            except OSError as error:
-                raise ConfigError(f"cache={asked!r}: the system maps no {in_words(size)}: {error}") from error
-            _process.records = records
+            _process.records = _new_records(asked)
+        if asked.path is not None and not _process.has_said_short and _process.records.store.contents().is_short:
+            _process.has_said_short = True
+            warn_at_users_line(
+                f"the disk of cache={str(asked.path)!r} is full: no more is kept there until it has room, and the "
+                "other files are read in each epoch"
+            )
         return _process.records
+
+
+def _new_records(asked: Asked) -> Records:
+    if asked.path is None:
+        store, num_ranks = _of_run(asked, lambda number: _in_memory(asked.size, number))
+        return Records(store, num_ranks=num_ranks)
+    from . import disk
+
+    assert asked.size is not None
+    on_disk = disk.open_store(asked.path, asked.size)
+    names, num_ranks = _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1))
+    return Records(on_disk, names, str(asked.path), num_ranks)
+
+
+def _of_run(asked: Asked, make: Callable[[int], Store]) -> tuple[Store, int]:
+    """Return new memory; or with several ranks on this machine, that which they share, and how many they are.
+
+    ``make``: makes memory, of which the machine is to have so many.
+    """
+    name, number = ranks.name_of_run(), ranks.count()
+    if name is None:
+        return make(number), 1
+    listener = ranks.listening(name) if ranks.is_first() else None
+    if listener is not None:
+        try:
+            store = make(1)
+            _process.server = ranks.Server(listener, store, str(asked))
+        except BaseException:
+            listener.close()
+            raise
+        return store, number
+    handed = ranks.take(name, ranks.WAIT_S)
+    if isinstance(handed, str):
+        warn_at_users_line(
+            f"{asked}: this rank shares no memory with the others, since {handed}; that memory is made when the first "
+            "loader with a cache is iterated in local rank 0"
+        )
+        return make(number), 1
+    if handed.asked != str(asked):
+        raise ConfigError(
+            f"all ranks of a machine share one cache, and local rank 0 has {handed.asked}, got {asked}; give them the "
+            "same"
+        )
+    return handed.store, number
+
+
+def _in_memory(size: int | None, number: int) -> Store:
+    if size is None:
+        size = size_of_auto(number)
+        if size < LEAST_BYTES:
+            raise ConfigError("cache='auto' finds no free memory; leave it out, or give a size")
+    try:
+        return Store(size)
+    except OSError as error:
+        raise ConfigError(f"cache: the system maps no {in_words(size)}: {error}") from error
+
+
+def size_of_auto(number: int = 1) -> int:
+    """Return what ``"auto"`` is now, in bytes, for each of so many caches; less than 0: nothing is left."""
+    return ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * number)
 
 
 def forget() -> None:
@@ -125,4 +188,7 @@ def forget() -> None:
     Its memory is given back once the loaders and workers that have it have ended.
     """
     with _process.lock:
-        _process.records = _process.asked = None
+        if _process.server is not None:
+            _process.server.close()
+        _process.records = _process.asked = _process.server = None
+        _process.has_said_short = False

@@ -23,13 +23,16 @@ from ..base.memory import free_on_host, limit_of_host
 from ..native import function
 
 Key: TypeAlias = Any
-"""Three integers of 64 bits: of an open file, or of bytes."""
+"""Three integers of 64 bits, of bytes; a fourth one, of an open file, is its device."""
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 _Words: Any = _LONG * 3
-_ENTRY = struct.Struct("@QQQ")  # struct entry of cache.c
+_FileWords: Any = _LONG * 4
+_DEVICE_AT = 3 * ctypes.sizeof(_LONG)
+ENTRY = struct.Struct("@IIQQ")
+"""What stands before the bytes of an entry: ``struct entry`` of ``cache.c``."""
 _Pair: Any = _LONG * 2
-_Four: Any = _LONG * 4
+_Five: Any = _LONG * 5
 
 # Linux' MADV_DONTDUMP: a core file is none the better for it.
 _NO_DUMP = 16
@@ -39,10 +42,13 @@ SETTLED_NS = 2_000_000_000
 _ENTRIES_A_LOOK = 64
 LEAST_RESERVE = 256 << 20
 """Bytes of the host's memory that are left free at least."""
+STEP = 8 << 20
+"""Bytes that the system is asked for at a time: 1 to 2 ms."""
 
 
 @functools.cache
-def _call(name: str, result: Any, *arguments: Any) -> Any:
+def call(name: str, result: Any, *arguments: Any) -> Any:
+    """Return a function of ``cache.c``, with the types of its result and arguments."""
     return function(f"fastload_cache_{name}", result, *arguments)
 
 
@@ -55,15 +61,31 @@ def key_of_file(file: int) -> Key | None:
     Returns:
         None for what is no plain file, and for one that has changed within the last two seconds.
     """
-    key = _Words()
-    return key if _call("key", _INT, _INT, ctypes.c_int64, _POINTER)(file, SETTLED_NS, key) == 1 else None
+    key = _FileWords()
+    made = call("key", _INT, _INT, ctypes.c_int64, _POINTER, _POINTER)
+    return key if made(file, SETTLED_NS, key, ctypes.byref(key, _DEVICE_AT)) == 1 else None
 
 
-def key_of_bytes(data: Any) -> Key:
-    """Return the key of a file's bytes, where there is no file of the system: their SHA-256, cut to 24 bytes."""
-    key = _Words.from_buffer_copy(hashlib.sha256(data).digest()[:24])
+def device_of(key: Key) -> int | None:
+    """Return the device of a file's key; None: it is a key of bytes."""
+    return int(key[3]) if len(key) == len(_FileWords()) else None
+
+
+def key_of_bytes(data: Any, behind: bytes = b"") -> Key:
+    """Return the key of a file's bytes: their SHA-256, cut to 24 bytes.
+
+    ``behind``: what else is to be the same.
+    """
+    hashed = hashlib.sha256(data)
+    hashed.update(behind)
+    key = _Words.from_buffer_copy(hashed.digest()[:24])
     key[0] = key[0] or 1  # 0 stands for a free place in the table
     return key
+
+
+def key_that_was_kept(data: memoryview) -> Key:
+    """Return the key of bytes which are kept as an entry themselves."""
+    return _Words.from_buffer_copy(data)
 
 
 def key_of(file: Any) -> Key | None:
@@ -98,6 +120,44 @@ class Contents(NamedTuple):
     """Of the memory, with what finds the entries."""
     is_full: bool
     """Whether an entry has found no room, in it or in the memory of the host."""
+    is_short: bool
+    """Whether that was since the host had no memory, or its disk no room."""
+
+
+def allocate(file: int, begin: int, length: int) -> None:
+    """Ask the system for the memory of a part of a file, in bytes; what it holds stays.
+
+    Raises:
+        OSError: there is not so much, or the file system cannot do this.
+    """
+    error = call("allocate", _INT, _INT, _LONG, _LONG)(file, begin, length)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+def begin(file: int, size: int) -> None:
+    """Make a store of an empty file.
+
+    Raises:
+        OSError: it may not be so large, or there is no memory for its beginning.
+        ValueError: the size is too small.
+    """
+    first = min(size, STEP)
+    os.ftruncate(file, size)
+    allocate(file, 0, first)
+    with mapped(file, size) as memory:
+        if not call("begin", _INT, _POINTER, _LONG, _LONG)(address_of(memory), size, first):
+            raise ValueError(f"a store of {size} bytes has no room for its table; 64 KiB are the least")
+
+
+def mapped(file: int, size: int) -> mmap.mmap:
+    """Return a map of a file, which may be written to."""
+    return mmap.mmap(file, size, flags=mmap.MAP_SHARED)
+
+
+def address_of(memory: Any) -> int:
+    """Return where memory begins; it must be kept."""
+    return int(np.frombuffer(memory, dtype=np.uint8).ctypes.data)
 
 
 def reserve_of_host() -> int:
@@ -110,7 +170,7 @@ class Store:
 
     Args:
         size: in bytes, of which only those in use take memory.
-        file: the descriptor of one that another process has begun; it belongs to this object then. None: a new one.
+        file: the descriptor of one that has begun; it belongs to this object then. None: a new one.
         free: returns how many bytes of the host's memory are free; None: it is not known.
 
     Raises:
@@ -126,20 +186,18 @@ class Store:
         self._file = os.memfd_create("fastload-cache", os.MFD_CLOEXEC) if file is None else file
         try:
             if file is None:
-                os.ftruncate(self._file, size)
-            self._map = mmap.mmap(self._file, size, flags=mmap.MAP_SHARED)
+                begin(self._file, size)
+            self._map = mapped(self._file, size)
         except BaseException:
-            os.close(self._file)
+            os.close(vars(self).pop("_file"))
             raise
         self._map.madvise(_NO_DUMP)
         self._view = memoryview(self._map).toreadonly()
-        self._address = np.frombuffer(self._view, dtype=np.uint8).ctypes.data
-        if file is None and not _call("begin", _INT, _POINTER, _LONG)(self._address, size):
-            raise ValueError(f"a store of {size} bytes has no room for its table; 64 KiB are the least")
-        self._find = _call("find", _INT, _POINTER, _POINTER, _POINTER)
+        self._address = address_of(self._view)
+        self._find = call("find", _INT, _POINTER, _INT, _POINTER, _POINTER)
 
     def __reduce__(self) -> Any:
-        return _opened, (self.size, DupFd(self._file))
+        return _opened, (type(self), self.size, DupFd(self._file))
 
     def __del__(self) -> None:
         # The map stays for as long as anyone has a view of it.
@@ -147,51 +205,99 @@ class Store:
         if file is not None:
             os.close(file)
 
+    @property
+    def file(self) -> int:
+        """The descriptor of its file, which is this object's."""
+        return self._file
+
     def find(self, key: Key) -> memoryview | None:
         """Return the entry of a key, a view of the memory; None where there is none. Takes 1 µs."""
+        found = self._place_of(key, -1)
+        return None if found is None else self._view[found[0] : found[0] + found[1]]
+
+    def ask_for(self, key: Key) -> bool:
+        """Ask the system to read the entry of a key ahead; return whether there is one that is not empty."""
+        return bool(self.find(key))
+
+    def _has_little_left(self) -> bool:
+        free = self._free()
+        return free is not None and free < self._reserve
+
+    def _place_of(self, key: Key, file: int) -> tuple[int, int] | None:
+        """Return where an entry begins, and its length, in bytes. ``file``: to be read for that; -1: the map."""
         found = _Pair()
-        if not self._find(self._address, key, found):
-            return None
-        return self._view[found[0] : found[0] + found[1]]
+        return tuple(found) if self._find(self._address, file, key, found) else None
 
     def has_room(self, num_bytes: int) -> bool:
         """Return whether an entry of so many bytes may be kept: there is room, and the host has memory left."""
         if self._to_look <= 0:  # threads may count it down at once
             self._to_look = _ENTRIES_A_LOOK
-            free = self._free()
-            self._is_short = free is not None and free < self._reserve
+            self._is_short = self._has_little_left()
         self._to_look -= 1
-        # Where the host is short of memory, it is asked for more than there can be: that is noted.
-        wanted = 2 * self.size if self._is_short else num_bytes
-        return bool(_call("has_room", _INT, _POINTER, _LONG)(self._address, wanted))
+        if self._is_short:
+            call("short", None, _POINTER)(self._address)
+            return False
+        return bool(call("has_room", _INT, _POINTER, _LONG)(self._address, num_bytes))
 
-    def keep(self, key: Key, pieces: Sequence[bytes]) -> memoryview | None:
+    def keep(self, key: Key, pieces: Sequence[bytes], counts: bool = True) -> memoryview | None:
         """Keep bytes under a key, one piece after the other; return them as :meth:`find` does. None: there is no room.
+
+        ``counts``: whether :class:`Contents` is to count the entry.
 
         Raises:
             OSError: the system has no memory for them.
         """
+        place = self._write(key, pieces, 0, counts)
+        return None if place is None else self._view[place : place + sum(map(len, pieces))]
+
+    def _write(self, key: Key, pieces: Sequence[bytes], checksum: int, counts: bool) -> int | None:
+        """Write an entry; return where its bytes begin."""
         length = sum(map(len, pieces))
-        place = _call("take", _LONG, _POINTER, _LONG)(self._address, length)
+        place = self._with_memory(call("take", _LONG, _POINTER, _LONG, _POINTER), length)
         if not place:
             return None
-        head = _ENTRY.pack(key[1], key[2], length)
+        head = ENTRY.pack(checksum, length, key[1], key[2])
         # Not through the map: each page would be filled with zeros first, and a lack of memory would be no error but a
         # signal that ends the process.
         if os.pwritev(self._file, (head, *pieces), place) != len(head) + length:
             return None
-        if not _call("enter", _INT, _POINTER, _POINTER, _LONG)(self._address, key, place):
-            return None
-        place += len(head)
-        return self._view[place : place + length]
+        enter = call("enter", _INT, _POINTER, _POINTER, _LONG, _LONG, _INT, _POINTER)
+        return place + len(head) if self._with_memory(enter, key, place, length, counts) else None
+
+    def _with_memory(self, call: Any, *arguments: Any) -> int:
+        """Call what gives out memory, and allocate more for as long as it says so; return its result, or 0."""
+        wanted = _LONG()
+        while not (found := call(self._address, *arguments, ctypes.byref(wanted))) and wanted.value:
+            if not self._extend(wanted.value):
+                return 0
+        return int(found)
+
+    def _extend(self, end: int) -> bool:
+        """Allocate the file's memory up to a place, and some more for those who come next; return whether it is had.
+
+        Several processes may do it at once: that changes nothing.
+        """
+        known = call("allocated", _LONG, _POINTER, _LONG)
+        begin = known(self._address, 0)
+        if begin >= end:
+            return True
+        target = min(self.size, max(end, begin + STEP))
+        try:
+            allocate(self._file, begin, target - begin)
+        except OSError:
+            call("short", None, _POINTER)(self._address)
+            self._is_short, self._to_look = True, _ENTRIES_A_LOOK  # later there may be some again
+            return False
+        known(self._address, target)
+        return True
 
     def contents(self) -> Contents:
         """Return what it holds now."""
-        found = _Four()
-        _call("look", None, _POINTER, _POINTER)(self._address, found)
-        entries, entry_bytes, taken, is_full = found
-        return Contents(entries, entry_bytes, taken, bool(is_full))
+        found = _Five()
+        call("look", None, _POINTER, _POINTER)(self._address, found)
+        entries, entry_bytes, taken, is_full, is_short = found
+        return Contents(entries, entry_bytes, taken, bool(is_full), bool(is_short))
 
 
-def _opened(size: int, duplicate: Any) -> Store:
-    return Store(size, duplicate.detach())
+def _opened(kind: type[Store], size: int, duplicate: Any) -> Store:
+    return kind(size, duplicate.detach())

@@ -266,6 +266,20 @@ def memory_files() -> Iterator[Finding]:
     yield Finding("memory files", "ok", "can be created (memfd_create): workers share batches without a copy")
 
 
+def cache() -> Iterator[Finding]:
+    """Say what ``cache="auto"`` would be."""
+    from ..base.memory import in_words
+    from ..cache.asked import LEAST_BYTES
+    from ..cache.shared import size_of_auto
+
+    size = size_of_auto()
+    if size < LEAST_BYTES:
+        cost = "cache='auto' is an error; a folder on a local disk needs no memory (docs/cache.md)"
+        yield Finding("cache", "absent", "no memory is free for a cache of coefficients", cost)
+    else:
+        yield Finding("cache", "ok", f"cache='auto' is {in_words(size)} of memory now, for the ranks of a run together")
+
+
 def open_files() -> Iterator[Finding]:
     """Ask how many files a process may open."""
     try:
@@ -328,6 +342,7 @@ PROBES = (
     Probe("Devices", "page-locking", page_locking),
     Probe("This machine", "cores", cores),
     Probe("This machine", "memory files", memory_files, needed=True),
+    Probe("This machine", "cache", cache),
     Probe("This machine", "open files", open_files),
 )
 """All probes, in the order of the page."""

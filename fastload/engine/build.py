@@ -158,7 +158,7 @@ class Builder:
         if spec.cache is not None:
             from ..cache.shared import records_of
 
-            cache = records_of(spec.cache)
+            cache = records_of(spec.cache, spec.cache_size)
         self._kept.cache = cache
         if spec.fuse is True:
             from .fusing import fused_of

@@ -78,7 +78,7 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if spec.cache is not None:
-        lines.append(("cache", _cache(spec.cache, statistics, kept.cache)))
+        lines.append(("cache", _cache(spec.cache, spec.cache_size, statistics, kept.cache)))
     if statistics.decoded:
         by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
         lines.append(("decoded", ", ".join(f"{number:,} {name}" for name, number in by)))
@@ -151,10 +151,14 @@ def _resident(asked: str, statistics: Statistics, data: Any) -> str:
     return f"{len(data.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
 
 
-def _cache(asked: Any, statistics: Statistics, records: Any) -> str:
+def _cache(asked: Any, size: Any, statistics: Statistics, records: Any) -> str:
     words = f"{asked}: coefficients of JPEG files are kept from the first epoch on"
+    if size is not None:
+        words += ", on the disk, for later runs too"
     if records is None:
         return words
+    if records.num_ranks > 1:
+        words += f", for the {records.num_ranks} ranks of this machine together"
     taken, size = in_words(statistics.cached_bytes), in_words(records.store.size)
     full = "; it is full, and other files are read in each epoch" if statistics.cache_is_full else ""
     return f"{words}; of {statistics.cached_files:,} files so far, {taken} of {size}{full}"

@@ -62,9 +62,12 @@ class Statistics:
     Pillow). ``", from coefficients"`` is added for packs of coefficients, and with ``fuse=True`` for the cache; else
     ``", kept in the cache"`` and later ``", from the cache"``. Images of dropped tasks are included."""
     cached_files: int
-    """Files whose coefficients are in the cache of this process, or of which it is known that they have none."""
+    """Files whose coefficients are in the cache, or of which it is known that they have none; in a folder those of
+    earlier runs too."""
+    cache_folder: str | None
+    """Where the cache is; None: in memory, or there is none."""
     cached_bytes: int
-    """The memory that the cache takes, in bytes."""
+    """What the cache takes of memory, or of the disk, in bytes."""
     cache_is_full: bool
     """Whether a file has found no room in it, or in the memory that is left."""
     remote: dict[str, int]
@@ -116,6 +119,7 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         failed_samples=0 if counts.failures is None else counts.failures.total,
         decoded=dict(counts.decoded),
         cached_files=0 if cached is None else cached.entries,
+        cache_folder=None if kept.cache is None else kept.cache.folder,
         cached_bytes=0 if cached is None else cached.taken_bytes,
         cache_is_full=cached is not None and cached.is_full,
         remote=dict(kept.remote),

@@ -257,7 +257,7 @@ class FileReader:
             except Exception:  # data() raises it, in its place
                 continue
             try:
-                if self._cache is not None and self._cache.record_of(file) is not None:
+                if self._cache is not None and self._cache.ask_for(file):
                     continue
                 self._to_ask = max(0, self._to_ask - 1)
                 if not _in_memory(file):

@@ -321,7 +321,6 @@ def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes |
         return file
     kept = cache.find(key)
     if kept is None and cache.has_room(file):
-        # 0: where Pillow's reading would end is not known.
         return cache.keep(key, file, (size.width, size.height), size.components == 1, 0) or file
     return kept.record if isinstance(kept, Found) else file
 

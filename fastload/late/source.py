@@ -16,7 +16,7 @@ import numpy as np
 from PIL import JpegImagePlugin
 from torch import Tensor
 
-from ..cache.records import Found, Records
+from ..cache.records import BLOCK_BYTES, Found, Records
 from ..cache.store import Key, is_in_file, key_of, same
 from ..errors import PackError
 from ..native import jpeg, png
@@ -24,8 +24,6 @@ from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_o
 from .scope import Scope
 
 EOI = b"\xff\xd9"
-# What Pillow reads at once, as far as nobody has changed that: it decides where in the file it stops.
-_BLOCK = 1 << 16
 # At the bytes of a file so far, while its headers or scans go on: files hold a few previews at most.
 _MOST_LOOKS = 16
 Data: TypeAlias = bytes | memoryview | png.Inflated
@@ -42,7 +40,7 @@ def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
     if image.fp is None:
         return "closed"
     key = None
-    if scope.cache is not None and image.decodermaxblock == _BLOCK:
+    if scope.cache is not None and image.decodermaxblock == BLOCK_BYTES:
         key = key_of(image.fp)
         kept = None if key is None else scope.cache.find(key)
         known = (*image.size, image.mode == "L")

@@ -43,6 +43,8 @@ class Setting:
     """Batches until a state is taken, which another loader resumes from."""
     resumed_by: int = 0
     """Number of workers of that loader."""
+    cache: bool = False
+    """With the loader's own cache; without: with none."""
 
     def in_words(self) -> str:
         """Return what differs from a plain inline loader."""
@@ -55,6 +57,8 @@ class Setting:
             words.append("whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}")
         if self.prefetch_factor is not None:
             words.append(f"prefetch {self.prefetch_factor}")
+        if self.cache:
+            words.append("with its cache")
         if self.persistent:
             words.append("persistent")
         if self.num_epochs > 1:
@@ -108,10 +112,13 @@ _WITH_RAY = (
 _SPAWNED = Setting(method="spawn", num_workers=1, chunk_size=3, prefetch_factor=1)
 
 
-def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> list[PlannedCheck]:
+def plan_checks(
+    methods: Sequence[Method], *, num_batches: int, seed: int, has_cache: bool = False
+) -> list[PlannedCheck]:
     """Return the checks for a map-style dataset, for these kinds of workers and inline.
 
     The seed chooses the one of ``num_batches``, all that are loaded of an epoch, after which the state is taken.
+    ``has_cache``: whether the loader has one; then the others are without it.
     """
     process = _process_of(methods)
     made = [("again", Setting(num_epochs=2))]
@@ -134,8 +141,16 @@ def plan_checks(methods: Sequence[Method], *, num_batches: int, seed: int) -> li
         made.append(("workers", _SPAWNED))
     if "ray" in methods:
         made += _WITH_RAY
+    if has_cache:
+        made += [("cache", setting) for setting in _with_cache(process)]
     checks = [PlannedCheck(name=name, setting=setting) for name, setting in made]
     return checks + _against_torch("torch's order", process) + _against_torch("torch's samples", process)
+
+
+def _with_cache(process: Method | None) -> list[Setting]:
+    """Return settings of which the first fills the cache, and the second finds all in it."""
+    inline = Setting(cache=True, num_epochs=2)
+    return [inline] if process is None else [inline, replace(inline, method=process, num_workers=2)]
 
 
 def _process_of(methods: Sequence[Method]) -> Method | None:
@@ -149,14 +164,16 @@ def _against_torch(name: str, process: Method | None) -> list[PlannedCheck]:
     return [PlannedCheck(name=name, setting=one, reference=replace(one, engine="torch")) for one in settings]
 
 
-def plan_iterable_checks(methods: Sequence[Method]) -> list[PlannedCheck]:
-    """Return the checks for an IterableDataset.
+def plan_iterable_checks(methods: Sequence[Method], *, has_cache: bool = False) -> list[PlannedCheck]:
+    """Return the checks for an IterableDataset; ``has_cache``: see :func:`plan_checks`.
 
     Its replicas divide the data as they please, so another number of them gives other batches, as in torch. The same
     number, started another way, must give the same.
     """
     process = _process_of(methods)
     made = [PlannedCheck(name="again", setting=Setting(), reference=Setting())]
+    if has_cache:
+        made += [PlannedCheck(name="cache", setting=Setting(cache=True), reference=Setting()) for _ in range(2)]
     if process is not None:
         one = Setting(method=process, num_workers=1, prefetch_factor=1)
         three = replace(one, num_workers=3)

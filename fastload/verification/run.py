@@ -122,14 +122,15 @@ class _Run:
         if isinstance(first, Check):
             report.checks.append(first)
             return
+        has_cache = self.subject.arguments["cache"] is not None
         if self.subject.iterable:
-            planned = plan_iterable_checks(self.methods)
+            planned = plan_iterable_checks(self.methods, has_cache=has_cache)
             report.notes.append(
                 "an IterableDataset's replicas divide the data among themselves: the same number of replicas, started "
                 "another way, is compared; world sizes and a resume by another number of workers are not defined for it"
             )
         else:
-            planned = plan_checks(self.methods, num_batches=len(first[0]), seed=self.subject.seed)
+            planned = plan_checks(self.methods, num_batches=len(first[0]), seed=self.subject.seed, has_cache=has_cache)
         self.bar.begin(len(planned))
         for number, one in enumerate(planned, 1):
             raise_if_interrupted()

@@ -35,7 +35,7 @@ Edit = Callable[[Any], Any]
 
 _KEPT = (
     *("dataset", "batch_size", "drop_last", "collate_fn", "worker_init_fn"),
-    *("on_error", "max_errors", "fuse", "decoder", "resident"),
+    *("on_error", "max_errors", "fuse", "decoder", "resident", "cache", "cache_size"),
 )
 """The arguments of a loader that are the same in every run."""
 
@@ -150,6 +150,8 @@ class Subject:
         fused = arguments["fuse"] is True
         if by_samples or setting.indices_only:
             arguments["resident"] = None
+        if not setting.cache:
+            arguments |= {"cache": None, "cache_size": None}
         if setting.indices_only or setting.seeding == "torch":  # what these arguments need is not there
             arguments |= {"on_error": "raise", "decoder": "auto", "fuse": "auto" if fused else arguments["fuse"]}
         if setting.indices_only:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
+import shutil
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +23,11 @@ from kit.forks import is_true_in_a_child
 from torchvision import transforms as v1
 from torchvision.datasets import ImageFolder
 
-from fastload import ConfigError, DataLoader
+from fastload import ConfigError, DataLoader, verify
 from fastload.base.memory import limit_of_host
-from fastload.cache import shared, store
+from fastload.cache import disk, records, shared, store
+from fastload.cache.asked import read
+from fastload.loader import argument_defaults
 
 KINDS = {
     "inline": {},
@@ -155,9 +164,10 @@ def test_without_free_memory_auto_is_an_error_and_not_a_tiny_cache(folder, monke
 def test_sizes_are_read_with_their_units(value, size):
     if size is None:
         with pytest.raises(ConfigError, match="at least 1MiB"):
-            shared.size_of(value)
+            read(value, None)
     else:
-        assert shared.size_of(value) == size
+        assert read(value, None).size == size
+        assert read("./folder", value).size == size
 
 
 @pytest.mark.parametrize("value", ["64", "GiB", "64GB", "-1GiB", "", True, 1.5, b"1GiB", ["1GiB"]])
@@ -178,7 +188,7 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     loader_of(folder, "inline", False, cache="32MiB")
     DataLoader([0], cache=32 << 20)
     with pytest.raises(
-        ConfigError, match="share one cache, and the first of them has cache='32MiB', got cache='64MiB'"
+        ConfigError, match="share one cache, and the first of them has cache=33554432, got cache=67108864"
     ):
         DataLoader([0], cache="64MiB")
 
@@ -194,3 +204,224 @@ def test_two_sizes_in_a_process_are_an_error(folder):
 def test_where_nothing_could_be_kept_is_an_error(options, why):
     with pytest.raises(ConfigError, match=why):
         DataLoader([0], cache="1MiB", **options)
+
+
+def in_a_run(work: Callable[[], object]) -> None:
+    """Do something in a process of its own, which begins without a cache, and ends by SIGKILL."""
+
+    def run() -> bool:
+        shared.forget()
+        work()
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run()
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def all_equal(found: list[Any], expected: list[Any]) -> bool:
+    return all(
+        all(map(torch.equal, batch, other))
+        for epoch, other_epoch in zip(found, expected, strict=True)
+        for batch, other in zip(epoch, other_epoch, strict=True)
+    )
+
+
+def counts(loader: Any, words: str) -> int:
+    return sum(number for how, number in loader.statistics().decoded.items() if words in how)
+
+
+@pytest.mark.parametrize("lasting", [True, False], ids=["inodes that last", "others"])
+@pytest.mark.parametrize("fuse", FUSED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_those_without_a_cache_in_every_run_with_a_folder(
+    folder, tmp_path, monkeypatch, kind, fuse, lasting
+):
+    monkeypatch.setattr(records, "has_lasting_inodes", lambda _: lasting)
+    expected = epochs(loader_of(folder, "inline", fuse))
+    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+
+    def first_run() -> None:
+        # A forkserver is its own process's.
+        assert all_equal(
+            epochs(loader_of(folder, kind if kind != "not forked" else "inline", fuse, **options)), expected
+        )
+
+    in_a_run(first_run)
+    loader = loader_of(folder, kind, fuse, **options)
+    assert all_equal(epochs(loader), expected)
+    assert loader.statistics().cached_files == 12 - 1  # of a PNG nothing is known
+    assert loader.statistics().cache_folder == str(tmp_path / "cache")
+    assert "on the disk, for later runs too" in loader.explain()
+    if kind != "not forked":  # where files just written have no key
+        assert counts(loader, ", from") >= (3 if lasting else 2) * 10
+        assert counts(loader, ", kept in the cache") == (0 if lasting or fuse else 10)
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+def test_a_file_that_has_changed_between_two_runs_is_read_again(folder, tmp_path, fuse):
+    copied = tmp_path / "photos"
+    shutil.copytree(folder, copied)
+    options = {"cache": str(tmp_path / "cache"), "cache_size": "32MiB"}
+    in_a_run(lambda: epochs(loader_of(copied, "inline", fuse, **options), 2))
+    changed = copied / "a" / "00.jpg"
+    before = changed.stat()
+    PIL.Image.new("RGB", (90, 80), "red").save(changed, "JPEG")
+    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+    expected = epochs(loader_of(copied, "inline", fuse))
+    assert all_equal(epochs(loader_of(copied, "inline", fuse, **options)), expected)
+
+
+def test_a_copy_of_the_files_is_known_by_what_is_in_them(folder, tmp_path):
+    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **options), 1))
+    shutil.copytree(folder, tmp_path / "photos")
+    loader = loader_of(tmp_path / "photos", "inline", False, **options)
+    epochs(loader, 1)
+    kept = loader.statistics()
+    epochs(loader, 2)
+    assert loader.statistics().cached_bytes == kept.cached_bytes
+    assert kept.cached_files == 11
+
+
+@pytest.mark.parametrize("first", FUSED)
+def test_what_fused_loaders_keep_others_find_and_the_other_way_round(folder, tmp_path, first):
+    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+    expected = epochs(loader_of(folder, "inline", not first), 2)
+    in_a_run(lambda: epochs(loader_of(folder, "inline", first, **options), 2))
+    loader = loader_of(folder, "inline", not first, **options)
+    assert all_equal(epochs(loader, 2), expected)
+    assert counts(loader, ", kept in the cache") == 0
+    assert counts(loader, ", from") == 2 * 10
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+def test_files_that_stay_open_are_left_where_reading_would_have_left_them(folder, tmp_path, fuse):
+    """Whoever has kept them."""
+    long = tmp_path / "photos" / "a"
+    long.mkdir(parents=True)
+    raw = (folder / "a" / "00.jpg").read_bytes()
+    for name, behind in (("0", b""), ("1", bytes(40_000)), ("2", bytes(200_000))):
+        (long / f"{name}.jpg").write_bytes(raw + behind)
+    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+    in_a_run(lambda: epochs(loader_of(tmp_path / "photos", "inline", fuse, **options), 1))
+    expected = list(DataLoader(Places(long), None))
+    loader = DataLoader(Places(long), None, **options)
+    assert list(loader) == expected
+    assert counts(loader, "from the cache") == 3
+    assert len(set(expected)) == 3
+
+
+class Places(torch.utils.data.Dataset[int]):
+    """Where files stand after their images were decoded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        with open(self.folder / f"{index}.jpg", "rb") as file:
+            PIL.Image.open(file).convert("RGB").getpixel((0, 0))
+            return file.tell()
+
+
+def test_damage_on_the_disk_changes_no_batch(folder, tmp_path):
+    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+    expected = epochs(loader_of(folder, "inline", False), 2)
+    in_a_run(lambda: epochs(loader_of(folder, "inline", False, **options), 1))
+    file = tmp_path / "cache" / disk.NAME
+    whole = np.fromfile(file, dtype=np.uint8)
+    rng = np.random.default_rng(0)
+    for share in (1e-6, 1e-4, 1e-2, 0.3):
+        damaged = whole.copy()
+        places = rng.choice(300_000, max(1, int(share * 300_000)), replace=False)
+        damaged[places] ^= rng.integers(1, 256, len(places), dtype=np.uint8)
+        damaged.tofile(file)
+
+        def run() -> None:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*begun anew")
+                assert all_equal(epochs(loader_of(folder, "inline", False, **options), 2), expected)
+
+        in_a_run(run)
+
+
+def test_a_full_disk_is_said_once_and_changes_no_batch(folder, tmp_path, monkeypatch):
+    def refusing(file: int, begin: int, length: int) -> None:
+        if begin:
+            raise OSError(28, "No space left on device")
+        allocate(file, begin, length)
+
+    allocate = store.allocate
+    monkeypatch.setattr(store, "allocate", refusing)
+    monkeypatch.setattr(store, "STEP", 32 << 10)
+    options = {"cache": tmp_path / "cache", "cache_size": "32MiB"}
+    expected = epochs(loader_of(folder, "inline", False))
+    loader = loader_of(folder, "forked", False, **options)
+    with pytest.warns(UserWarning, match=r"the disk of cache='.*' is full: no more is kept there") as said:
+        assert all_equal(epochs(loader), expected)
+    assert len([one for one in said if "is full" in str(one.message)]) == 1
+    assert 0 < loader.statistics().cached_files < 11
+    assert "it is full" in loader.explain()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"cache": "./here"}, r"is a folder, and needs cache_size"),
+        ({"cache": "./here", "cache_size": "200GB"}, r"cache_size must be a size as '64GiB'"),
+        ({"cache": "./here", "cache_size": "auto"}, r"cache_size must be a size as '64GiB'"),
+        ({"cache": "./here", "cache_size": 1000}, r"cache_size must be at least 1MiB"),
+        ({"cache": "1MiB", "cache_size": "1MiB"}, r"cache_size goes with a folder"),
+        ({"cache_size": "1MiB"}, r"cache_size='1MiB' goes with a folder"),
+        ({"cache": "here"}, r"cache must be a folder with a slash in it, 'auto', or a size"),
+        ({"cache": "/proc/none/here", "cache_size": "1MiB"}, r"cannot be read: .*is its disk mounted"),
+        ({"cache": "./here", "cache_size": 1 << 60}, r"can be had"),
+    ],
+)
+def test_a_folder_and_a_size_go_together(arguments, why):
+    with pytest.raises(ConfigError, match=why):
+        DataLoader([0], **arguments)
+
+
+def test_a_size_by_fastload_run_is_for_the_loaders_with_a_folder(tmp_path):
+    defaults = argument_defaults()
+    defaults.change({"cache": str(tmp_path / "cache"), "cache_size": "32MiB"})
+    try:
+        assert DataLoader([0]).cache_size == "32MiB"
+        shared.forget()
+        assert DataLoader([0], cache="1MiB").cache_size is None
+        left_out = DataLoader([0], fuse=False)
+        assert (left_out.cache, left_out.cache_size) == (None, None)
+    finally:
+        defaults.read_environment()
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+def test_verify_compares_a_cache_with_none(folder, tmp_path, fuse):
+    loader = loader_of(folder, "inline", fuse, cache=tmp_path / "cache", cache_size="32MiB")
+    report = verify(loader, methods=["fork"])
+    having = [check for check in report.checks if check.name == "cache"]
+    assert [(check.setting, check.verdict) for check in having] == [
+        ("inline, with its cache, 2 epochs", "equal"),
+        ("2 fork, with its cache, 2 epochs", "equal"),
+    ]
+    assert report.ok
+    assert shared.records_of(loader.cache, loader.cache_size).store.contents().entries == 11
+
+
+def test_explain_says_where_ranks_keep_files(folder, monkeypatch):
+    for name, value in (("LOCAL_WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("MASTER_PORT", str(os.getpid()))):
+        monkeypatch.setenv(name, value)
+    loader = loader_of(folder, "inline", False, cache="32MiB")
+    epochs(loader, 1)
+    assert "for the 2 ranks of this machine together" in loader.explain()

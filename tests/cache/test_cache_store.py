@@ -74,6 +74,61 @@ def test_a_full_store_says_so_and_keeps_what_it_has():
     assert store.find(named(kept)) is None
 
 
+def test_memory_is_allocated_in_steps_before_it_is_given_out(monkeypatch):
+    asked = []
+
+    def noting(file: int, begin: int, length: int) -> None:
+        asked.append((begin, length))
+        allocate(file, begin, length)
+
+    allocate = store.allocate
+    monkeypatch.setattr(store, "allocate", noting)
+    kept = Store(100 << 20)
+    for number in range(40):
+        kept.keep(named(number), (bytes(1 << 20),))
+        assert os.fstat(kept.file).st_blocks * 512 >= kept.contents().taken_bytes
+    assert asked == [(place * store.STEP, store.STEP) for place in range(6)]
+
+
+def test_a_store_for_which_the_system_has_no_memory_is_full_and_asks_again_later(monkeypatch):
+    kept, asked, has_memory = Store(64 << 20), [], False
+
+    def refusing(file: int, begin: int, length: int) -> None:
+        asked.append(begin)
+        if not has_memory:
+            raise OSError(28, "no space left")
+        allocate(file, begin, length)
+
+    allocate = store.allocate
+    monkeypatch.setattr(store, "allocate", refusing)
+    number = 0
+    while kept.has_room(1 << 20):
+        if kept.keep(named(number), (bytes(1 << 20),)) is not None:
+            number += 1
+    assert number == store.STEP // (1 << 20) - 1
+    assert asked == [store.STEP]
+    assert kept.contents().is_full
+    has_memory = True
+    while not kept.has_room(1 << 20):
+        pass
+    assert kept.keep(named(number), (bytes(1 << 20),)) is not None
+    assert all(bytes(kept.find(named(one))) == bytes(1 << 20) for one in range(number + 1))
+
+
+def test_a_table_for_which_there_is_no_memory_is_not_begun(monkeypatch):
+    kept = Store(64 << 20)
+    monkeypatch.setattr(store, "allocate", _refuse)
+    number = 0
+    while kept.has_room(0) and kept.keep(named(number), ()) is not None:
+        number += 1
+    assert number > 100_000  # tables of up to 2 MiB, and entries, in the first step
+    assert all(kept.find(named(one)) is not None for one in range(number))
+
+
+def _refuse(file: int, begin: int, length: int) -> None:
+    raise OSError(12, "no memory")
+
+
 def test_a_store_without_room_for_its_table_is_an_error():
     with pytest.raises(ValueError, match="no room for its table"):
         Store(4096)
@@ -211,5 +266,5 @@ def test_what_has_changed_lately_and_what_is_no_file_has_no_key(tmp_path):
 
 def test_contents_are_those_of_an_empty_store():
     contents = Store(SIZE).contents()
-    assert contents == Contents(0, 0, contents.taken_bytes, False)
+    assert contents == Contents(0, 0, contents.taken_bytes, False, False)
     assert contents.taken_bytes < 1 << 16

@@ -549,7 +549,10 @@ def test_every_value_of_every_axis_comes_at_least_once():
 
 @pytest.mark.parametrize("methods", list(chain.from_iterable(combinations(METHODS, n) for n in range(1, 5))))
 def test_only_the_methods_that_are_asked_for_are_used(methods: Any):
-    for planned in (plan_checks(methods, num_batches=4, seed=1), plan_iterable_checks(methods)):
+    for planned in (
+        plan_checks(methods, num_batches=4, seed=1, has_cache=True),
+        plan_iterable_checks(methods, has_cache=True),
+    ):
         assert planned
         used = {setting.method for one in planned for setting in (one.setting, one.reference)}
         assert used <= {*methods, "inline"}
@@ -574,5 +577,19 @@ def test_the_resume_is_inside_of_the_epoch_and_chosen_by_the_seed(num_batches: i
 
 
 def test_no_check_compares_a_setting_with_itself_but_the_one_that_is_to():
-    for planned in (plan_checks(METHODS, num_batches=4, seed=0), plan_iterable_checks(METHODS)):
+    for planned in (
+        plan_checks(METHODS, num_batches=4, seed=0, has_cache=True),
+        plan_iterable_checks(METHODS, has_cache=True),
+    ):
         assert [one.name for one in planned if one.setting == one.reference] == ["again"]
+
+
+def test_a_cache_is_compared_with_none():
+    for planned in (
+        plan_checks(METHODS, num_batches=4, seed=0, has_cache=True),
+        plan_iterable_checks(METHODS, has_cache=True),
+    ):
+        having = [one for one in planned if one.setting.cache]
+        assert [one.name for one in having] == ["cache"] * 2
+        assert not any(one.reference.cache for one in planned)
+    assert not any(one.setting.cache for one in plan_checks(METHODS, num_batches=4, seed=0))

@@ -4,20 +4,31 @@
  * entry is written before its place is published, and a place that is published does not change. A process that is
  * killed on the way loses the entry that it was writing, and nothing else.
  *
- * The memory is zero before fastload_cache_begin, and as long as it says. It holds, one after the other, as they come:
- * the beginning (struct cache), tables of places, and entries (struct entry), all at multiples of 16 bytes. Table k has
- * FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is begun,
+ * The memory is that of a file, zero before fastload_cache_begin, and as long as it says. It holds, one after the other,
+ * as they come: the beginning (struct cache), tables of places, and entries (struct entry), all at multiples of 16 bytes.
+ * What is given out has been allocated in the file before: the callers do that, in steps, where a function asks for it.
+ * So there is no page that the system could not have when it is written to.
+ *
+ * A file on a disk may come from another time, when the machine ended before all was written. Its tables may lead anywhere
+ * then, and its entries hold anything: fastload_cache_check sees to it that nothing is looked for beyond what has memory,
+ * and whoever reads an entry compares its checksum. Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is begun,
  * and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
-#define _POSIX_C_SOURCE 200809L /* fstat with nanoseconds */
-#include "fastload.h"
+#define _GNU_SOURCE /* fstat with nanoseconds; fallocate */
+#include "crc32.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #ifdef __linux__ /* there is no cache elsewhere */
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #endif
+
+/* Of the layout, records included: files of another one are not read. Its bytes tell the byte order too. */
+#define MAGIC UINT64_C(0x0001C0EFF1C1E275)
 
 #define FIRST_SLOTS 1024
 #define MOST_TABLES 32
@@ -35,16 +46,20 @@ struct slot {
 };
 
 struct entry {
+    uint32_t sum;     /* of the rest and of what follows: CRC-32; in memory 0 */
+    uint32_t length;  /* of what follows, in bytes */
     uint64_t rest[2]; /* of the key: its other words */
-    uint64_t length;  /* of what follows, in bytes */
 };
 
 struct cache {
-    uint64_t size; /* of all, in bytes */
-    _Atomic uint64_t next; /* the first byte that was not given out */
+    _Atomic uint64_t magic; /* MAGIC once it has begun */
+    uint64_t size;          /* of all, in bytes */
+    _Atomic uint64_t allocated; /* up to where the file has memory */
+    _Atomic uint64_t next;      /* the first byte that was not given out */
     _Atomic uint64_t num_entries;
     _Atomic uint64_t num_bytes; /* of the entries, without what finds them */
-    _Atomic uint64_t is_full;
+    _Atomic uint64_t is_full;  /* whether an entry found no room */
+    _Atomic uint64_t is_short; /* whether that was since the system had none */
     _Atomic uint64_t tables[MOST_TABLES]; /* where they begin; 0: not made yet */
     _Atomic uint64_t used[MOST_TABLES];   /* slots of each that are taken */
 };
@@ -54,14 +69,19 @@ static uint64_t num_slots(int table)
     return (uint64_t)FIRST_SLOTS << table;
 }
 
-/* Gives out memory; 0: there is not so much left. */
-static uint64_t take(struct cache *cache, uint64_t length)
+/* Gives out memory. 0: there is not so much left; or the file is to have memory up to *wanted first, which is 0 else. */
+static uint64_t take(struct cache *cache, uint64_t length, uint64_t *wanted)
 {
     length = (length + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
     uint64_t place = atomic_load_explicit(&cache->next, memory_order_relaxed);
+    *wanted = 0;
     do {
         if (length > cache->size - place)
             return 0;
+        if (place + length > atomic_load_explicit(&cache->allocated, memory_order_acquire)) {
+            *wanted = place + length;
+            return 0;
+        }
     } while (!atomic_compare_exchange_weak_explicit(&cache->next, &place, place + length, memory_order_relaxed,
                                                     memory_order_relaxed));
     return place;
@@ -72,17 +92,18 @@ static struct slot *table_at(struct cache *cache, uint64_t place)
     return (struct slot *)(void *)((uint8_t *)cache + place);
 }
 
-/* The newest table, with room for another entry; -1: there is no memory for one. */
-static int newest(struct cache *cache)
+/* The newest table, with room for another entry; -1: there is no memory for one, or not yet, as take says. */
+static int newest(struct cache *cache, uint64_t *wanted)
 {
     int table = 0;
     while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
         table++;
     if (4 * atomic_load_explicit(&cache->used[table], memory_order_relaxed) < 3 * num_slots(table))
         return table;
+    *wanted = 0;
     if (++table == MOST_TABLES)
         return -1;
-    const uint64_t place = take(cache, num_slots(table) * sizeof(struct slot));
+    const uint64_t place = take(cache, num_slots(table) * sizeof(struct slot), wanted);
     if (!place)
         return -1;
     uint64_t none = 0; /* where another was faster, its table is used, and this memory is lost */
@@ -91,32 +112,139 @@ static int newest(struct cache *cache)
     return table;
 }
 
-/* Begins a cache in memory that is all zero. Returns whether there is room for one. */
-FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size)
+static uint64_t first_place(void)
+{
+    return (sizeof(struct cache) + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+}
+
+/* Begins a cache in memory that is all zero, of which so much has been allocated. Returns whether there is room. */
+FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size, uint64_t allocated)
 {
     struct cache *cache = memory;
-    const uint64_t first = (sizeof *cache + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
-    if (size < first + num_slots(0) * sizeof(struct slot))
+    const uint64_t first = first_place();
+    uint64_t wanted;
+    if (allocated > size || allocated < first + num_slots(0) * sizeof(struct slot))
         return 0;
     cache->size = size;
+    atomic_store(&cache->allocated, allocated);
     atomic_store(&cache->next, first);
-    atomic_store(&cache->tables[0], take(cache, num_slots(0) * sizeof(struct slot)));
+    atomic_store(&cache->tables[0], take(cache, num_slots(0) * sizeof(struct slot), &wanted));
+    atomic_store(&cache->magic, MAGIC);
     return 1;
 }
 
-/* Writes what the cache holds: entries, their bytes, bytes taken of the memory, whether an entry found no room. */
-FASTLOAD_EXPORT void fastload_cache_look(void *memory, uint64_t found[4])
+/* Reads of a file's first bytes (64 at least) what it says of itself: its size, and up to where it has memory. Returns 1;
+ * 0: it was not begun; -1: it has another layout. */
+FASTLOAD_EXPORT int fastload_cache_known(const void *bytes, uint64_t known[2])
+{
+    const struct cache *cache = bytes;
+    if (cache->magic != MAGIC)
+        return cache->magic ? -1 : 0;
+    known[0] = cache->size;
+    known[1] = cache->allocated;
+    return 1;
+}
+
+/* Makes a cache of a file, which nobody else has, fit to go on with: of so many bytes from now on. Returns whether it is;
+ * else it is damaged. */
+FASTLOAD_EXPORT int fastload_cache_check(void *memory, uint64_t size)
+{
+    struct cache *cache = memory;
+    uint64_t next = cache->next > first_place() ? cache->next : first_place();
+    int is_last = 0;
+    if (cache->allocated > size)
+        return 0;
+    for (int table = 0; table < MOST_TABLES; table++) {
+        const uint64_t place = cache->tables[table], length = num_slots(table) * sizeof(struct slot);
+        is_last |= !place;
+        if (!place && table)
+            continue;
+        if (is_last || place % ALIGN || place < first_place() || place > cache->allocated || length > cache->allocated - place)
+            return 0;
+        if (next < place + length) /* it was not written when the table was */
+            next = place + length;
+    }
+    if (next > size)
+        return 0;
+    cache->size = size;
+    cache->next = (next + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+    cache->is_full = cache->is_short = 0;
+    return cache->next <= size;
+}
+
+/* Returns the checksum of bytes. */
+FASTLOAD_EXPORT uint32_t fastload_cache_sum(const uint8_t *bytes, uint64_t length)
+{
+    return crc32_of(bytes, (size_t)length, fastload_level(FASTLOAD_BEST));
+}
+
+/* Asks the system for the memory of a part of a file, in which nothing changes. Returns 0, or the error's number.
+ *
+ * Not posix_fallocate, which writes to parts that others may write to, where a file system has no way to do this. */
+FASTLOAD_EXPORT int fastload_cache_allocate(int file, uint64_t begin, uint64_t length)
+{
+#ifdef __linux__
+    for (int tries = 100; fallocate(file, 0, (off_t)begin, (off_t)length); tries--)
+        if (errno != EINTR || !tries) /* by a signal, which undoes it */
+            return errno;
+    return 0;
+#else
+    (void)file;
+    (void)begin;
+    (void)length;
+    return ENOSYS;
+#endif
+}
+
+/* Notes that the file has memory up to a place; returns up to where it has. */
+FASTLOAD_EXPORT uint64_t fastload_cache_allocated(void *memory, uint64_t place)
+{
+    struct cache *cache = memory;
+    uint64_t known = atomic_load_explicit(&cache->allocated, memory_order_acquire);
+    while (known < place)
+        if (atomic_compare_exchange_weak_explicit(&cache->allocated, &known, place, memory_order_acq_rel,
+                                                  memory_order_acquire))
+            return place;
+    return known;
+}
+
+/* Writes what the cache holds: entries that count, the bytes of all, bytes taken of the memory, whether an entry found no
+ * room, and whether the system had none for it. */
+FASTLOAD_EXPORT void fastload_cache_look(void *memory, uint64_t found[5])
 {
     struct cache *cache = memory;
     found[0] = atomic_load(&cache->num_entries);
     found[1] = atomic_load(&cache->num_bytes);
     found[2] = atomic_load(&cache->next);
     found[3] = atomic_load(&cache->is_full);
+    found[4] = atomic_load(&cache->is_short);
+}
+
+/* Whether an entry is at a place, and has a key. From a file on a disk it is read: where the disk fails there is an error
+ * then, and no signal. */
+static int is_entry(struct cache *cache, int file, uint64_t place, const struct key *key, uint64_t found[2])
+{
+    struct entry head;
+#ifdef __linux__
+    if (file >= 0) {
+        const uint64_t end = atomic_load_explicit(&cache->allocated, memory_order_acquire);
+        if (place > end || sizeof head > end - place || pread(file, &head, sizeof head, (off_t)place) != (ssize_t)sizeof head ||
+            head.length > end - place - sizeof head)
+            return 0;
+    } else
+#endif
+        memcpy(&head, (const uint8_t *)cache + place, sizeof head);
+    (void)file;
+    if (head.rest[0] != key->words[1] || head.rest[1] != key->words[2])
+        return 0;
+    found[0] = place + sizeof head;
+    found[1] = head.length;
+    return 1;
 }
 
 /* Writes where the entry of a key begins, from the beginning of the memory, and its length. Returns whether there is
- * one. */
-FASTLOAD_EXPORT int fastload_cache_find(void *memory, const struct key *key, uint64_t found[2])
+ * one. `file`: of the cache, if it is on a disk; -1: it is in memory. */
+FASTLOAD_EXPORT int fastload_cache_find(void *memory, int file, const struct key *key, uint64_t found[2])
 {
     struct cache *cache = memory;
     const uint64_t tag = key->words[0];
@@ -132,14 +260,8 @@ FASTLOAD_EXPORT int fastload_cache_find(void *memory, const struct key *key, uin
             if (!here)
                 break;
             const uint64_t place = here == tag ? atomic_load_explicit(&slots[at].place, memory_order_acquire) : 0;
-            if (!place)
-                continue;
-            const struct entry *entry = (const void *)((const uint8_t *)cache + place);
-            if (entry->rest[0] != key->words[1] || entry->rest[1] != key->words[2])
-                continue;
-            found[0] = place + sizeof *entry;
-            found[1] = entry->length;
-            return 1;
+            if (place && is_entry(cache, file, place, key, found))
+                return 1;
         }
     }
     return 0;
@@ -157,25 +279,37 @@ FASTLOAD_EXPORT int fastload_cache_has_room(void *memory, uint64_t length)
 }
 
 /* Gives out memory for an entry whose bytes are so many: where struct entry and they are to be written, from the
- * beginning of the memory. 0: there is no room for it; for shorter ones there may be. */
-FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, uint64_t length)
+ * beginning of the memory. 0: there is no room for it, but for shorter ones there may be; or, where *wanted is not 0,
+ * the file is to have memory up to there first. */
+FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, uint64_t length, uint64_t *wanted)
 {
     struct cache *cache = memory;
-    const uint64_t place = length > cache->size ? 0 : take(cache, sizeof(struct entry) + length);
-    if (!place)
+    *wanted = 0;
+    const uint64_t place = length > cache->size || length > UINT32_MAX ? 0 : take(cache, sizeof(struct entry) + length, wanted);
+    if (!place && !*wanted)
         atomic_store(&cache->is_full, 1);
     return place;
 }
 
-/* Publishes an entry that was written where fastload_cache_take said. Returns whether there was room for its place. */
-FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t place)
+/* Notes that an entry has found no room, since the system has none. */
+FASTLOAD_EXPORT void fastload_cache_short(void *memory)
 {
     struct cache *cache = memory;
-    const struct entry *entry = (const void *)((const uint8_t *)cache + place);
+    atomic_store(&cache->is_short, 1);
+    atomic_store(&cache->is_full, 1);
+}
+
+/* Publishes an entry of so many bytes that was written where fastload_cache_take said, and counts it if it is to count.
+ * Returns whether there was room for its place; *wanted is as there. */
+FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t place, uint64_t length, int counts,
+                                         uint64_t *wanted)
+{
+    struct cache *cache = memory;
     for (;;) {
-        const int table = newest(cache);
+        const int table = newest(cache, wanted);
         if (table < 0) {
-            atomic_store(&cache->is_full, 1);
+            if (!*wanted)
+                atomic_store(&cache->is_full, 1);
             return 0;
         }
         struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[table], memory_order_acquire));
@@ -187,8 +321,8 @@ FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, ui
                 continue;
             atomic_fetch_add_explicit(&cache->used[table], 1, memory_order_relaxed);
             atomic_store_explicit(&slots[at].place, place, memory_order_release);
-            atomic_fetch_add_explicit(&cache->num_entries, 1, memory_order_relaxed);
-            atomic_fetch_add_explicit(&cache->num_bytes, entry->length, memory_order_relaxed);
+            atomic_fetch_add_explicit(&cache->num_entries, counts != 0, memory_order_relaxed);
+            atomic_fetch_add_explicit(&cache->num_bytes, length, memory_order_relaxed);
             return 1;
         }
         /* Writers killed between two steps have filled it without counting: count them, and go on to the next. */
@@ -206,10 +340,10 @@ static uint64_t mixed(uint64_t word)
     return word ^ word >> 33;
 }
 
-/* Writes the key of an open file: of its device, inode, size, and times of change. Returns 1; 0 where it is no plain
- * file, or has changed within the last `settled_ns` nanoseconds, so that it may change again and have the same key; -1
- * where the system tells nothing. */
-FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key *key)
+/* Writes the key of an open file: of its device, inode, size, and times of change; and its device, if one may rely on the
+ * time of its last change. Returns 1; 0 where it is no plain file, or has changed within the last `settled_ns`
+ * nanoseconds, so that it may change again and have the same key; -1 where the system tells nothing. */
+FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key *key, uint64_t *device)
 {
 #ifdef __linux__
     struct stat found;
@@ -233,11 +367,13 @@ FASTLOAD_EXPORT int fastload_cache_key(int file, int64_t settled_ns, struct key 
     }
     if (!key->words[0])
         key->words[0] = 1; /* 0 stands for a free slot */
+    *device = found.st_ctim.tv_nsec ? words[0] : 0; /* of whole seconds: made up where an image of a disk was made */
     return 1;
 #else
     (void)file;
     (void)settled_ns;
     (void)key;
+    (void)device;
     return -1;
 #endif
 }

@@ -1,0 +1,83 @@
+"""What the arguments ``cache`` and ``cache_size`` ask for: memory, or a folder on a disk. Nothing is made here."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..base.memory import in_words, limit_of_host
+from ..errors import ConfigError
+from ..sampling.samplers import as_integer
+
+_UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
+LEAST_BYTES = 1 << 20
+
+
+class Asked(NamedTuple):
+    """Where a cache is to be, and how large."""
+
+    size: int | None
+    """In bytes; None: ``"auto"``."""
+    path: Path | None
+    """Of a folder; None: in memory."""
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"cache={str(self.path)!r} with {self.size} bytes"
+        return "cache='auto'" if self.size is None else f"cache={self.size}"
+
+
+def is_path(cache: Any) -> bool:
+    """Return whether an argument ``cache`` names a folder: an object of pathlib, or text with a slash."""
+    return isinstance(cache, os.PathLike) or (isinstance(cache, str) and os.sep in cache)
+
+
+def read(cache: Any, cache_size: Any) -> Asked:
+    """Return what a loader asks for.
+
+    Raises:
+        ConfigError: it is nothing that a cache can be, or more memory than this machine has.
+    """
+    if is_path(cache):
+        if cache_size is None:
+            raise ConfigError(
+                f"cache={str(cache)!r} is a folder, and needs cache_size, the most that it may take there, as '200GiB'"
+            )
+        return Asked(_bytes("cache_size", cache_size, "a size"), Path(os.path.abspath(cache)))
+    if cache_size is not None:
+        raise ConfigError(
+            f"cache_size goes with a folder, as cache='/local/nvme/photos', got cache={cache!r}, "
+            f"cache_size={cache_size!r}; a cache in memory has its size in cache"
+        )
+    if isinstance(cache, str) and cache == "auto":
+        return Asked(None, None)
+    size = _bytes("cache", cache, "a folder with a slash in it, 'auto', or a size")
+    limit = limit_of_host()
+    if limit is not None and size > limit:
+        raise ConfigError(
+            f"cache={cache!r} is more than the {in_words(limit)} of memory that this machine, or the control group of "
+            "this process, has; give a smaller size, or 'auto' for half of what is free"
+        )
+    return Asked(size, None)
+
+
+def _bytes(name: str, given: Any, kinds: str) -> int:
+    if isinstance(given, str):
+        found = _SIZE.fullmatch(given.strip())
+        if found is None:
+            raise ConfigError(
+                f"{name} must be {kinds} as '64GiB' or in bytes, got {name}={given!r}; units are {', '.join(_UNITS)}"
+            )
+        number = float(found[1]) * (1 << _UNITS[found[2]])
+        size = int(min(number, sys.maxsize))  # it may be infinite
+    elif isinstance(as_integer(given), int) and not isinstance(given, bool):
+        size = as_integer(given)
+    else:
+        raise ConfigError(f"{name} must be None, {kinds} as '64GiB' or in bytes, got {name}={given!r}")
+    if size < LEAST_BYTES:
+        raise ConfigError(f"{name} must be at least 1MiB, got {name}={given!r}")
+    return size
