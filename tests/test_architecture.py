@@ -19,7 +19,7 @@ PACKAGE = Path(fastload.__file__).parent
 # fmt: off
 ORDER = [
     "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "arguments", "buffers", "cache",
-    "late", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader",
+    "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader",
     "images.dali", "profiling", "verification", "tune", "explain", "doctor", "testing", "cli", "__main__",
 ]
 # fmt: on
@@ -67,6 +67,8 @@ PURE = [
     "sampling.epochs",
     "work",
     "buffers.layout",
+    "tables.arrow",
+    "tables.hugging_face",
     "transforms.draws",
     "transforms.base",
     "device.batch_keys",

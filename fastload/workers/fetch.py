@@ -19,6 +19,7 @@ from ..base.worker_errors import wrap_exception
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
+from ..tables import is_table
 from ..work import Kind, WorkItem
 from .samples import Job, SampleLoader
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .fused import FusedLoader
     from .iterable import IterableReplica
     from .on_error import Failure
+    from .tables import TableLoader
 
 
 class Outcome(IntEnum):
@@ -96,11 +98,15 @@ class Fetcher:
         heard = observe.listener
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
-        self._fused: FusedLoader | None = None
+        self._fused: FusedLoader | TableLoader | None = None
         if job.fused is not None:
             from .fused import FusedLoader
 
             self._fused = FusedLoader(job, seeder, self.watch)
+        elif job.late and is_table(job.dataset):
+            from .tables import TableLoader
+
+            self._fused = TableLoader(job, seeder, self.watch)
         self.samples = self._fused or SampleLoader(job, seeder, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.replica: IterableReplica | None = None
