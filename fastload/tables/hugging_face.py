@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from ..base.compat import default_collate
-from .arrow import ArrowColumn, HasNulls, Rows, number_of
+from .arrow import ArrowColumn, Unreadable, number_of
 
-# Formatters of `datasets`, and the types that they give integers and floats; None: the column's own.
-_FORMATTERS: dict[str, tuple[str, torch.dtype]] = {
-    "datasets.formatting.formatting.PythonFormatter": ("python", torch.float64),
-    "datasets.formatting.np_formatter.NumpyFormatter": ("numpy", torch.float32),
-    "datasets.formatting.torch_formatter.TorchFormatter": ("torch", torch.float32),
+# Formatters of `datasets`. All make integers int64; the last two make floats float32.
+_FORMATTERS = {
+    "datasets.formatting.formatting.PythonFormatter": "python",
+    "datasets.formatting.np_formatter.NumpyFormatter": "numpy",
+    "datasets.formatting.torch_formatter.TorchFormatter": "torch",
 }
 
 # What decides how a dataset is read.
@@ -63,37 +63,38 @@ class _Numbers:
 
     Args:
         flat: all of them.
-        lengths: of each row.
+        lengths: of each row, or of all rows.
+        num_rows: how many there are.
         is_list: whether a row is a list; else it is one number.
         kind: ``"python"``, ``"numpy"`` or ``"torch"``: what the rows are.
     """
 
-    def __init__(self, flat: Tensor, lengths: list[int], is_list: bool, kind: str) -> None:
-        self.flat = flat
-        self.lengths = lengths
-        self.is_list = is_list
-        self.kind = kind
-        self.is_ragged = lengths.count(lengths[0]) != len(lengths)
+    def __init__(self, flat: Tensor, lengths: list[int] | int, num_rows: int, is_list: bool, kind: str) -> None:
+        self.is_ragged = isinstance(lengths, list)
+        self._flat = flat
+        self._lengths = lengths if isinstance(lengths, list) else [lengths] * num_rows
+        self._is_list = is_list
+        self._kind = kind
 
     def _table(self) -> Tensor:
-        return self.flat.view(len(self.lengths), -1 if self.flat.numel() else 0) if self.is_list else self.flat
+        return self._flat.view(len(self._lengths), self._lengths[0]) if self._is_list else self._flat
 
     def rows(self) -> Any:
         """Return each row as `datasets` does."""
-        if self.kind == "python":
-            if not self.is_list:
-                return self.flat.tolist()
-            flat: Any = self.flat.tolist()
+        if self._kind == "python":
+            flat: Any = self._flat.tolist()
+            if not self._is_list:
+                return flat
         elif not self.is_ragged:
             table = self._table()
-            if self.kind == "numpy":
+            if self._kind == "numpy":
                 return list(table.numpy())
             # Views that unbind makes may not be changed in place once they require grad, which integers never do.
             return list(table) if table.is_floating_point() else table.unbind()
         else:
-            flat = self.flat.numpy() if self.kind == "numpy" else self.flat
+            flat = self._flat.numpy() if self._kind == "numpy" else self._flat
         found, start = [], 0
-        for length in self.lengths:
+        for length in self._lengths:
             found.append(flat[start : start + length])
             start += length
         return found
@@ -101,7 +102,7 @@ class _Numbers:
     def stacked(self) -> Any:
         """Return what torch's collation makes of the rows, which are all of one length."""
         table = self._table()
-        if self.kind == "python" and self.is_list:
+        if self._kind == "python" and self._is_list:
             return list(map(torch.from_numpy, np.ascontiguousarray(table.numpy().T)))
         return table
 
@@ -128,23 +129,22 @@ class TableReader:
         try:
             for subset in self._subsets:
                 indices = [subset.indices[index] for index in indices]
-            rows = np.array(indices)
+            rows = torch.tensor(indices)
         except Exception:  # whatever is wrong is found again, and told, where the dataset loads it
             return None
-        if rows.dtype != np.int64 or rows.ndim != 1:
+        if rows.dtype != torch.int64 or rows.ndim != 1:
             return None
         own = vars(self._dataset)
         now = [own.get(name) for name in _OF_A_DATASET]
         if len(now) != len(self._made_from) or any(map(_differ, now, self._made_from)):
             self._look(now)
-        if not self._columns or rows.min() < 0 or rows.max() >= self._length:
+        if not self._columns:
             return None
         try:
             if self._indices is not None:
-                found, _ = self._indices.slices(rows)
-                rows = np.concatenate(found).astype(np.int64)
+                rows, _ = self._indices.take(rows)
             made = {name: self._numbers(column, rows) for name, column in self._columns.items()}
-        except HasNulls:
+        except Unreadable:
             return None
         columns: dict[str, Values] = dict.fromkeys(self._names, [])
         if self._others is not None:
@@ -152,14 +152,17 @@ class TableReader:
         columns |= made
         return Loaded(columns, len(rows))
 
-    def _numbers(self, column: ArrowColumn, rows: Rows) -> _Numbers:
-        slices, lengths = column.slices(rows)
-        if column.dtype.kind == "f":
-            values = torch.from_numpy(np.concatenate(slices)).to(self._floats)
-        else:
-            values = torch.empty(sum(lengths), dtype=torch.int64)
-            np.concatenate(slices, out=values.numpy(), casting="unsafe")
-        return _Numbers(values, lengths, column.is_list, self._kind)
+    def _numbers(self, column: ArrowColumn, rows: Tensor) -> _Numbers:
+        flat, lengths = column.take(rows)
+        if flat.is_floating_point():
+            # By the library that the format uses: they may differ in the bits of a NaN, and NumPy warns of an overflow.
+            if self._kind == "torch":
+                flat = flat.to(torch.float32)
+            elif self._kind == "numpy":
+                flat = torch.from_numpy(flat.numpy().astype(np.float32, copy=False))
+            else:  # Python has only these
+                flat = flat.to(torch.float64)
+        return _Numbers(flat, lengths, len(rows), column.is_list, self._kind)
 
     def _look(self, now: list[Any]) -> None:
         """See how the dataset is to be read, and which of its columns can be read here."""
@@ -171,11 +174,9 @@ class TableReader:
         self._others: Any = None
         data, indices, format_type, format_columns, format_kwargs, output_all, info = now
         formatter = type(get_formatter(format_type, features=info.features, **(format_kwargs or {})))
-        known = _FORMATTERS.get(f"{formatter.__module__}.{formatter.__qualname__}")
-        if known is None or format_kwargs or info.features is None:
+        self._kind = _FORMATTERS.get(f"{formatter.__module__}.{formatter.__qualname__}", "")
+        if not self._kind or format_kwargs or info.features is None:
             return
-        self._kind, self._floats = known
-        self._length = (data if indices is None else indices).num_rows
         self._indices = None if indices is None else ArrowColumn(indices.column(0))
         formatted = [name for name in data.column_names if format_columns is None or name in format_columns]
         rest = [name for name in data.column_names if name not in formatted] if output_all else []
@@ -183,7 +184,8 @@ class TableReader:
         decoded = info.features._column_requires_decoding
         for name in formatted:
             column = data.column(name)
-            if not decoded[name] and number_of(column.type) is not None:
+            # torch has no room for integers above 2**63, and what becomes of them is another thing in each format.
+            if not decoded[name] and number_of(column.type) not in (None, "uint64"):
                 self._columns[name] = ArrowColumn(column)
         others = [name for name in self._names if name not in self._columns]
         if self._columns and others:
