@@ -24,7 +24,7 @@ def _functions() -> tuple[Any, Any]:
 
 
 class NativeColumn:
-    """A column of numbers, or of lists of them.
+    """A column of numbers, or of lists of them; for one thread at a time.
 
     Args:
         ends: [num_chunks], int64: the row behind the last one of each chunk.
@@ -44,8 +44,15 @@ class NativeColumn:
         numbers = ends.data_ptr(), self._chunks.data_ptr(), len(ends), size or 0, offset_width, dtype.itemsize, kind
         self._column = torch.tensor(numbers, dtype=torch.int64)
         self._address = self._column.data_ptr()
+        self._found = (ctypes.c_int64 * 3)()
+        self._found_address = ctypes.addressof(self._found)
+        self._room(32)
         self.dtype = torch.int64 if kind else torch.from_numpy(np.empty(0, dtype)).dtype
         """What integers become, or the dtype of the floats."""
+
+    def _room(self, num_rows: int) -> None:
+        self._places = torch.empty((num_rows, 2), dtype=torch.int64)
+        self._places_address = self._places.data_ptr()
 
     def put(self, number: int, values: Any, offsets: Any, first: int) -> None:
         """Say where a chunk's arrays lie, whose memory the caller keeps. ``offsets``: None where they are none."""
@@ -53,7 +60,7 @@ class NativeColumn:
         # An empty array may lie nowhere, and 0 says that nobody has looked.
         self._chunks[number] = torch.tensor([values.ctypes.data or 1, len(values), address, first])
 
-    def take(self, rows: Tensor) -> tuple[Tensor, Tensor | int] | int:
+    def take(self, rows: Tensor) -> tuple[Tensor, list[int] | int] | int:
         """Return the numbers of rows [B], int64, and how many each has: one number where all have as many.
 
         Returns:
@@ -64,14 +71,15 @@ class NativeColumn:
             ValueError: the column's offsets are damaged.
         """
         num_rows = len(rows)
-        places = torch.empty(2 * num_rows + 3, dtype=torch.int64)
-        at = places.data_ptr()
-        status = self._find(self._address, rows.data_ptr(), num_rows, at + 24, at)
+        if num_rows > len(self._places):
+            self._room(num_rows)
+        places, found = self._places_address, self._found
+        status = self._find(self._address, rows.data_ptr(), num_rows, places, self._found_address)
         if status:
             if status <= _LOOK:
                 return int(_LOOK - status)
             raise IndexError("no such row") if status == NO_SUCH_ROW else ValueError("the offsets are damaged")
-        total, fewest, most = places[:3].tolist()
-        made = torch.empty(total, dtype=self.dtype)
-        self._copy(self._address, at + 24, num_rows, made.data_ptr())
-        return made, fewest if fewest == most else places[4::2]
+        made = torch.empty(found[0], dtype=self.dtype)
+        self._copy(self._address, places, num_rows, made.data_ptr())
+        length: int = found[1]
+        return made, length if length == found[2] else self._places[:num_rows, 1].tolist()

@@ -27,7 +27,7 @@ class Unreadable(Exception):
 
 
 class ArrowColumn:
-    """A column of numbers, or of lists of numbers.
+    """A column of numbers, or of lists of numbers; for one thread at a time.
 
     Args:
         column: a ``pyarrow.ChunkedArray`` of a type for which :func:`number_of` gives one.
@@ -69,8 +69,7 @@ class ArrowColumn:
             except (IndexError, ValueError) as error:
                 raise Unreadable(str(error)) from error
             if not isinstance(found, int):
-                values, lengths = found
-                return values, lengths if isinstance(lengths, int) else lengths.tolist()
+                return found
             self._native.put(found, *self._look(found))
 
     def _take(self, rows: Any) -> tuple[Tensor, list[int] | int]:

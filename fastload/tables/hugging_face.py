@@ -9,6 +9,7 @@ touch nulls (with them types and shapes depend on what else is in the batch), an
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from ..base.compat import default_collate
+from ..buffers.layout import Dict, Layout, LayoutMismatch
 from .arrow import ArrowColumn, Unreadable, number_of
 
 # Formatters of `datasets`. All make integers int64; the last two make floats float32.
@@ -56,6 +58,22 @@ class Loaded:
             else:
                 batch[name] = one.stacked()
         return batch
+
+    def write_into(self, layout: Layout, rows: list[Tensor]) -> list[Sequence[Any]]:
+        """Write the samples to their rows by a layout: see :meth:`fastload.buffers.layout.Layout.write_into`.
+
+        Raises:
+            LayoutMismatch: the layout is of other samples.
+        """
+        if not isinstance(layout.root, Dict) or layout.root.keys != tuple(self._columns):
+            raise LayoutMismatch(f"the columns {', '.join(self._columns)}")
+        objects: list[Sequence[Any]] = []
+        for place, one in enumerate(self._columns.values()):
+            if not isinstance(one, _Numbers):
+                objects += layout.write_column(place, one, rows)
+            elif not one.write(layout.part(place, rows)):
+                raise LayoutMismatch(f"rows of column {place}")
+        return objects
 
 
 class _Numbers:
@@ -106,6 +124,20 @@ class _Numbers:
             return list(map(torch.from_numpy, np.ascontiguousarray(table.numpy().T)))
         return table
 
+    def write(self, leaves: list[Tensor]) -> bool:
+        """Write what :meth:`stacked` returns; return whether it is of these shapes and dtypes."""
+        if self.is_ragged:
+            return False
+        table = self._table()
+        made = list(table.T) if self._kind == "python" and self._is_list else [table]
+        if len(made) != len(leaves) or any(
+            one.shape != leaf.shape or one.dtype != leaf.dtype for one, leaf in zip(made, leaves, strict=True)
+        ):
+            return False
+        for one, leaf in zip(made, leaves, strict=True):
+            leaf.copy_(one)
+        return True
+
 
 class TableReader:
     """Reads batches of a dataset for which :func:`fastload.tables.is_table` is true.
@@ -129,11 +161,12 @@ class TableReader:
         try:
             for subset in self._subsets:
                 indices = [subset.indices[index] for index in indices]
-            rows = torch.tensor(indices)
+            numbers = np.array(indices)
         except Exception:  # whatever is wrong is found again, and told, where the dataset loads it
             return None
-        if rows.dtype != torch.int64 or rows.ndim != 1:
+        if numbers.dtype != np.int64 or numbers.ndim != 1:
             return None
+        rows = torch.from_numpy(numbers)
         own = vars(self._dataset)
         now = [own.get(name) for name in _OF_A_DATASET]
         if len(now) != len(self._made_from) or any(map(_differ, now, self._made_from)):

@@ -5,10 +5,10 @@ In: indices. Out: samples, batches, or rows that were written where they are to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from ..buffers.layout import Sink
+from ..buffers.layout import LayoutMismatch, Sink
 from ..keys.seeding import Seeder
 from ..observe import Watch
 from ..tables.hugging_face import TableReader
@@ -44,5 +44,20 @@ class TableLoader(SampleLoader):
         return super().load(indices, epoch, position) if loaded is None else loaded
 
     def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
-        """Return the samples of a chunk, which were not written."""
-        return self.load(item.indices, item.epoch, item.position)
+        """Write the samples of a batch where they are to be, if they can be there. Either way they are read once.
+
+        Returns:
+            The generation of the layout and what goes with the rows; or the samples, which were not written.
+        """
+        loaded = self.load_fused(item.indices, item.epoch, item.position)
+        if isinstance(loaded, list):
+            return loaded
+        generation = item.layout or 1
+        layout = sink.layout(generation)
+        if layout is not None:
+            try:
+                return generation, sink.write_rows(layout, item, partial(loaded.write_into, layout))
+            except LayoutMismatch:
+                pass
+        samples: list[Any] = loaded.samples()
+        return samples
