@@ -18,7 +18,8 @@ from ..native.table_rows import NativeColumn
 # NumPy's names of Arrow's types.
 _NUMBERS = {
     **{name: name for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
-    **{"float": "float32", "double": "float64"},
+    "float": "float32",
+    "double": "float64",
 }
 
 

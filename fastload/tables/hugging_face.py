@@ -29,7 +29,15 @@ _FORMATTERS = {
 }
 
 # What decides how a dataset is read.
-_OF_A_DATASET = ("_data", "_indices", "_format_type", "_format_columns", "_format_kwargs", "_output_all_columns", "_info")
+_OF_A_DATASET = (
+    "_data",
+    "_indices",
+    "_format_type",
+    "_format_columns",
+    "_format_kwargs",
+    "_output_all_columns",
+    "_info",
+)
 
 
 Values: TypeAlias = "list[Any] | _Numbers"
@@ -99,21 +107,18 @@ class _Numbers:
 
     def rows(self) -> Any:
         """Return each row as `datasets` does."""
-        if self._kind == "python":
-            flat: Any = self._flat.tolist()
-            if not self._is_list:
-                return flat
-        elif not self.is_ragged:
-            table = self._table()
-            if self._kind == "numpy":
-                return list(table.numpy())
+        kind = self._kind
+        flat: Any = self._flat if kind == "torch" else self._flat.numpy()
+        if not self.is_ragged:
+            table: Any = self._table() if kind == "torch" else self._table().numpy()
+            if kind == "python":
+                return table.tolist()
             # Views that unbind makes may not be changed in place once they require grad, which integers never do.
-            return list(table) if table.is_floating_point() else table.unbind()
-        else:
-            flat = self._flat.numpy() if self._kind == "numpy" else self._flat
+            return table.unbind() if kind == "torch" and not table.is_floating_point() else list(table)
         found, start = [], 0
         for length in self._lengths:
-            found.append(flat[start : start + length])
+            row = flat[start : start + length]
+            found.append(row.tolist() if kind == "python" else row)
             start += length
         return found
 
@@ -179,9 +184,11 @@ class TableReader:
             made = {name: self._numbers(column, rows) for name, column in self._columns.items()}
         except Unreadable:
             return None
-        columns: dict[str, Values] = dict.fromkeys(self._names, [])
+        columns: dict[str, Values] = {name: [] for name in self._names}
         if self._others is not None:
-            columns |= {name: [values[row] for row in range(len(rows))] for name, values in self._others[indices].items()}
+            columns |= {
+                name: [values[row] for row in range(len(rows))] for name, values in self._others[indices].items()
+            }
         columns |= made
         return Loaded(columns, len(rows))
 

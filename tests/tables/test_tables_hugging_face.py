@@ -8,7 +8,6 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import pytest
 import torch
 from hypothesis import event, given, note
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
 import fastload
-from fastload.tables.hugging_face import TableReader
 
 NUMBERS = {
     "int8": st.integers(-(2**7), 2**7 - 1),
