@@ -206,6 +206,8 @@ class Fetcher:
                 "collate_fn raised StopIteration, which would end the epoch early and lose the rest of it; raise "
                 "another error"
             ) from error
+        finally:
+            self.samples.collators.release()
 
     def _whole(self, item: WorkItem) -> tuple[Outcome, Any]:
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import compat
 from ..errors import DatasetError, add_note
+from ..keys.collator_generators import CollatorGenerators
 from ..keys.seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
 from ..observe import Watch
 
@@ -90,6 +91,8 @@ class SampleLoader:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
         self._collation_draws = not compat.collates_by_default(job.collate_fn)
+        self.collators = CollatorGenerators(job.collate_fn if self._collation_draws and job.seed is not None else None)
+        """Seeded for each collation; who has collated releases them."""
         self._late: LateSamples | None = None
 
     def decoding_late(self) -> AbstractContextManager[Any]:
@@ -229,7 +232,9 @@ class SampleLoader:
         """Seed for ``collate_fn``, if it may draw: by a domain of its own, so that nothing hangs on the last sample."""
         keys = self._keys_of(epoch)
         if keys is not None and self._collation_draws:
-            self.seed_generators(keys[1].key(self._batch_id(indices, position)))
+            key = keys[1].key(self._batch_id(indices, position))
+            self.seed_generators(key)
+            self.collators.seed(key)
 
     def guarded(self, get: Callable[[Any], Any], index: Any) -> Any:
         """Return ``get(index)``; a StopIteration, which would end the epoch, is raised as a DatasetError."""
