@@ -154,19 +154,12 @@ class Layout:
 
     def write_column(self, place: int, column: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
         """Write one part of samples that are dicts, lists or tuples, at ``place`` in each; see :meth:`write_into`."""
-        objects: list[Sequence[Any]] = []
-        _write(self._parts[place], column, self.part(place, rows)[::-1], objects)
-        return objects
-
-    def part(self, place: int, rows: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the rows of the leaves of one part of samples, at ``place`` in each."""
-        before = sum(len(_tensor_leaves(part)) for part in self._parts[:place])
-        return rows[before : before + len(_tensor_leaves(self._parts[place]))]
-
-    @property
-    def _parts(self) -> tuple[Node, ...]:
         assert isinstance(self.root, Dict | Row)
-        return self.root.children
+        before = sum(len(_tensor_leaves(child)) for child in self.root.children[:place])
+        own = rows[before : before + len(_tensor_leaves(self.root.children[place]))]
+        objects: list[Sequence[Any]] = []
+        _write(self.root.children[place], column, own[::-1], objects)
+        return objects
 
     def copy_rows(self, source: Buffer, count: int, buffer: Buffer, num_rows: int, row: int) -> None:
         """Copy a buffer of ``count`` rows into rows ``row``, ``row + 1``, ... of a buffer of ``num_rows``."""

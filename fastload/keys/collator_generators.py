@@ -36,6 +36,7 @@ def _keeps_generator(thing: Any) -> bool:
 
 
 def _found(collate_fn: Any) -> list[reachable.Found]:
+    """Return the collators; none as long as transformers, whose they are, has not been imported."""
     return reachable.find(collate_fn, _keeps_generator, inside=False) if "transformers" in sys.modules else []
 
 
@@ -49,9 +50,6 @@ class CollatorGenerators:
     def __init__(self, collate_fn: Any) -> None:
         self._collators = list({id(one.thing): one.thing for one in _found(collate_fn)}.values())
         self._before: list[tuple[Any, Any, Any]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._collators)
 
     def seed(self, key: bytes) -> None:
         """Give each collator a generator for the batch with 16 bytes of key, until :meth:`release`."""

@@ -76,11 +76,14 @@ class Loaded:
         if not isinstance(layout.root, Dict) or layout.root.keys != tuple(self._columns):
             raise LayoutMismatch(f"the columns {', '.join(self._columns)}")
         objects: list[Sequence[Any]] = []
-        for place, one in enumerate(self._columns.values()):
+        start = 0
+        for place, (one, part) in enumerate(zip(self._columns.values(), layout.root.children, strict=True)):
+            stop = start + len(Layout(part).leaves)
             if not isinstance(one, _Numbers):
                 objects += layout.write_column(place, one, rows)
-            elif not one.write(layout.part(place, rows)):
+            elif not one.write(rows[start:stop]):
                 raise LayoutMismatch(f"rows of column {place}")
+            start = stop
         return objects
 
 

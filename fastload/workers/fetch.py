@@ -7,6 +7,7 @@ a :class:`Sink` takes it.
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Sequence
 from enum import IntEnum
@@ -19,7 +20,6 @@ from ..base.worker_errors import wrap_exception
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
 from ..keys.seeding import Seeder
-from ..tables import is_table
 from ..work import Kind, WorkItem
 from .samples import Job, SampleLoader
 
@@ -103,10 +103,10 @@ class Fetcher:
             from .fused import FusedLoader
 
             self._fused = FusedLoader(job, seeder, self.watch)
-        elif job.late and is_table(job.dataset):
-            from .tables import TableLoader
+        elif job.late and "datasets" in sys.modules:
+            from .tables import table_loader
 
-            self._fused = TableLoader(job, seeder, self.watch)
+            self._fused = table_loader(job, seeder, self.watch)
         self.samples = self._fused or SampleLoader(job, seeder, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.replica: IterableReplica | None = None
@@ -207,7 +207,8 @@ class Fetcher:
                 "another error"
             ) from error
         finally:
-            self.samples.collators.release()
+            if self.samples.collators is not None:
+                self.samples.collators.release()
 
     def _whole(self, item: WorkItem) -> tuple[Outcome, Any]:
         try:

@@ -11,6 +11,7 @@ from typing import Any
 from ..buffers.layout import LayoutMismatch, Sink
 from ..keys.seeding import Seeder
 from ..observe import Watch
+from ..tables import is_table
 from ..tables.hugging_face import TableReader
 from ..work import WorkItem
 from .samples import Job, SampleLoader
@@ -61,3 +62,8 @@ class TableLoader(SampleLoader):
                 pass
         samples: list[Any] = loaded.samples()
         return samples
+
+
+def table_loader(job: Job, seeder: Seeder, watch: Watch | None) -> TableLoader | None:
+    """Return what loads the samples of a job; None: its dataset is no table."""
+    return TableLoader(job, seeder, watch) if is_table(job.dataset) else None
