@@ -22,6 +22,8 @@ _NUMBERS = {
     "double": "float64",
 }
 
+_CHUNKS_SEEN = 64
+
 
 class Unreadable(Exception):
     """A row lies in a chunk with nulls, or there is no such row. No user meets this class."""
@@ -72,6 +74,21 @@ class ArrowColumn:
             if not isinstance(found, int):
                 return found
             self._native.put(found, *self._look(found))
+
+    def spans(self) -> tuple[list[tuple[int, int]], float]:
+        """Return where the values of some chunks lie, by address and bytes; and about how many a row has.
+
+        Raises:
+            Unreadable: there are nulls among them.
+        """
+        found, num_rows, num_values = [], 0, 0
+        for number in range(0, len(self._chunks), -(-len(self._chunks) // _CHUNKS_SEEN) or 1):
+            if len(self._chunks[number]):
+                values, *_ = self._look(number)
+                found.append((values.ctypes.data, values.nbytes))
+                num_rows += len(self._chunks[number])
+                num_values += len(values)
+        return found, num_values / max(num_rows, 1)
 
     def _take(self, rows: Any) -> tuple[Tensor, list[int] | int]:
         ends = self._ends.numpy()
