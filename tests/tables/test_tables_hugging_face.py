@@ -8,13 +8,16 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+import pytest
 import torch
-from hypothesis import event, given, note
+from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 
 import fastload
+from fastload.tables import is_table
+from fastload.tables.hugging_face import TableReader
 
 NUMBERS = {
     "int8": st.integers(-(2**7), 2**7 - 1),
@@ -139,3 +142,142 @@ def test_batches_are_those_of_torchs_loader(dataset, batch_size, collate_fn):
 def test_any_indices_give_the_same_batch_or_the_same_error(dataset, indices):
     ours, theirs = both(dataset, batch_sampler=[indices])
     assert ours == theirs, (ours, theirs)
+
+
+def stay(worker_id: int) -> None:
+    """With an init function there are workers, also for tables in memory."""
+
+
+@settings(max_examples=25)
+@given(tables(), st.integers(1, 4))
+def test_workers_give_the_same_batches(dataset, batch_size):
+    ours, theirs = both(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=stay)
+    assert ours == theirs
+
+
+def tokens(num_rows: int = 48, form: str | None = "torch", **features: Any) -> datasets.Dataset:
+    rows = {"ids": [[row, 2 * row, 3] for row in range(num_rows)], "label": [row % 2 for row in range(num_rows)]}
+    types = {"ids": datasets.List(datasets.Value("int32")), "label": datasets.Value("int8")}
+    return datasets.Dataset.from_dict(
+        rows | features, features=None if features else datasets.Features(types)
+    ).with_format(form)
+
+
+@pytest.fixture
+def mapped(tmp_path) -> datasets.Dataset:
+    """A dataset in mapped files, two of them, in another order than there."""
+    tokens().save_to_disk(tmp_path / "dataset", num_shards=2)
+    return datasets.load_from_disk(tmp_path / "dataset").shuffle(seed=1)
+
+
+@pytest.mark.parametrize("form", ["torch", "numpy"])
+@pytest.mark.parametrize("collate_fn", [None, as_they_are])
+def test_batches_are_no_views_of_the_file(mapped, form, collate_fn):
+    before = mapped.with_format(None)[:]
+    for batch in fastload.DataLoader(mapped.with_format(form), batch_size=8, collate_fn=collate_fn):
+        for sample in batch if collate_fn else [batch]:
+            sample["ids"][:] = 7  # a mapped file would end the process here
+    assert mapped.with_format(None)[:] == before
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch"])
+@pytest.mark.parametrize("use_native", [True, False])
+def test_a_shuffled_dataset_in_files_is_read_here(mapped, form, use_native, monkeypatch):
+    if not use_native:
+        monkeypatch.setattr("fastload.native.available", lambda: False)
+    mapped = mapped.with_format(form)
+    reader = TableReader(mapped)
+    rows = [5, 0, 47, 5]
+    assert described(reader.read(rows).samples()) == described(mapped.__getitems__(rows))
+    assert described(reader.read(rows).batch()) == described(
+        torch.utils.data.default_collate(mapped.__getitems__(rows))
+    )
+
+
+@pytest.mark.parametrize("other", [["a", "b"] * 24, [None, 1] * 24, [[[1], []]] * 48, [True] * 48, [{"x": 1}] * 48])
+def test_other_columns_are_left_to_datasets_and_tokens_are_not(other, monkeypatch):
+    dataset = tokens(other=other)
+    asked = []
+    monkeypatch.setattr(datasets.Dataset, "__getitem__", recorded(datasets.Dataset.__getitem__, asked))
+    loaded = TableReader(dataset).read([3, 1])
+    if loaded is not None:  # nulls: the whole batch is left to `datasets`
+        assert asked == [["other"]]
+        assert described(loaded.samples()) == described(dataset.__getitems__([3, 1]))
+    else:
+        assert None in other
+
+
+def recorded(get: Any, columns: list[list[str]]) -> Any:
+    def getitem(self: Any, key: Any) -> Any:
+        columns.append(self.column_names)
+        return get(self, key)
+
+    return getitem
+
+
+class Derived(datasets.Dataset):
+    pass
+
+
+@pytest.mark.parametrize("change", ["subclass", "transform", "arguments", "arrow", "pandas"])
+def test_what_is_not_known_is_left_to_datasets(change):
+    dataset = tokens()
+    if change == "subclass":
+        dataset.__class__ = Derived
+        assert not is_table(dataset)
+        return
+    if change == "transform":
+        dataset.set_transform(lambda batch: batch)
+    elif change == "arguments":
+        dataset.set_format("torch", dtype=torch.float64)
+    else:
+        dataset.set_format(change)
+    assert TableReader(dataset).read([0, 1]) is None
+
+
+def test_a_format_that_is_set_in_the_middle_counts_from_then_on():
+    dataset = tokens()
+    batches = iter(fastload.DataLoader(dataset, batch_size=4))
+    assert next(batches)["ids"].shape == (4, 3)
+    dataset.set_format("numpy", columns=["label"])
+    assert list(next(batches)) == ["label"]
+    dataset.set_transform(lambda batch: {"size": [len(row) for row in batch["ids"]]})
+    assert next(batches)["size"].tolist() == [3] * 4
+
+
+def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkeypatch):
+    loader = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
+    batches = iter(loader)
+    assert not batches.source.workers
+    assert "inside next()" in loader.explain()
+    here = list(batches)
+    monkeypatch.setattr("fastload.tables.hugging_face.is_resident", lambda spans: False)
+    batches = iter(loader)
+    assert len(batches.source.workers) == 2
+    assert described(list(batches))[1:] != described(here)[1:], "the next epoch"
+    again = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
+    assert described(list(again)) == described(here)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_goes_on_where_its_state_was_saved(mapped, seed, num_workers):
+    torch.manual_seed(5)
+    loader = fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=seed)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = list(batches)
+    other = fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=seed)
+    other.load_state_dict(state)
+    assert described(list(other)) == described(rest)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_order_and_the_generators_afterwards_are_torchs(num_workers):
+    found = []
+    for kind in (TorchDataLoader, fastload.DataLoader):
+        torch.manual_seed(11)
+        epochs = [described(list(kind(tokens(), batch_size=8, shuffle=True, num_workers=num_workers))) for _ in "ab"]
+        found.append((epochs, torch.get_rng_state().tolist()))
+    assert found[0] == found[1]
