@@ -36,7 +36,7 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("rows of a column-major table", "strided-table-2-workers", OURS, ALL),
     ("the same: first batch, ms", "strided-table-2-workers", OURS, FIRST),
     ("windows `data[:, a:b]`", "strided-windows-2-workers", OURS, ALL),
-    ("Hugging Face datasets: 256 tokens a row, format torch, batches of 32, 2 workers", "tables-torch-32-2-workers", OURS,
+    ("Hugging Face datasets: 256 tokens a row, format torch, batches of 32", "tables-torch-32-2-workers", OURS,
      STEADY),
     ("the same, no workers", "tables-torch-32-0-workers", OURS, STEADY),
     ("batches of 256, no workers", "tables-torch-256-0-workers", OURS, STEADY),

@@ -4,6 +4,7 @@ In: a dataset, and the indices of a batch. Out: what its ``__getitems__`` return
 that; bit for bit, in memory of its own. Known are columns of numbers and of lists of numbers, in the formats of Python,
 NumPy and torch without arguments. Other columns of the same dataset are read by ``datasets``; and so are batches that
 touch nulls (with them types and shapes depend on what else is in the batch), and indices that are not known to be good.
+The first batch is read in both ways: if they differ, in another version of `datasets` for instance, it reads them all.
 """
 
 from __future__ import annotations
@@ -31,13 +32,8 @@ _FORMATTERS = {
 
 # What decides how a dataset is read.
 _OF_A_DATASET = (
-    "_data",
-    "_indices",
-    "_format_type",
-    "_format_columns",
-    "_format_kwargs",
-    "_output_all_columns",
-    "_info",
+    *("_data", "_indices", "_info"),
+    *("_format_type", "_format_columns", "_format_kwargs", "_output_all_columns"),
 )
 
 # Values that are read in about the time in which the process of the training loop receives a worker's batch: 100 µs.
@@ -49,9 +45,8 @@ Values: TypeAlias = "list[Any] | _Numbers"
 class Loaded:
     """A batch that was read: its columns in order, of numbers or, as `datasets` gave them, of anything."""
 
-    def __init__(self, columns: dict[str, Values], length: int) -> None:
+    def __init__(self, columns: dict[str, Values]) -> None:
         self._columns = columns
-        self._length = length
 
     def samples(self) -> list[dict[str, Any]]:
         """Return what ``__getitems__`` returns."""
@@ -164,6 +159,12 @@ class TableReader:
             dataset = dataset.dataset
         self._dataset = dataset
         self._made_from: list[Any] = []
+        self._columns: dict[str, ArrowColumn] = {}
+        self._names: list[str] = []
+        self._others: Any = None
+        self._indices: ArrowColumn | None = None
+        self._kind = ""
+        self._tried = False
 
     def read(self, indices: Any) -> Loaded | None:
         """Return a batch; None: `datasets` has to load it."""
@@ -189,11 +190,23 @@ class TableReader:
             return None
         columns: dict[str, Values] = {name: [] for name in self._names}
         if self._others is not None:
-            columns |= {
-                name: [values[row] for row in range(len(rows))] for name, values in self._others[indices].items()
-            }
+            others = self._others[indices].items()
+            columns |= {name: [values[row] for row in range(len(rows))] for name, values in others}
         columns |= made
-        return Loaded(columns, len(rows))
+        loaded = Loaded(columns)
+        if not self._tried:
+            self._tried = True
+            if not self._agrees(loaded.samples(), self._dataset.__getitems__(indices)):
+                self._columns = {}
+                return None
+        return loaded
+
+    def _agrees(self, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> bool:
+        """Whether samples are those of `datasets`, of which another version may have other types."""
+        return len(ours) == len(theirs) and all(
+            list(one) == list(other) and all(_alike(one[name], other[name]) for name in self._columns)
+            for one, other in zip(ours, theirs, strict=True)
+        )
 
     def reads_sooner_than_workers(self, batch_size: int) -> bool:
         """Return whether a batch is read from memory in about the time in which a worker's batch would be received.
@@ -236,19 +249,17 @@ class TableReader:
         from datasets.formatting import get_formatter
 
         self._made_from = now
-        self._columns: dict[str, ArrowColumn] = {}
-        self._names: list[str] = []
-        self._others: Any = None
-        data, indices, format_type, format_columns, format_kwargs, output_all, info = now
+        self._columns, self._others, self._tried = {}, None, False
+        data, indices, info, format_type, format_columns, format_kwargs, output_all = now
         formatter = type(get_formatter(format_type, features=info.features, **(format_kwargs or {})))
         self._kind = _FORMATTERS.get(f"{formatter.__module__}.{formatter.__qualname__}", "")
-        if not self._kind or format_kwargs or info.features is None:
+        decoded = getattr(info.features, "_column_requires_decoding", None)
+        if not self._kind or format_kwargs or decoded is None:
             return
         self._indices = None if indices is None else ArrowColumn(indices.column(0))
         formatted = [name for name in data.column_names if format_columns is None or name in format_columns]
         rest = [name for name in data.column_names if name not in formatted] if output_all else []
         self._names = formatted + rest
-        decoded = info.features._column_requires_decoding
         for name in formatted:
             column = data.column(name)
             # torch has no room for integers above 2**63, and what becomes of them is another thing in each format.
@@ -262,3 +273,12 @@ class TableReader:
 
 def _differ(one: Any, other: Any) -> bool:
     return one is not other
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor | np.ndarray | np.generic):
+        one, other = np.asarray(one), np.asarray(other)
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    return repr(one) == repr(other)  # NaN is no other NaN

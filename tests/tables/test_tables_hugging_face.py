@@ -201,7 +201,7 @@ def test_other_columns_are_left_to_datasets_and_tokens_are_not(other, monkeypatc
     monkeypatch.setattr(datasets.Dataset, "__getitem__", recorded(datasets.Dataset.__getitem__, asked))
     loaded = TableReader(dataset).read([3, 1])
     if loaded is not None:  # nulls: the whole batch is left to `datasets`
-        assert asked == [["other"]]
+        assert asked == [["other"], ["ids", "label", "other"]], "and the first batch, to compare"
         assert described(loaded.samples()) == described(dataset.__getitems__([3, 1]))
     else:
         assert None in other
@@ -233,6 +233,16 @@ def test_what_is_not_known_is_left_to_datasets(change):
     else:
         dataset.set_format(change)
     assert TableReader(dataset).read([0, 1]) is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_version_of_datasets_with_other_types_reads_its_columns_itself(num_workers, monkeypatch):
+    def format_batch(self: Any, table: pa.Table) -> dict[str, torch.Tensor]:
+        return {name: torch.tensor(table[name].to_pylist(), dtype=torch.int32) for name in table.column_names}
+
+    monkeypatch.setattr("datasets.formatting.torch_formatter.TorchFormatter.format_batch", format_batch)
+    batches = list(fastload.DataLoader(tokens(), batch_size=8, num_workers=num_workers))
+    assert [batch["ids"].dtype for batch in batches] == [torch.int32] * 6
 
 
 def test_a_format_that_is_set_in_the_middle_counts_from_then_on():
