@@ -10,7 +10,7 @@ from benchmarks.spec import Benchmark
 
 FILES = (
     "imagefolder", "fuse", "free_threading", "small", "heavy_tail", "determinism", "startup", "memory", "strings",
-    "waiting",
+    "waiting", "tables",
 )  # fmt: skip
 ALL: tuple[Benchmark, ...] = tuple(
     benchmark for name in FILES for benchmark in importlib.import_module(f"benchmarks.cases.{name}").BENCHMARKS

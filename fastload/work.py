@@ -306,7 +306,9 @@ class Source(Stage, Protocol):
     broken: bool = False
     """Whether nothing more can come, since a worker is lost."""
     is_resident: bool = False
-    """Whether the dataset is in memory already, so that nothing is loaded."""
+    """Whether the dataset is in memory already, so that there are no workers, whatever ``num_workers`` says."""
+    takes_arrays: bool = False
+    """Whether index batches may be NumPy arrays."""
     holds_something: bool = True
     """Whether there are workers, connections or the like, which :meth:`close` ends after an epoch."""
     skips_interrupted: bool = False

@@ -26,7 +26,9 @@ _MAX_ITEMS = 100
 _LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.ndarray, torch.Tensor, types.ModuleType, type)
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 # Their code does not refer to the user's objects.
-_LIBRARIES = sys.stdlib_module_names | {"albumentations", "cv2", "fastload", "numpy", "PIL", "torch", "torchvision"}
+_LIBRARIES = sys.stdlib_module_names | {
+    *("albumentations", "cv2", "fastload", "numpy", "PIL", "tokenizers", "torch", "torchvision", "transformers"),
+}
 
 ATTRIBUTE, ITEM, OWNER, CELL, DEFAULT, CODE = range(6)
 

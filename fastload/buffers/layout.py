@@ -153,8 +153,8 @@ class Layout:
         return objects
 
     def write_column(self, place: int, column: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
-        """Write one part of samples that are lists or tuples, at ``place`` in each; see :meth:`write_into`."""
-        assert isinstance(self.root, Row)
+        """Write one part of samples that are dicts, lists or tuples, at ``place`` in each; see :meth:`write_into`."""
+        assert isinstance(self.root, Dict | Row)
         before = sum(len(_tensor_leaves(child)) for child in self.root.children[:place])
         own = rows[before : before + len(_tensor_leaves(self.root.children[place]))]
         objects: list[Sequence[Any]] = []

@@ -196,11 +196,17 @@ class Builder:
         if brings_source(self._spec.dataset):
             source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
             return source
-        if self._spec.num_workers:
+        here = False
+        if self._spec.num_workers and job.late and "datasets" in sys.modules:
+            from .tables import TableArguments, reads_in_next
+
+            here = reads_in_next(part(self._spec, TableArguments))
+        if self._spec.num_workers and not here:
             return self._workers(job)
         from .inline import InlineSource
 
-        return InlineSource(job, self._kept.counts, repeats_interrupted=self._spec.has_device_stage)
+        ahead = self._spec.has_device_stage
+        return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=here)
 
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""

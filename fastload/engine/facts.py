@@ -19,6 +19,7 @@ from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..spec import Spec, part
 from ..work import brings_source
+from . import tables
 from .fusing import decoder_in_words, images_in_words, plan_of, why_not_split
 from .kept import Kept
 from .statistics import Statistics
@@ -94,6 +95,10 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         return
     if spec.num_workers == 0:
         yield "workers", "none: samples are loaded inside next()"
+        return
+    in_next = tables.in_words(part(spec, tables.TableArguments))
+    if in_next is not None:
+        yield "workers", in_next
         return
     words = WORKER_KINDS[spec.worker_method].counted(spec.num_workers)
     if spec.threads_alone:

@@ -24,13 +24,17 @@ class InlineSource(Source):
     Args:
         job: what is loaded.
         counts: where to count.
+        is_resident: see :class:`~fastload.work.Source`.
         repeats_interrupted: whether a batch that was interrupted is made again, since it was not asked for by the user.
     """
 
     holds_something = False
 
-    def __init__(self, job: Job, counts: Counts, *, repeats_interrupted: bool = False) -> None:
+    def __init__(
+        self, job: Job, counts: Counts, *, repeats_interrupted: bool = False, is_resident: bool = False
+    ) -> None:
         self._job = job
+        self.is_resident = is_resident
         self._counts = counts
         self.skips_interrupted = not repeats_interrupted
         roots = (job.dataset, job.collate_fn) if job.seed is not None else ()

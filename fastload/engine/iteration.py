@@ -119,7 +119,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
             epoch.shared_seed = self._shared_seed  # torch has drawn another one
         self.is_resident = is_resident = pipeline.source.is_resident
-        indices, first_row = _index_batches(sampling, epoch, self._sampler_iter, arrays=is_resident)
+        indices, first_row = _index_batches(sampling, epoch, self._sampler_iter, arrays=pipeline.source.takes_arrays)
         if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         work = self._work(epoch, indices, first_row)

@@ -200,7 +200,7 @@ class ResidentSource(Source):
         may_look_ahead: whether the sampler may be asked for more than the next batch.
     """
 
-    is_resident = True
+    is_resident = takes_arrays = True
     holds_something = False
 
     def __init__(

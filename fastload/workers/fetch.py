@@ -7,6 +7,7 @@ a :class:`Sink` takes it.
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Sequence
 from enum import IntEnum
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .fused import FusedLoader
     from .iterable import IterableReplica
     from .on_error import Failure
+    from .tables import TableLoader
 
 
 class Outcome(IntEnum):
@@ -96,11 +98,15 @@ class Fetcher:
         heard = observe.listener
         self.watch = None if heard is None else heard.watch(worker_id)
         """Hears what is loaded; None: nobody does."""
-        self._fused: FusedLoader | None = None
+        self._fused: FusedLoader | TableLoader | None = None
         if job.fused is not None:
             from .fused import FusedLoader
 
             self._fused = FusedLoader(job, seeder, self.watch)
+        elif job.late and "datasets" in sys.modules:
+            from .tables import table_loader
+
+            self._fused = table_loader(job, seeder, self.watch)
         self.samples = self._fused or SampleLoader(job, seeder, self.watch)
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.replica: IterableReplica | None = None
@@ -202,6 +208,9 @@ class Fetcher:
                 "collate_fn raised StopIteration, which would end the epoch early and lose the rest of it; raise "
                 "another error"
             ) from error
+        finally:
+            if self.samples.collators is not None:
+                self.samples.collators.release()
 
     def _whole(self, item: WorkItem) -> tuple[Outcome, Any]:
         try:

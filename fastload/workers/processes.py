@@ -64,8 +64,10 @@ def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     context = arguments.multiprocessing_context or multiprocessing.get_context()
     if job.worker_threads > 1 and job.seed is not None:
         from ..keys.albumentations_transforms import warn_of_shared_transforms
+        from ..keys.collator_generators import warn_of_shared_collators
 
         warn_of_shared_transforms(job.dataset, job.collate_fn)
+        warn_of_shared_collators(job.collate_fn)
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 
 

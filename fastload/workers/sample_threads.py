@@ -29,6 +29,7 @@ import torch
 from ..base import compat
 from ..keys import seeding
 from ..keys.albumentations_transforms import copies_for_thread
+from ..keys.collator_generators import collate_fn_for_thread
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys
 from ..work import Kind, WorkItem
@@ -215,7 +216,7 @@ class SampleThreads:
         compat.collate_into_private_memory()
         if generators is None:
             return _ThreadFetcher(job, self._worker_id, self._where, NoSeeder())
-        dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
+        dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
         job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
         seeder: seeding.Seeder
         seeder = libraries = LibraryGenerators(dataset, collate_fn, then=generators, owned=False)

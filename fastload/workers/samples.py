@@ -22,6 +22,7 @@ from ..observe import Watch
 
 if TYPE_CHECKING:
     from ..cache.records import Records
+    from ..keys.collator_generators import CollatorGenerators
     from ..late import LateSamples
     from .on_error import ErrorPolicy, Failure
 
@@ -90,6 +91,12 @@ class SampleLoader:
             self._watch(watch)
         self._keys: tuple[int, Keys, Keys] | None = None
         self._collation_draws = not compat.collates_by_default(job.collate_fn)
+        self.collators: CollatorGenerators | None = None
+        """Seeded for each collation; who has collated releases them."""
+        if self._collation_draws and job.seed is not None and "transformers" in sys.modules:
+            from ..keys.collator_generators import CollatorGenerators
+
+            self.collators = CollatorGenerators(job.collate_fn)
         self._late: LateSamples | None = None
 
     def decoding_late(self) -> AbstractContextManager[Any]:
@@ -229,7 +236,10 @@ class SampleLoader:
         """Seed for ``collate_fn``, if it may draw: by a domain of its own, so that nothing hangs on the last sample."""
         keys = self._keys_of(epoch)
         if keys is not None and self._collation_draws:
-            self.seed_generators(keys[1].key(self._batch_id(indices, position)))
+            key = keys[1].key(self._batch_id(indices, position))
+            self.seed_generators(key)
+            if self.collators is not None:
+                self.collators.seed(key)
 
     def guarded(self, get: Callable[[Any], Any], index: Any) -> Any:
         """Return ``get(index)``; a StopIteration, which would end the epoch, is raised as a DatasetError."""

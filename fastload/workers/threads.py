@@ -33,6 +33,7 @@ from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
 from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import Memory, SlotPool
 from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
+from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys, Seeder
 from ..work import GRACE, Kind, WorkItem
@@ -182,7 +183,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     where = f"in DataLoader worker thread {worker_id}"
     seeder: Seeder = _NoSeeder()
     if generators is not None:
-        dataset, collate_fn = copies_for_thread(job.dataset, job.collate_fn)
+        dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
         job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
     compat.set_thread_worker_info(
         compat.make_worker_info(
@@ -264,6 +265,7 @@ class ThreadPool(Pool):
         self._closed = False
         if routed:
             warn_of_shared_transforms(job.dataset, job.collate_fn)
+            warn_of_shared_collators(job.collate_fn)
         scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
         self.workers = [
             threading.Thread(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from fastload.base.memory import free_on, free_on_host, in_words
+from fastload.base.memory import free_on, free_on_host, in_words, is_resident
 
 MEMINFO = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
 
@@ -77,3 +80,16 @@ def test_here_something_is_free_and_a_device_of_the_cpu_has_the_same():
 )
 def test_sizes_are_written_as_people_read_them(num_bytes, words):
     assert in_words(num_bytes) == words
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None) if os.name == "posix" else None, "mincore"), reason="no mincore")
+def test_memory_is_resident_once_it_has_been_written():
+    size = 64 * mmap.PAGESIZE
+    with mmap.mmap(-1, size) as memory:
+        start = ctypes.c_char.from_buffer(memory)
+        span = ctypes.addressof(start), size
+        assert not is_resident([span])
+        memory[:] = bytes(range(1, 65)) * mmap.PAGESIZE
+        assert is_resident([span])
+        assert is_resident([])
+        del start

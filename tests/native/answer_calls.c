@@ -21,7 +21,7 @@
     of(fastload_generators_room) of(fastload_generators_write) of(fastload_image_row)                                  \
     of(fastload_jpeg_can_wait) of(fastload_jpeg_of_record) of(fastload_jpeg_row) of(fastload_jpeg_size)                \
     of(fastload_permute) of(fastload_philox) of(fastload_processor_level) of(fastload_record_of_jpeg)                  \
-    of(fastload_scratch_free) of(fastload_scratch_new)
+    of(fastload_scratch_free) of(fastload_scratch_new) of(fastload_table_copy) of(fastload_table_find)
 
 #define DECLARE(name) void name(void);
 FUNCTIONS(DECLARE)

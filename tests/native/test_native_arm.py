@@ -215,6 +215,33 @@ def test_the_order_of_an_epoch(arm, length, bits):
     assert_equal(arm, run)
 
 
+@pytest.mark.parametrize("dtype", [*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32"])
+@pytest.mark.parametrize("offsets", [None, np.int32, np.int64])
+def test_rows_of_tables(arm, dtype, offsets):
+    values = np.random.default_rng(2).integers(0, 255, 120).astype(np.uint8).tobytes()
+    item = np.dtype(dtype).itemsize
+    bounds = {} if offsets is None else {16: Buffer(np.array([0, 3, 3, 8, 9], dtype=offsets).tobytes())}
+    chunk = struct.pack("4q", 0, len(values) // item, 0, 1)
+    chunks = Buffer(chunk + bytes(32), {0: Buffer(values), **bounds})  # nobody has looked at the second one
+    kind = {"i": 1, "u": 2, "f": 0}[np.dtype(dtype).kind]
+    numbers = struct.pack("7q", 0, 0, 2, 2, 4 if offsets is None else np.dtype(offsets).itemsize, item, kind)
+    column = Buffer(numbers, {0: Buffer(struct.pack("2q", 4, 6)), 8: chunks})
+
+    def run(machine: Machine) -> list[object]:
+        found: list[object] = []
+        for wanted in ([0, 3, 2, 2], [1], [0, 4], [6], [-1]):
+            count, places, found_of = len(wanted), Buffer(16 * len(wanted)), Buffer(24)
+            asked = Buffer(struct.pack(f"{count}q", *wanted))
+            found.append(machine.call("fastload_table_find", column, asked, count, places, found_of))
+            found += [found_of.data, places.data[8::16]]  # the lengths; the others are addresses
+        places = Buffer(struct.pack("4q", 0, 5, 0, 2), {0: Buffer(values[item:]), 16: Buffer(values)})
+        target = Buffer(56)
+        machine.call("fastload_table_copy", column, places, 2, target)
+        return [*found, target.data]
+
+    assert_equal(arm, run)
+
+
 @pytest.mark.parametrize("item", [0, 1, 2, 4])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_batches_of_arrays(arm, channels, item):

@@ -1,0 +1,48 @@
+"""Whether a table is read in ``next()``, though there would be workers: where that is sooner done than to hear of one.
+
+In: what a loader says of its workers and its dataset. Out: yes or no, anew for each iteration. Imported only where the
+library of such datasets has been imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..tables import is_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableArguments:
+    """What this module reads of a spec."""
+
+    dataset: Any
+    batch_sampler: Any
+    fuse: bool | str
+    num_workers: int
+    remote_workers: int
+    worker_init_fn: Callable[[int], Any] | None
+    on_error: str
+    whole_reason: str | None
+
+
+def reads_in_next(arguments: TableArguments) -> bool:
+    """Return whether batches are read in ``next()``, in place of the workers that the user asked for."""
+    size = getattr(arguments.batch_sampler, "batch_size", None)
+    asked_for_more = arguments.remote_workers or arguments.worker_init_fn is not None or arguments.on_error != "raise"
+    if asked_for_more or arguments.whole_reason is not None or not isinstance(size, int):
+        return False
+    if not arguments.num_workers or arguments.fuse is False or not is_table(arguments.dataset):
+        return False
+    from ..tables.hugging_face import TableReader
+
+    return TableReader(arguments.dataset).reads_sooner_than_workers(size)
+
+
+def in_words(arguments: TableArguments) -> str | None:
+    """Return what to say of the workers of a loader whose batches are read in ``next()``; None: they have others."""
+    if "datasets" not in sys.modules or not reads_in_next(arguments):
+        return None
+    return "none: the columns are in memory, and a batch is read inside next() sooner than a worker's is received"

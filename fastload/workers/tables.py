@@ -1,0 +1,69 @@
+"""Samples of a Hugging Face dataset, many at once. Imported only for such datasets.
+
+In: indices. Out: samples, batches, or rows that were written where they are to be.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..buffers.layout import LayoutMismatch, Sink
+from ..keys.seeding import Seeder
+from ..observe import Watch
+from ..tables import is_table
+from ..tables.hugging_face import TableReader
+from ..work import WorkItem
+from .samples import Job, SampleLoader
+
+
+class TableLoader(SampleLoader):
+    """Loads samples from a table, and by the dataset's own ``__getitems__`` what is not known there.
+
+    Args:
+        job: what to load.
+        seeder: seeds what the samples draw from.
+        watch: records the samples; None: they are not recorded.
+    """
+
+    def __init__(self, job: Job, seeder: Seeder, watch: Watch | None) -> None:
+        super().__init__(job, seeder, watch)
+        read = TableReader(job.dataset).read
+        self._read = read if watch is None else watch.batched(read)
+
+    def follows(self, epoch: int) -> bool:
+        """Return True: what is not known is left to the dataset batch by batch."""
+        return True
+
+    def load(self, indices: Any, epoch: int, position: int) -> Any:
+        made = self.load_fused(indices, epoch, position)
+        return made if isinstance(made, list) else made.samples()
+
+    def load_fused(self, indices: Any, epoch: int, position: int) -> Any:
+        """Return a :class:`~fastload.tables.hugging_face.Loaded`, or what the dataset's ``__getitems__`` returns."""
+        loaded = self._read(indices)
+        return super().load(indices, epoch, position) if loaded is None else loaded
+
+    def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
+        """Write the samples of a batch where they are to be, if they can be there. Either way they are read once.
+
+        Returns:
+            The generation of the layout and what goes with the rows; or the samples, which were not written.
+        """
+        loaded = self.load_fused(item.indices, item.epoch, item.position)
+        if isinstance(loaded, list):
+            return loaded
+        generation = item.layout or 1
+        layout = sink.layout(generation)
+        if layout is not None:
+            try:
+                return generation, sink.write_rows(layout, item, partial(loaded.write_into, layout))
+            except LayoutMismatch:
+                pass
+        samples: list[Any] = loaded.samples()
+        return samples
+
+
+def table_loader(job: Job, seeder: Seeder, watch: Watch | None) -> TableLoader | None:
+    """Return what loads the samples of a job; None: its dataset is no table."""
+    return TableLoader(job, seeder, watch) if is_table(job.dataset) else None

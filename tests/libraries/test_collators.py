@@ -1,0 +1,109 @@
+"""The masks of transformers' collators with a seed of their own do not depend on who takes the batch."""
+
+from __future__ import annotations
+
+import functools
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
+
+import fastload
+
+pytestmark = pytest.mark.slow
+
+VOCABULARY = {"[PAD]": 0, "[MASK]": 1, **{f"w{number}": number for number in range(2, 500)}}
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    model = Tokenizer(models.WordLevel(VOCABULARY, unk_token="w2"))
+    return PreTrainedTokenizerFast(tokenizer_object=model, pad_token="[PAD]", mask_token="[MASK]")
+
+
+def collator(seed: int | None = 7, return_tensors: str = "pt") -> DataCollatorForLanguageModeling:
+    return DataCollatorForLanguageModeling(tokenizer(), seed=seed, return_tensors=return_tensors)
+
+
+def tokens(form: str | None = None) -> datasets.Dataset:
+    generator = np.random.default_rng(0)
+    rows = [generator.integers(2, 500, length).tolist() for length in generator.integers(5, 40, 64)]
+    return datasets.Dataset.from_dict({"input_ids": rows}).with_format(form)
+
+
+def collate(samples, own):
+    return own(samples)
+
+
+def epochs(collate_fn, **settings):
+    """Return the batches of two epochs."""
+    loader = fastload.DataLoader(tokens(), batch_size=4, collate_fn=collate_fn, **{"seed": 3} | settings)
+    try:
+        return [[{name: torch.as_tensor(value) for name, value in batch.items()} for batch in loader] for _ in range(2)]
+    finally:
+        loader.close()
+
+
+def same(one, other) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    return all(left.keys() == right.keys() for left, right in pairs) and all(
+        left[name].shape == right[name].shape and torch.equal(left[name], right[name])
+        for left, right in pairs
+        for name in left
+    )
+
+
+WAYS = {
+    "one process": {"num_workers": 1},
+    "three processes": {"num_workers": 3, "persistent_workers": True},
+    "two threads": {"num_workers": 2, "worker_method": "thread"},
+    "two threads in each of two processes": {"num_workers": 2, "worker_threads": 2},
+}
+
+
+@pytest.mark.parametrize("return_tensors", ["pt", "np"])
+@pytest.mark.parametrize("way", WAYS)
+def test_masks_are_the_same_however_batches_are_made(way, return_tensors):
+    first, second = epochs(collator(return_tensors=return_tensors))
+    its_first, its_second = epochs(collator(return_tensors=return_tensors), **WAYS[way])
+    assert same(its_first, first)
+    assert same(its_second, second)
+
+
+def test_masks_are_those_of_the_collators_seed_and_the_loaders():
+    first, _ = epochs(collator(7))
+    assert same(epochs(collator(7))[0], first)
+    assert not same(epochs(collator(8))[0], first)
+    assert not same(epochs(collator(7), seed=4)[0], first)
+
+
+def test_masks_differ_between_epochs():
+    first, second = epochs(collator())
+    assert not same(first, second)
+
+
+def test_a_collator_inside_of_another_function_is_found_and_left_as_it_was():
+    own = collator()
+    first, _ = epochs(collator())
+    assert same(epochs(functools.partial(collate, own=own))[0], first)
+    assert own.generator is None
+    assert own._generator_pid is None
+
+
+def test_torchs_seeding_leaves_the_collators_generators_to_them():
+    theirs = list(torch.utils.data.DataLoader(tokens(), batch_size=4, collate_fn=collator()))
+    assert same(list(fastload.DataLoader(tokens(), batch_size=4, collate_fn=collator(), seeding="torch")), theirs)
+
+
+SHARED = collator()
+
+
+def with_a_global_collator(samples):
+    return SHARED(samples)
+
+
+def test_threads_that_share_a_collator_are_warned_of():
+    with pytest.warns(RuntimeWarning, match="DataCollatorForLanguageModeling"):
+        epochs(with_a_global_collator, num_workers=2, worker_method="thread")

@@ -1,0 +1,293 @@
+"""Batches of Hugging Face datasets are those of `datasets` and torch's DataLoader, bit for bit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import event, given, note, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Subset
+
+import fastload
+from fastload.tables import is_table
+from fastload.tables.hugging_face import TableReader
+
+NUMBERS = {
+    "int8": st.integers(-(2**7), 2**7 - 1),
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "uint8": st.integers(0, 2**8 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
+    "uint32": st.integers(0, 2**32 - 1),
+    "uint64": st.integers(0, 2**64 - 1),
+    "float16": st.floats(width=16),
+    "float32": st.floats(width=32),
+    "float64": st.floats(width=64),
+}
+KINDS = ["number", "list", "equal lists", "large list", "equal large lists", "fixed list"]
+
+
+@st.composite
+def columns(draw: Any, length: int) -> pa.ChunkedArray:
+    """Draw a column in any chunks, some of which are slices of others."""
+    if draw(st.integers(0, 7)) == 0:
+        kind, values = pa.string(), [f"text {row}" for row in range(length)]
+    elif draw(st.integers(0, 9)) == 0:
+        kind, values = pa.bool_(), [row % 3 == 0 for row in range(length)]
+    else:
+        name = draw(st.sampled_from(sorted(NUMBERS)))
+        number = pa.float16() if name == "float16" else pa.type_for_alias(name)
+        element = NUMBERS[name].map(np.float16) if name == "float16" else NUMBERS[name]
+        shape = draw(st.sampled_from(KINDS))
+        size = draw(st.integers(0 if shape != "fixed list" else 1, 3))
+        if shape == "number":
+            kind, values = number, draw(st.lists(element, min_size=length, max_size=length))
+        else:
+            most = 3 if shape in ("list", "large list") else size
+            least = 0 if shape in ("list", "large list") else size
+            row = st.lists(element, min_size=least, max_size=most)
+            values = draw(st.lists(row, min_size=length, max_size=length))
+            kind = pa.list_(number, size) if shape == "fixed list" else pa.list_(number)
+            kind = pa.large_list(number) if "large" in shape else kind
+        if draw(st.integers(0, 4)) == 0:
+            values[draw(st.integers(0, length - 1))] = None
+    chunks, start = [], 0
+    while start < length:
+        stop = draw(st.integers(start, length))
+        before, behind = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+        whole = pa.array(values[:before] + values[start:stop] + values[:behind], type=kind)
+        chunks.append(whole.slice(before, stop - start))
+        start = max(stop, start)
+        if len(chunks) > 2:
+            chunks.append(pa.array(values[start:], type=kind))
+            break
+    return pa.chunked_array(chunks, type=kind)
+
+
+@st.composite
+def tables(draw: Any) -> Any:
+    """Draw a dataset: its columns, order, subset and format."""
+    length = draw(st.integers(1, 7))
+    names = ["a", "b", "c"][: draw(st.integers(1, 3))]
+    dataset = datasets.Dataset(pa.table({name: draw(columns(length)) for name in names}))
+    if draw(st.booleans()):
+        rows = draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=9))
+        dataset = dataset.select(rows)
+    wanted = draw(st.one_of(st.none(), st.lists(st.sampled_from(names), min_size=1, unique=True)))
+    form = draw(st.sampled_from(["python", "numpy", "torch"]))
+    dataset.set_format(form, columns=wanted, output_all_columns=draw(st.booleans()))
+    event(form)
+    if draw(st.integers(0, 5)) == 0:
+        return Subset(dataset, draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=9)))
+    return dataset
+
+
+def described(value: Any) -> Any:
+    """Return what a batch is made of: types, shapes, and bits."""
+    if isinstance(value, torch.Tensor):
+        return "tensor", value.dtype, value.shape, value.is_contiguous(), value.numpy().tobytes()
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return "array", value.dtype, value.shape, value.tobytes()
+    if isinstance(value, np.generic):
+        return type(value), value.tobytes()
+    if isinstance(value, dict):
+        return type(value), [(key, described(part)) for key, part in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [described(part) for part in value]
+    if isinstance(value, float):
+        return float, np.float64(value).tobytes()
+    return type(value), value
+
+
+def as_they_are(samples: Any) -> Any:
+    return samples
+
+
+def outcomes(loader: Any) -> list[Any]:
+    """Return each batch, or the type and first line of its error."""
+    found: list[Any] = []
+    batches = iter(loader)
+    while True:
+        try:
+            found.append(described(next(batches)))
+        except StopIteration:
+            return found
+        except Exception as error:
+            found.append((type(error), str(error).splitlines()[-1]))
+
+
+def both(dataset: Any, **settings: Any) -> tuple[list[Any], list[Any]]:
+    note(f"{dataset} {getattr(dataset, '_data', None)} {getattr(dataset, 'format', None)}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy tells of floats that overflow, where `datasets` converts them too
+        with_torch = outcomes(TorchDataLoader(dataset, **settings))
+        return outcomes(fastload.DataLoader(dataset, **settings)), with_torch
+
+
+@given(tables(), st.integers(1, 4), st.sampled_from([None, as_they_are]))
+def test_batches_are_those_of_torchs_loader(dataset, batch_size, collate_fn):
+    ours, theirs = both(dataset, batch_size=batch_size, collate_fn=collate_fn)
+    assert ours == theirs, (ours, theirs)
+
+
+@given(tables(), st.lists(st.integers(-9, 9), min_size=1, max_size=4))
+def test_any_indices_give_the_same_batch_or_the_same_error(dataset, indices):
+    ours, theirs = both(dataset, batch_sampler=[indices])
+    assert ours == theirs, (ours, theirs)
+
+
+def stay(worker_id: int) -> None:
+    """With an init function there are workers, also for tables in memory."""
+
+
+@settings(max_examples=25)
+@given(tables(), st.integers(1, 4))
+def test_workers_give_the_same_batches(dataset, batch_size):
+    ours, theirs = both(dataset, batch_size=batch_size, num_workers=1, worker_init_fn=stay)
+    assert ours == theirs
+
+
+def tokens(num_rows: int = 48, form: str | None = "torch", **features: Any) -> datasets.Dataset:
+    rows = {"ids": [[row, 2 * row, 3] for row in range(num_rows)], "label": [row % 2 for row in range(num_rows)]}
+    types = {"ids": datasets.List(datasets.Value("int32")), "label": datasets.Value("int8")}
+    return datasets.Dataset.from_dict(
+        rows | features, features=None if features else datasets.Features(types)
+    ).with_format(form)
+
+
+@pytest.fixture
+def mapped(tmp_path) -> datasets.Dataset:
+    """A dataset in mapped files, two of them, in another order than there."""
+    tokens().save_to_disk(tmp_path / "dataset", num_shards=2)
+    return datasets.load_from_disk(tmp_path / "dataset").shuffle(seed=1)
+
+
+@pytest.mark.parametrize("form", ["torch", "numpy"])
+@pytest.mark.parametrize("collate_fn", [None, as_they_are])
+def test_batches_are_no_views_of_the_file(mapped, form, collate_fn):
+    before = mapped.with_format(None)[:]
+    for batch in fastload.DataLoader(mapped.with_format(form), batch_size=8, collate_fn=collate_fn):
+        for sample in batch if collate_fn else [batch]:
+            sample["ids"][:] = 7  # a mapped file would end the process here
+    assert mapped.with_format(None)[:] == before
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch"])
+@pytest.mark.parametrize("use_native", [True, False])
+def test_a_shuffled_dataset_in_files_is_read_here(mapped, form, use_native, monkeypatch):
+    if not use_native:
+        monkeypatch.setattr("fastload.native.available", lambda: False)
+    mapped = mapped.with_format(form)
+    reader = TableReader(mapped)
+    rows = [5, 0, 47, 5]
+    assert described(reader.read(rows).samples()) == described(mapped.__getitems__(rows))
+    assert described(reader.read(rows).batch()) == described(
+        torch.utils.data.default_collate(mapped.__getitems__(rows))
+    )
+
+
+@pytest.mark.parametrize("other", [["a", "b"] * 24, [None, 1] * 24, [[[1], []]] * 48, [True] * 48, [{"x": 1}] * 48])
+def test_other_columns_are_left_to_datasets_and_tokens_are_not(other, monkeypatch):
+    dataset = tokens(other=other)
+    asked = []
+    monkeypatch.setattr(datasets.Dataset, "__getitem__", recorded(datasets.Dataset.__getitem__, asked))
+    loaded = TableReader(dataset).read([3, 1])
+    if loaded is not None:  # nulls: the whole batch is left to `datasets`
+        assert asked == [["other"], ["ids", "label", "other"]], "and the first batch, to compare"
+        assert described(loaded.samples()) == described(dataset.__getitems__([3, 1]))
+    else:
+        assert None in other
+
+
+def recorded(get: Any, columns: list[list[str]]) -> Any:
+    def getitem(self: Any, key: Any) -> Any:
+        columns.append(self.column_names)
+        return get(self, key)
+
+    return getitem
+
+
+class Derived(datasets.Dataset):
+    pass
+
+
+@pytest.mark.parametrize("change", ["subclass", "transform", "arguments", "arrow", "pandas"])
+def test_what_is_not_known_is_left_to_datasets(change):
+    dataset = tokens()
+    if change == "subclass":
+        dataset.__class__ = Derived
+        assert not is_table(dataset)
+        return
+    if change == "transform":
+        dataset.set_transform(lambda batch: batch)
+    elif change == "arguments":
+        dataset.set_format("torch", dtype=torch.float64)
+    else:
+        dataset.set_format(change)
+    assert TableReader(dataset).read([0, 1]) is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_version_of_datasets_with_other_types_reads_its_columns_itself(num_workers, monkeypatch):
+    def format_batch(self: Any, table: pa.Table) -> dict[str, torch.Tensor]:
+        return {name: torch.tensor(table[name].to_pylist(), dtype=torch.int32) for name in table.column_names}
+
+    monkeypatch.setattr("datasets.formatting.torch_formatter.TorchFormatter.format_batch", format_batch)
+    batches = list(fastload.DataLoader(tokens(), batch_size=8, num_workers=num_workers))
+    assert [batch["ids"].dtype for batch in batches] == [torch.int32] * 6
+
+
+def test_a_format_that_is_set_in_the_middle_counts_from_then_on():
+    dataset = tokens()
+    batches = iter(fastload.DataLoader(dataset, batch_size=4))
+    assert next(batches)["ids"].shape == (4, 3)
+    dataset.set_format("numpy", columns=["label"])
+    assert list(next(batches)) == ["label"]
+    dataset.set_transform(lambda batch: {"size": [len(row) for row in batch["ids"]]})
+    assert next(batches)["size"].tolist() == [3] * 4
+
+
+def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkeypatch):
+    loader = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
+    batches = iter(loader)
+    assert not batches.source.workers
+    assert "inside next()" in loader.explain()
+    here = list(batches)
+    monkeypatch.setattr("fastload.tables.hugging_face.is_resident", lambda spans: False)
+    batches = iter(loader)
+    assert len(batches.source.workers) == 2
+    assert described(list(batches))[1:] != described(here)[1:], "the next epoch"
+    again = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
+    assert described(list(again)) == described(here)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_goes_on_where_its_state_was_saved(mapped, seed, num_workers):
+    torch.manual_seed(5)
+    loader = fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=seed)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = list(batches)
+    other = fastload.DataLoader(mapped, batch_size=8, num_workers=num_workers, shuffle=True, seed=seed)
+    other.load_state_dict(state)
+    assert described(list(other)) == described(rest)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_order_and_the_generators_afterwards_are_torchs(num_workers):
+    found = []
+    for kind in (TorchDataLoader, fastload.DataLoader):
+        torch.manual_seed(11)
+        epochs = [described(list(kind(tokens(), batch_size=8, shuffle=True, num_workers=num_workers))) for _ in "ab"]
+        found.append((epochs, torch.get_rng_state().tolist()))
+    assert found[0] == found[1]
