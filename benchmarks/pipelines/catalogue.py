@@ -62,6 +62,11 @@ PIPELINES: Mapping[str, Pipeline] = {
         ("webdataset_loader", 'webdataset, `decode("pil")`, batched by the loader', 1.8),
     ),
     **_family(
+        "clients",
+        ("ultralytics_yolo", "Ultralytics' own loader of YOLO, mosaics of 640 x 640"),
+        ("rf_detr", "RF-DETR's own loader"),
+    ),
+    **_family(
         "text",
         ("hf_tokens", "Hugging Face tokens, DataCollatorWithPadding"),
         ("tokenizer_collate", "tokenizer in `collate_fn`"),

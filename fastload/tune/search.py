@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import in_a_line
 from .settings import STAGES, Machine, Setting, candidates
 
 # The fraction of the time by which each stage ends.
-_ENDS = (0.30, 0.42, 0.56, 0.66)
+_ENDS = (0.30, 0.42, 0.56, 0.64, 0.70)
 _ROUNDS = 3
 # Candidates below this fraction of the fastest rate are dropped after a round, and the slower half of the others.
 _FAR_BEHIND = 0.85
@@ -29,6 +29,8 @@ _WORTH = 1.05
 _STEP = 1.08
 _AT_ONCE = 1.25
 _LEAST_PAIRS = 3
+# Workers that compute for less of their time than this wait.
+_COMPUTES = 0.5
 # A search may exceed the time by this factor. Within it, stages leave enough for the comparison at the end.
 _GRACE = 1.25
 
@@ -162,7 +164,8 @@ class Search:
         self.runner.measure(self.present)  # warms up: imports, the cache of files
         chain = [first]  # each faster than the one before
         for stage, end in zip(STAGES, _ENDS, strict=True):
-            found = [one for one in candidates(stage, chain[-1].setting, self.machine) if one not in self._known]
+            machine = replace(self.machine, waits=self._waits(chain[-1]))
+            found = [one for one in candidates(stage, chain[-1].setting, machine) if one not in self._known]
             if len(chain) > 1 and found and not self._has_time(chain[-1], 2):
                 outcome.not_tried += len(found)
                 continue
@@ -181,6 +184,13 @@ class Search:
                 break
             chain.pop()
         return outcome
+
+    def _waits(self, trial: Trial) -> bool:
+        """Return whether the workers of a setting wait more than they compute, as far as that was measured."""
+        last = trial.slices[-1] if trial.slices else None
+        if last is None or last.cpu_s is None:
+            return False
+        return last.rate * last.cpu_s < _COMPUTES * min(trial.setting.num_workers, self.machine.processors)
 
     def _left(self, end: float) -> float:
         return self._begun + end * self.seconds - self.clock()

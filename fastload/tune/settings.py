@@ -91,6 +91,8 @@ class Machine:
     processors: int
     has_device: bool = False
     """Whether batches are moved to a device, where data can be resident."""
+    waits: bool = False
+    """Whether workers wait for storage more than they compute, as measured with the best setting so far."""
     left_out: frozenset[tuple[str, Any]] = frozenset()
     """Values of arguments that are not tried."""
 
@@ -120,6 +122,13 @@ def _number(best: Setting, machine: Machine) -> list[Setting]:
     return [best.having(num_workers=number) for number in (all_of_them, 2 * all_of_them, half)]
 
 
+def _waiting(best: Setting, machine: Machine) -> list[Setting]:
+    """Samples at a time in each worker process, where they wait."""
+    if not machine.waits:
+        return []
+    return [best.having(worker_method="multiprocessing", worker_threads=number) for number in (16, 4, 64)]
+
+
 def _flow(best: Setting, machine: Machine) -> list[Setting]:
     """Tasks and batches in flight."""
     if not best.num_workers:
@@ -130,7 +139,7 @@ def _flow(best: Setting, machine: Machine) -> list[Setting]:
     return made
 
 
-STAGES: tuple[Stage, ...] = (_making, _kind, _number, _flow)
+STAGES: tuple[Stage, ...] = (_making, _kind, _number, _waiting, _flow)
 
 
 def candidates(stage: Stage, best: Setting, machine: Machine) -> list[Setting]:

@@ -28,6 +28,7 @@ class Made:
 
     speed: Callable[[Setting], float]
     noise: float = 0.0
+    cpu_s: float | None = None
     differs: Callable[[Setting], str] = lambda setting: ""
     checked: Callable[[Setting], str] = lambda setting: ""
     slice_s: float = 0.5
@@ -39,7 +40,7 @@ class Made:
         self.now += self.slice_s
         self.seen.append(setting)
         rate = self.speed(setting) * self.draw.lognormvariate(0, self.noise)
-        return Slice(rate=rate, first_s=0.1, differs=self.differs(setting))
+        return Slice(rate=rate, first_s=0.1, cpu_s=self.cpu_s, differs=self.differs(setting))
 
     def check(self, setting: Setting) -> str:
         self.now += self.slice_s
@@ -70,6 +71,25 @@ def test_gains_of_several_stages_are_joined():
     wanted = {"fuse": "auto", "worker_method": "thread", "num_workers": 4}
     assert outcome.best.setting.changes(PRESENT) == wanted
     assert outcome.best.speedup == pytest.approx(6.8, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "threads"),
+    [(0.001, {1, 4, 16, 64}), (0.02, {1}), (None, {1})],
+    ids=["workers wait", "workers compute", "unknown"],
+)
+def test_several_samples_at_a_time_are_tried_where_workers_wait(cpu_s, threads):
+    def speed(setting: Setting) -> float:
+        return 100.0 * min(setting.worker_threads, 20)
+
+    made = Made(speed, noise=0.02, cpu_s=cpu_s)
+    outcome = made.search()
+    assert {one.worker_threads for one in made.seen} == threads
+    if cpu_s == 0.001:
+        assert outcome.best is not None
+        assert outcome.best.setting.changes(PRESENT)["worker_threads"] in (16, 64)
+    else:
+        assert outcome.best is None
 
 
 def test_where_all_are_alike_noise_recommends_nothing():
