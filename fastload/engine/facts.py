@@ -80,6 +80,10 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if spec.cache is not None:
         lines.append(("cache", _cache(spec.cache, spec.cache_size, statistics, kept.cache)))
+    elif any(name == "native" or name.startswith("late, ") for name in statistics.decoded):
+        if part(spec, FusingArguments).why_no_cache() is None:
+            gain = "later epochs would take JPEG files' coefficients from memory, which is most of their decoding"
+            lines.append(("cache", f"none; with cache='auto' {gain}"))
     if statistics.decoded:
         by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
         lines.append(("decoded", ", ".join(f"{number:,} {name}" for name, number in by)))
