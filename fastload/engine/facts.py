@@ -80,10 +80,9 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if spec.cache is not None:
         lines.append(("cache", _cache(spec.cache, spec.cache_size, statistics, kept.cache)))
-    elif any(name == "native" or name.startswith("late, ") for name in statistics.decoded):
-        if part(spec, FusingArguments).why_no_cache() is None:
-            gain = "later epochs would take JPEG files' coefficients from memory, which is most of their decoding"
-            lines.append(("cache", f"none; with cache='auto' {gain}"))
+    elif _decodes_images(statistics) and part(spec, FusingArguments).why_no_cache() is None:
+        gain = "later epochs would take JPEG files' coefficients from memory, which is most of their decoding"
+        lines.append(("cache", f"none; with cache='auto' {gain}"))
     if statistics.decoded:
         by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
         lines.append(("decoded", ", ".join(f"{number:,} {name}" for name, number in by)))
@@ -158,6 +157,11 @@ def _resident(asked: str, statistics: Statistics, data: Any) -> str:
         return f"no: the dataset is loaded anew in each epoch{why}"
     where = "the host" if statistics.resident == "cpu" else statistics.resident
     return f"{len(data.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+
+
+def _decodes_images(statistics: Statistics) -> bool:
+    """Return whether images were decoded by what can keep their coefficients."""
+    return any(name == "native" or name.startswith("late, ") for name in statistics.decoded)
 
 
 def _cache(asked: Any, size: Any, statistics: Statistics, records: Any) -> str:
