@@ -344,6 +344,8 @@ WAYS: dict[str, dict[str, str]] = {
     "time over": {"HANG": "hanging"},
     "interrupted": {"HANG": "hanging"},
     "on the CPU": {"DEVICE": "cpu"},
+    "tests alone": {"PARTS": "tests"},
+    "benchmarks alone": {"PARTS": "benchmarks"},
 }
 
 
@@ -386,8 +388,17 @@ def test_a_run_of_all_parts_ends_with_a_line_for_each_part_of_the_tests_and_each
     verdict = (out / "verdict.txt").read_text().splitlines()
     assert printed.splitlines()[-len(verdict) :] == verdict
     called = (tmp_path / "calls").read_text().splitlines()
-    parallel, serial, sanitizer, *goals = verdict
     assert process.returncode == (0 if way == "on the CPU" else 1)
+    if way == "benchmarks alone":
+        assert verdict == GOALS
+        assert not [line for line in called if line.startswith("-m pytest")]
+        return
+    parallel, serial, sanitizer, *goals = verdict
+    if way == "tests alone":
+        assert parallel.startswith("tests in parallel: 1 passed, 1 failed, 0 skipped")
+        assert goals == []
+        assert not [line for line in called if line.startswith("-m benchmarks.gpu --")]
+        return
     if way in ("no device", "no time"):
         assert parallel.startswith("tests in parallel: no report")
         reason = "machine: ended with status 1" if way == "no device" else "benchmarks: not started: no time was left"
@@ -415,6 +426,35 @@ def test_a_run_of_all_parts_ends_with_a_line_for_each_part_of_the_tests_and_each
         assert f"== benchmarks: {ending}" in printed
         assert ("== build: ended with status 1" in printed) == (way == "parts fail")
         assert ("the script was interrupted" in printed) == (way == "interrupted")
+
+
+def test_parts_that_there_are_not_are_an_error():
+    result = subprocess.run(
+        ["benchmarks/gpu/all.sh"], env=os.environ | {"PARTS": "test"}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert "PARTS must be tests, benchmarks or tests,benchmarks, got PARTS=test" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "said"),
+    [(0.91, 0.93, 0.95, "met"), (0.89, 0.93, 0.95, "undecided"), (0.85, 0.88, 0.91, "undecided"),
+     (0.8, 0.85, 0.9, "not met"), (0.9, 0.92, 0.95, "met")],
+)  # fmt: skip
+def test_a_goal_within_the_interval_is_undecided(low, value, high, said, tmp_path):
+    from benchmarks.gpu.catalogue import ALL
+    from benchmarks.gpu.verdict import is_undecided, verdict
+
+    found = ratio("prefetch", "plain copy", value, value >= 0.9) | {"low": low, "high": high}
+    result = {
+        "benchmark": "host-to-device", "n": 5, "comparisons": [found], "sides": {}, "skipped": {}, "failed": {},
+    }  # fmt: skip
+    (tmp_path / "benchmarks.jsonl").write_text(json.dumps(result) + "\n")
+    lines, passed = verdict(tmp_path, ["host-to-device"], {}, ["benchmarks"])
+    assert lines[0].endswith(f"| {value} ({low} to {high}), n=5 | goal >= 0.9 | {said}")
+    assert not passed  # the other sides were not measured
+    case = next(case for case in ALL if case.name == "host-to-device")
+    assert is_undecided(case, result) == (said == "undecided")
 
 
 def test_what_the_machine_lacks_is_said(monkeypatch, capsys):

@@ -16,6 +16,7 @@
 #   DEVICE  "cuda", "cuda:1", ..., or "cpu": tries the script itself at tiny sizes, and judges nothing.
 #   COMMIT  what the results name as commit; default: git's answer, or "unknown".
 #   TESTS   folder of the tests; default tests/gpu.
+#   PARTS   "tests", "benchmarks", or "tests,benchmarks", the default: so that a second call repeats what failed.
 #
 # The status is 0 if every part ended well and every goal is met. A signal (INT, TERM) ends the part that runs and leads to
 # the verdict.
@@ -24,6 +25,15 @@ set -uo pipefail
 python=${PYTHON:-python3}
 limit=${LIMIT:-570}
 device=${DEVICE:-cuda}
+parts=${PARTS:-tests,benchmarks}
+wanted() { [[ ",$parts," == *",$1,"* ]]; }
+case $parts in
+    tests | benchmarks | tests,benchmarks | benchmarks,tests) ;;
+    *)
+        echo "PARTS must be tests, benchmarks or tests,benchmarks, got PARTS=$parts" >&2
+        exit 2
+        ;;
+esac
 if [ -n "${OUT:-}" ]; then mkdir -p "$OUT"; else OUT=$(mktemp -d -t fastload-gpu.XXXXXX); fi
 out=$(cd "$OUT" && pwd) || exit 2
 rm -f "$out"/{log.txt,verdict.txt,parallel.xml,serial.xml,sanitizer.xml,benchmarks.jsonl,rows.csv}
@@ -92,46 +102,50 @@ part build 90 420 "$python" setup.py build_ext --inplace
 command -v nvidia-smi > /dev/null && part nvidia-smi 15 400 nvidia-smi
 part machine 60 390 "$python" -m benchmarks.gpu.machine --device "$device" --commit "$commit"
 if [ $? -ne 1 ]; then # 1: there is no device; that it took too long to say so is no reason to stop
-    # Only the plugins that the tests need: others warn, and a warning is an error.
-    export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
-    plugins=()
-    for module in xdist.plugin pytest_timeout _hypothesis_pytestplugin; do
-        "$python" -c "import ${module%%.*}" 2>/dev/null && plugins+=(-p "$module")
-    done
-    # Without the options of pyproject.toml, some of which need a plugin.
-    pytest=("$python" -m pytest -o addopts= -W ignore::pytest.PytestConfigWarning "${plugins[@]}" -p no:cacheprovider
-        --strict-markers -q -ra --tb=short)
-    several=()
-    cores=$(nproc)
-    [[ " ${plugins[*]} " != *" xdist.plugin "* ]] || several=(-n $((cores < 6 ? cores : 6)))
-    parallel=() serial=()
-    for file in "$tests"/test_*.py; do
-        case ${file##*/} in
-            test_gpu_transforms* | test_gpu_fuse* | test_gpu_images*) parallel+=("$file") ;;
-            *) serial+=("$file") ;; # looks at memory or overlap, and shares the device with nobody
-        esac
-    done
-    [ "$device" = cpu ] || export FASTLOAD_REQUIRE_GPU=1
-    part "tests in parallel" 140 370 "${pytest[@]}" "${several[@]}" --junitxml="$out/parallel.xml" "${parallel[@]}"
-    part "tests one by one" 110 285 "${pytest[@]}" --junitxml="$out/serial.xml" "${serial[@]}"
-    if [ "$device" = cpu ]; then
-        say "== tests under the sanitizer: not started: it needs a GPU"
-    else
-        # Without the tests of broken stages, which the sanitizer stops before they show that they are broken, and those of
-        # fixed buffers: it does not know that a buffer is free when the host has seen its event.
-        part "tests under the sanitizer" 45 240 env TORCH_CUDA_SANITIZER=1 "${pytest[@]}" \
-            -k "not caught_by and not fixed and not num_buffers" --junitxml="$out/sanitizer.xml" \
-            "$tests/test_gpu_device.py"
+    if wanted tests; then
+        # Only the plugins that the tests need: others warn, and a warning is an error.
+        export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+        plugins=()
+        for module in xdist.plugin pytest_timeout _hypothesis_pytestplugin; do
+            "$python" -c "import ${module%%.*}" 2>/dev/null && plugins+=(-p "$module")
+        done
+        # Without the options of pyproject.toml, some of which need a plugin.
+        pytest=("$python" -m pytest -o addopts= -W ignore::pytest.PytestConfigWarning "${plugins[@]}" -p no:cacheprovider
+            --strict-markers -q -ra --tb=short)
+        several=()
+        cores=$(nproc)
+        [[ " ${plugins[*]} " != *" xdist.plugin "* ]] || several=(-n $((cores < 6 ? cores : 6)))
+        parallel=() serial=()
+        for file in "$tests"/test_*.py; do
+            case ${file##*/} in
+                test_gpu_transforms* | test_gpu_fuse* | test_gpu_images* | test_gpu_training*) parallel+=("$file") ;;
+                *) serial+=("$file") ;; # looks at memory or overlap, and shares the device with nobody
+            esac
+        done
+        [ "$device" = cpu ] || export FASTLOAD_REQUIRE_GPU=1
+        part "tests in parallel" 140 370 "${pytest[@]}" "${several[@]}" --junitxml="$out/parallel.xml" "${parallel[@]}"
+        part "tests one by one" 110 285 "${pytest[@]}" --junitxml="$out/serial.xml" "${serial[@]}"
+        if [ "$device" = cpu ]; then
+            say "== tests under the sanitizer: not started: it needs a GPU"
+        else
+            # Without the tests of broken stages, which the sanitizer stops before they show that they are broken, and those of
+            # fixed buffers: it does not know that a buffer is free when the host has seen its event.
+            part "tests under the sanitizer" 45 240 env TORCH_CUDA_SANITIZER=1 "${pytest[@]}" \
+                -k "not caught_by and not fixed and not num_buffers" --junitxml="$out/sanitizer.xml" \
+                "$tests/test_gpu_device.py"
+        fi
     fi
     quick=()
     [ "$device" != cpu ] || quick=(--quick)
-    # It ends itself before the part's time is over, with the tables of what it has.
-    part benchmarks 570 20 "$python" -m benchmarks.gpu --device "$device" "${quick[@]}" --commit "$commit" \
-        --limit "$(room 32)" --json "$out/benchmarks.jsonl" --rows "$out/rows.csv" "$@"
+    if wanted benchmarks; then
+        # It ends itself before the part's time is over, with the tables of what it has.
+        part benchmarks 570 20 "$python" -m benchmarks.gpu --device "$device" "${quick[@]}" --commit "$commit" \
+            --limit "$(room 32)" --json "$out/benchmarks.jsonl" --rows "$out/rows.csv" "$@"
+    fi
 fi
 say "== verdict, at $SECONDS s"
 # Not a part: it reads files for a moment, and is due even when time is up.
-timeout --kill-after=1 "$((grace < 8 ? 8 : grace))" "$python" -m benchmarks.gpu.verdict "${ended[@]}" -- "$out" "$@" 2>&1 |
+timeout --kill-after=1 "$((grace < 8 ? 8 : grace))" "$python" -m benchmarks.gpu.verdict --parts "$parts" "${ended[@]}" -- "$out" "$@" 2>&1 |
     tee "$out/verdict.txt" >&3
 [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 exec 3>&-

@@ -47,14 +47,16 @@ _HOST_TO_DEVICE = Case(
     comparisons=tuple(
         Comparison(ours=name, theirs="plain copy", least_ratio=0.9) for name in ("prefetch", "processes", "threads")
     ),
-    arguments={"num_batches": 200, "shape": [256, 3, 224, 224], "num_workers": 8},
+    arguments={"num_batches": 1000, "shape": [256, 3, 224, 224], "num_workers": 8},
     small={"num_batches": 40, "shape": [32, 3, 224, 224], "num_workers": 2},
     tiny={"num_batches": 8, "shape": [2, 3, 32, 32], "num_workers": 2},
 )
 
 
-def _transforms(recipe: str, size: int, crop: int, *, num: int = 256, goal: float | None = None) -> Case:
-    """Return the case of a pipeline: images of ``size`` pixels, results of ``crop``."""
+def _transforms(
+    recipe: str, size: int, crop: int, *, num: int = 256, goal: float | None = None, num_calls: int = 32
+) -> Case:
+    """Return the case of a pipeline: images of ``size`` pixels, results of ``crop``; so many calls in a measurement."""
     return Case(
         name=f"transforms-{recipe}-{crop}",
         measure="benchmarks.gpu.transforms:calls",
@@ -75,7 +77,7 @@ def _transforms(recipe: str, size: int, crop: int, *, num: int = 256, goal: floa
             "size": size,
             "crop": crop,
             "num_inputs": max(2, round(4e8 / (num * 3 * size**2))),
-            "num_calls": 32,
+            "num_calls": num_calls,
         },
         small={"num": max(8, num // 16), "num_inputs": 2, "num_calls": 4},
         tiny={"num": 4, "size": 2 * size // 7, "crop": 2 * crop // 7, "num_inputs": 2, "num_calls": 1},
@@ -84,7 +86,7 @@ def _transforms(recipe: str, size: int, crop: int, *, num: int = 256, goal: floa
 
 _CROPS = (
     _transforms("crop", 256, 224, goal=0.8),
-    _transforms("pad-crop", 32, 32, num=4096, goal=0.8),
+    _transforms("pad-crop", 32, 32, num=4096, goal=0.8, num_calls=256),
 )
 _OTHER_TRANSFORMS = (
     _transforms("resized-crop", 256, 224),
@@ -104,8 +106,21 @@ _RESIDENT = Case(
     tiny={"num_images": 256, "batch_size": 64},
 )
 
+_DECODE = Case(
+    name="decode",
+    measure="benchmarks.gpu.decode:files",
+    sides=(_side("torchvision nvJPEG", "none"), _side("fastload nvJPEG"), _side("fastload workers")),
+    metrics=(Metric(name="images/s", more_is_better=True),),
+    comparisons=tuple(
+        Comparison(ours=name, theirs="torchvision nvJPEG") for name in ("fastload nvJPEG", "fastload workers")
+    ),
+    arguments={"num_files": 300, "size": [375, 500], "batch_size": 100, "num_workers": 8},
+    small={"num_workers": 2},
+    tiny={"num_files": 8, "size": [30, 40], "batch_size": 4, "num_workers": 1},
+)
+
 _LOADERS = ("resident", "workers")
-_STEP = {"model": "resnet18", "num_images": 50_000, "batch_size": 512, "num_workers": 8}
+_STEP = {"model": "resnet18", "num_images": 50_000, "batch_size": 1024, "num_workers": 8}
 _SMALL_STEP = {"model": "small", "num_images": 4096, "batch_size": 128, "num_workers": 2}
 _TINY_STEP = {"model": "small", "num_images": 64, "batch_size": 16, "num_workers": 2}
 
@@ -136,8 +151,8 @@ _TRAINING = (
 )
 
 # Those with a goal first, by weight: a run may end before the last.
-ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_CROPS, _RESIDENT, *_TRAINING, *_OTHER_TRANSFORMS)
-SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked")
+ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_CROPS, _RESIDENT, *_TRAINING, *_OTHER_TRANSFORMS, _DECODE)
+SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked", "decode")
 
 
 def chosen_cases(names: Sequence[str]) -> list[Case]:

@@ -1,8 +1,9 @@
 """What became of the tests and of each goal, one line each: ``python -m benchmarks.gpu.verdict FOLDER [case ...]``.
 
 In: the folder of all.sh, with ``benchmarks.jsonl`` and the reports of the tests, and which parts did not end well. Out:
-lines on standard output. The status is 1 if a goal is not met or not measured, or a test failed. Imports nothing that
-has to be installed, so that there is a verdict whatever is missing.
+lines on standard output. A goal within the interval of what was measured is undecided. The status is 1 if a goal is not
+met, undecided or not measured, or a test failed. Imports nothing that has to be installed, so that there is a verdict
+whatever is missing.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from benchmarks.gpu.catalogue import Case, chosen_cases
@@ -30,26 +31,30 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="case", help="cases or subjects that were asked for; all if none")
     parser.add_argument("--ended", action="append", default=[], metavar="PART=HOW", help="a part that did not end well")
+    parser.add_argument("--parts", default="tests,benchmarks", help="those that were to run")
     options = parser.parse_args()
+    parts = options.parts.split(",")
     ended = dict(part.split("=", 1) for part in options.ended)
-    lines, passed = verdict(options.folder, options.names, ended)
+    lines, passed = verdict(options.folder, options.names, ended, parts)
     print("\n".join(lines))
     return 0 if passed else 1
 
 
-def verdict(folder: Path, names: Sequence[str], ended: Mapping[str, str]) -> tuple[list[str], bool]:
-    """Return the lines, and whether every test passed and every goal that is judged is met."""
+def verdict(
+    folder: Path, names: Sequence[str], ended: Mapping[str, str], parts: Sequence[str]
+) -> tuple[list[str], bool]:
+    """Return the lines, and whether every test passed and every goal that is judged is met, of these parts."""
     lines, passed = [], True
-    for report, part in _REPORTS.items():
+    for report, part in _REPORTS.items() if "tests" in parts else ():
         line, well = _tests(folder / report)
         lines.append("; ".join([f"{part}: {line}", *([ended[part]] if part in ended else [])]))
         passed &= well and part not in ended
     results = _results(folder / "benchmarks.jsonl")
     reasons = [f"{part}: {ended[part]}" for part in ("machine", "benchmarks") if part in ended]
-    for case in chosen_cases(names):
-        for name, text, sides, metric in _goals(case):
-            found, met = _judged(results.get(case.name), sides, metric, "; ".join(reasons) or "no result")
-            lines.append(f"goal  {case.name}: {name} | {found} | goal {text} | {met}")
+    for case in chosen_cases(names) if "benchmarks" in parts else ():
+        for goal in _goals(case):
+            found, met = _judged(results.get(case.name), goal, "; ".join(reasons) or "no result")
+            lines.append(f"goal  {case.name}: {goal.name} | {found} | goal {goal.words} | {met}")
             passed &= met in ("met", _NOT_JUDGED)
     return lines, passed
 
@@ -90,31 +95,51 @@ def _results(file: Path) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _goals(case: Case) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Yield each goal of a case: name, what is to be reached, sides, and a metric, empty for a ratio of two sides."""
+class _Goal(NamedTuple):
+    """What a case is to reach."""
+
+    name: str
+    words: str
+    bound: float
+    sides: tuple[str, ...]
+    metric: str = ""
+    """Empty: the ratio of two sides."""
+
+
+def _goals(case: Case) -> Iterator[_Goal]:
     for one in case.comparisons:
         if one.least_ratio is not None:
-            yield f"{one.ours} against {one.theirs}", f">= {one.least_ratio:g}", (one.ours, one.theirs), ""
+            name = f"{one.ours} against {one.theirs}"
+            yield _Goal(name, f">= {one.least_ratio:g}", one.least_ratio, (one.ours, one.theirs))
     for metric in case.metrics:
         for side in case.sides:
             if metric.most_value is not None and side.package == "fastload":
-                yield f"{side.name}, {metric.name}", f"<= {metric.most_value:g}", (side.name,), metric.name
+                name = f"{side.name}, {metric.name}"
+                yield _Goal(name, f"<= {metric.most_value:g}", metric.most_value, (side.name,), metric.name)
 
 
-def _judged(result: Mapping[str, Any] | None, sides: tuple[str, ...], metric: str, reason: str) -> tuple[str, str]:
+def _judged(result: Mapping[str, Any] | None, goal: _Goal, reason: str) -> tuple[str, str]:
     if result is None:
         return "-", f"not measured: {reason}"
-    if metric:
-        numbers, names = result["sides"].get(sides[0], {}).get(metric), ("median", "first_quartile", "third_quartile")
+    if goal.metric:
+        numbers = result["sides"].get(goal.sides[0], {}).get(goal.metric)
+        names = ("median", "first_quartile", "third_quartile")
     else:
-        found = (one for one in result["comparisons"] if (one["ours"], one["theirs"]) == sides)
+        found = (one for one in result["comparisons"] if (one["ours"], one["theirs"]) == goal.sides)
         numbers, names = next(found, None), ("value", "low", "high")
     if numbers is None:
-        return "-", f"not measured: {_why_not(result, *sides)}"
+        return "-", f"not measured: {_why_not(result, *goal.sides)}"
     middle, low, high = (f"{numbers[name]:.3g}" for name in names)
     reached: bool | None = numbers["reached"]
     met = _NOT_JUDGED if reached is None else "met" if reached else "not met"
+    if reached is not None and numbers[names[1]] < goal.bound < numbers[names[2]]:
+        met = "undecided"
     return f"{middle} ({low} to {high}), n={result['n']}", met
+
+
+def is_undecided(case: Case, result: Mapping[str, Any]) -> bool:
+    """Return whether the interval of a result, as in its line of JSON, contains a goal of its case."""
+    return any(_judged(result, goal, "")[1] == "undecided" for goal in _goals(case))
 
 
 def _why_not(result: Mapping[str, Any], *sides: str) -> str:
