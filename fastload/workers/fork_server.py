@@ -46,8 +46,12 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def with_own_server(context: BaseContext) -> BaseContext:
-    """Return the context that starts workers where a user has given, or Python has chosen, this one."""
-    return _Context() if type(context) is contexts.ForkServerContext and not _process.failed else context
+    """Return the context that starts workers where a user has given, or Python has chosen, this one.
+
+    On Linux: elsewhere forking a process that has imported torch was not tried.
+    """
+    is_known = sys.platform == "linux" and type(context) is contexts.ForkServerContext
+    return _Context() if is_known and not _process.failed else context
 
 
 class _Popen(popen_forkserver.Popen):
