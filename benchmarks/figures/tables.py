@@ -40,6 +40,10 @@ def headline(rows: Rows) -> str:
         row = pipeline(rows, name)
         return line(words, value_cell(row), "torch", ratio_cell(row), ratio_cell(pipeline(rows, name, FIRST)))
 
+    def work(words: str, case: str, first: tuple[str, str]) -> Line:
+        row, soon = rows.find("engine", case, "fastload", STEADY), rows.find("engine", first[0], "fastload", first[1])
+        return line(words, value_cell(row), "torch", ratio_cell(row), ratio_cell(soon))
+
     def fused(words: str, case: str, first: str = "") -> Line:
         row = rows.find("engine", case, FUSED, STEADY)
         soon = ratio_cell(rows.find("engine", first, FUSED, FIRST)) if first else ""
@@ -57,6 +61,10 @@ def headline(rows: Rows) -> str:
         changed("ImageFolder, only the import", "imagefolder"),
         changed("Hugging Face datasets, images, only the import", "hf_images"),
         changed("timm's `create_loader`, only the class", "timm"),
+        work(
+            "24 tensors of unequal shapes a sample, `collate_fn=lambda batch: tuple(zip(*batch))`", "ragged-2-workers",
+            ("ragged-waiting-8-workers", FIRST),
+        ),
         line(
             f"{num_pipelines(rows)} pipelines of images, text, audio and tables: median", "", "torch",
             all_pipelines(rows), ""

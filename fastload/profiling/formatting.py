@@ -237,6 +237,11 @@ def dominant_lines(analysis: Analysis, rank: RankAnalysis) -> list[str]:
     return [] if analysis.dominant is None or rank.verdict.cause == "compute" else analysis.dominant.lines
 
 
+def copied_lines(rank: RankAnalysis) -> list[str]:
+    """Return which lists of the dataset each worker process copies, if they are large."""
+    return list(rank.loader.get("copied", ()))
+
+
 def no_fix_text(simulation: Simulation | None, cause: Cause | None = None) -> str:
     """Return why no change is suggested; ``cause``: the verdict."""
     if simulation is None or not simulation.trusted:

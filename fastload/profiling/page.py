@@ -20,6 +20,7 @@ from .formatting import (
     by_size,
     cause_name,
     ceiling_text,
+    copied_lines,
     dominant_lines,
     gain_words,
     ms,
@@ -271,7 +272,8 @@ def _title(words: str, analysis: Analysis, rank: RankAnalysis) -> str:
 
 
 def _fixes(analysis: Analysis, rank: RankAnalysis) -> str:
-    inside = "".join(f"<p>{_sentence(line)}</p>" for line in dominant_lines(analysis, rank))
+    lines = [*dominant_lines(analysis, rank), *copied_lines(rank)]
+    inside = "".join(f"<p>{_sentence(line)}</p>" for line in lines)
     if not analysis.fixes:
         inside += f"<p>{_sentence(no_fix_text(analysis.simulation, rank.verdict.cause))}</p>"
     else:

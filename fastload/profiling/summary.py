@@ -15,6 +15,7 @@ from .formatting import (
     by_size,
     cause_name,
     ceiling_text,
+    copied_lines,
     dominant_lines,
     gain_words,
     ms,
@@ -81,6 +82,8 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
         yield "slowest", _slowest(rank.slow_samples[:_SAMPLES_SHOWN])
     if (waits := run_queue_text(rank.workers)) is not None:
         yield "", Text(waits, "dim")
+    if lines := copied_lines(rank):
+        yield "memory", Text("\n".join(map(printable, lines)))
 
 
 def _suggestions(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:

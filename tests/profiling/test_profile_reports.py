@@ -117,6 +117,15 @@ def test_a_gain_is_bold_only_where_it_is_certain() -> None:
     assert "at best 1.50x" in card
 
 
+def test_lists_that_workers_copy_are_named() -> None:
+    one = analysis("read")
+    line = "dataset.samples, a list of 5,000,000, takes about 700 MiB"
+    assert line not in as_text(summary(one), width=100) + page(one)
+    one.ranks[0].loader = {**one.ranks[0].loader, "copied": [line]}
+    assert line in as_text(summary(one), width=100)
+    assert line in page(one)
+
+
 def test_equal_runs_are_no_difference():
     comparison = compare(analysis("read"), analysis("read"))
     assert not comparison.ranks[0].changed

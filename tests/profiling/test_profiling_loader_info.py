@@ -23,6 +23,7 @@ from torch.utils.data import (
 )
 
 import fastload
+from fastload.base import copied_lists
 from fastload.profiling.hooks.loader_info import describe_loader
 
 
@@ -155,6 +156,25 @@ def test_a_length_that_takes_a_loader_is_no_loader_of_the_scripts(tmp_path: Path
         assert sum(1 for _ in DataLoader(Loading(), 4)) == 3
     (told,) = recorded.trace().ranks[0].loaders.values()
     assert told["length"] == 10
+
+
+class Listed(Counting):
+    def __init__(self) -> None:
+        super().__init__()
+        self.samples = [f"a/{number}" for number in range(2000)]
+
+
+@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
+def test_large_lists_that_worker_processes_copy_are_named(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert describe_loader(engine(Listed(), 2, num_workers=2))["copied"] == []
+    monkeypatch.setattr(copied_lists, "LEAST_BYTES", 100_000)
+    assert describe_loader(engine(Listed(), 2))["copied"] == []  # without processes
+    with fastload.profile(folder=tmp_path, warmup=1) as recorded:
+        list(engine(Listed(), 2, num_workers=1))
+    (told,) = recorded.trace().ranks[0].loaders[0]["copied"]
+    assert told.startswith("dataset.samples, a list of 2,000, takes about ")
 
 
 def test_a_dataset_of_torchs_may_be_asked_whatever_its_sampler() -> None:

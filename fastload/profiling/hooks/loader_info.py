@@ -53,7 +53,21 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
         "num_workers": 0 if is_resident else _plain(loader.num_workers),
         **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
         "context": str(context),
+        "copied": _copied(dataset) if _has_processes(loader) and not is_resident else [],
     }
+
+
+def _has_processes(loader: Any) -> bool:
+    return bool(loader.num_workers) and getattr(loader, "worker_method", "multiprocessing") == "multiprocessing"
+
+
+def _copied(dataset: Any) -> list[str]:
+    """Return what is to be said of large lists that each worker process copies."""
+    from ...base.copied_lists import copied_lists
+
+    with contextlib.suppress(Exception):  # whatever a class of the script makes of being looked at
+        return [str(found) for found in copied_lists(dataset)]
+    return []
 
 
 def _plain(value: Any) -> Any:
