@@ -62,7 +62,7 @@ def headline(rows: Rows) -> str:
         changed("Hugging Face datasets, images, only the import", "hf_images"),
         changed("timm's `create_loader`, only the class", "timm"),
         work(
-            "24 tensors of unequal shapes a sample, `collate_fn=lambda batch: tuple(zip(*batch))`", "ragged-2-workers",
+            "24 tensors of unequal shapes a sample, which a `collate_fn` leaves apart", "ragged-2-workers",
             ("ragged-waiting-8-workers", FIRST),
         ),
         line(
