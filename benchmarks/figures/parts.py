@@ -9,6 +9,7 @@ from benchmarks.figures.tables import FUSED
 STEADY, ALL, FIRST = "samples/s steady", "samples/s", "first batch ms"
 OURS, TORCH_SEEDING = "fastload", 'fastload seeding="torch"'
 THREADS = "fastload fuse=True, threads"
+SIXTEEN = "fastload, 16 threads"
 
 # What is measured, in words; case; fastload's side; metric.
 WORK: Sequence[tuple[str, str, str, str]] = (
@@ -58,6 +59,10 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("resuming at step 1,000,000 (beside step 0), ms", "determinism-resume", OURS, "resume ms"),
     ("ten million strings, an epoch: memory, MiB", "strings", OURS, "MiB at peak"),
     ("the same in `fastload.share`, 8 workers, two epochs: memory (PSS), MiB", "strings-shared", OURS, "PSS MiB"),
+    ("JPEG files that take 20 ms to come, 2 workers: `worker_threads=16`", "waiting-server", SIXTEEN, STEADY),
+    ("the same beside torch's loader with 32 workers", "waiting-server-32-workers", SIXTEEN, STEADY),
+    ("the same: memory (PSS), MiB", "waiting-server-32-workers", SIXTEEN, "PSS MiB"),
+    ("files that do not wait: `worker_threads=2` beside 1", "waiting-nothing", "fastload, 2 threads", STEADY),
     ("growth from batch 100 to batch 1,000, MiB", "memory-images", OURS, "growth MiB"),
     ("no loader at all: two processes that load JPEG files and drop them", "imagefolder-bound", "no loader", STEADY),
 )  # fmt: skip
