@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 TABLES: Mapping[str, Callable[[Rows], str]] = {
     "headline": tables.headline,
     "pipelines": tables.pipelines,
+    "cached": tables.cached,
     "peers": tables.peers,
     "peers-cifar": tables.peers_cifar,
     "work": parts.work,

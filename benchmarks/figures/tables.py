@@ -56,9 +56,11 @@ def headline(rows: Rows) -> str:
     theirs = rows.find("peers", "images-float32", "FFCV, half raw", "images/s")
     packed = rows.beside("peers", theirs, "fastload, coefficients")
     times = Cell(digits((packed.value or 0) / (theirs.value or 1)), (packed, theirs))
+    cache = rows.find("pipelines", "imagefolder, 2 workers", CACHED, STEADY)
     lines = [
         changed("your own Dataset class, JPEG files; only the import is changed", "own_v1"),
         changed("ImageFolder, only the import", "imagefolder"),
+        line("the same with `cache=`, from the second epoch on", value_cell(cache), "torch", ratio_cell(cache), ""),
         changed("Hugging Face datasets, images, only the import", "hf_images"),
         changed("timm's `create_loader`, only the class", "timm"),
         work(
@@ -94,6 +96,22 @@ def pipelines(rows: Rows) -> str:
     lines.append(line(f"all {len(lines)}: median", "", *everything))
     head = ("pipeline", "samples/s", "steady", "processor time", "first batch", "steady, without workers")
     return markdown(head, lines, about=RATIO)
+
+
+CACHED = "fastload cache='2GiB'"
+
+
+def cached(rows: Rows) -> str:
+    """Pipelines with a cache, from the second epoch on."""
+    lines = []
+    for name, words in WORDS.items():
+        if (ours := rows.get("pipelines", f"{name}, 2 workers", CACHED, STEADY)) is None:
+            continue
+        without = rows.beside("pipelines", ours, "fastload")
+        times = Cell(digits((ours.value or 0) / (without.value or 1)), (ours, without))
+        lines.append(line(words, value_cell(without), value_cell(ours), times, ratio_cell(ours)))
+    head = ("pipeline", "without a cache, samples/s", "with it", "times as fast", "against torch")
+    return markdown(head, lines, about="From the second epoch on, two workers, two cores.", short=True)
 
 
 def peers(rows: Rows) -> str:
