@@ -1,7 +1,8 @@
 """Whether a ``collate_fn`` only regroups its samples, as ``lambda batch: tuple(zip(*batch))`` does. Pure.
 
-In: a function. Out: whether its code builds tuples, lists and dicts of the samples and their parts, and does nothing
-else: then it costs no more than ``zip``, draws nothing, and gives the same in any process.
+In: a function. Out: whether its code builds tuples and lists of whole samples, or of all their parts, and does nothing
+else: then it costs no more than ``zip``, draws nothing, and drops nothing that would have to be sent for it. What
+samples do when they are iterated is not known here: see :func:`are_plain`.
 """
 
 from __future__ import annotations
@@ -9,23 +10,28 @@ from __future__ import annotations
 import builtins
 import dis
 import types
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
-# Instructions that read and write local names and the stack, loop, build containers and call: those of Python 3.11 as
-# seen, of 3.12 to 3.14 as documented.
+import numpy as np
+import torch
+
+# Instructions that read and write local names and the stack, build containers and call: those of Python 3.11 as seen,
+# of 3.12 to 3.14 as documented.
 _ALLOWED = {
-    "RESUME", "NOP", "CACHE", "COPY", "SWAP", "POP_TOP", "PUSH_NULL", "PRECALL", "CALL", "CALL_FUNCTION_EX",
-    "RETURN_VALUE", "RETURN_CONST", "COPY_FREE_VARS", "MAKE_CELL", "LOAD_CONST", "LOAD_SMALL_INT", "LOAD_GLOBAL",
-    "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR", "LOAD_FAST_LOAD_FAST",
+    "RESUME", "NOP", "CACHE", "COPY", "SWAP", "PUSH_NULL", "PRECALL", "CALL", "CALL_FUNCTION_EX", "RETURN_VALUE",
+    "LOAD_CONST", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_LOAD_FAST",
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST",
-    "STORE_FAST_MAYBE_NULL", "DELETE_FAST", "UNPACK_SEQUENCE", "UNPACK_EX", "BUILD_TUPLE", "BUILD_LIST",
-    "BUILD_MAP", "BUILD_CONST_KEY_MAP", "LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE", "MAP_ADD", "DICT_UPDATE",
-    "GET_ITER", "FOR_ITER", "END_FOR", "POP_ITER", "JUMP_BACKWARD", "JUMP_FORWARD", "BINARY_SUBSCR",
-    "LOAD_CLOSURE", "LOAD_DEREF", "STORE_DEREF", "MAKE_FUNCTION", "CALL_INTRINSIC_1", "NOT_TAKEN", "EXTENDED_ARG",
-    "RERAISE",
+    "UNPACK_SEQUENCE", "UNPACK_EX", "BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "LIST_EXTEND", "LIST_TO_TUPLE",
+    "CALL_INTRINSIC_1", "NOT_TAKEN", "EXTENDED_ARG",
 }  # fmt: skip
-_BUILTINS = {"zip", "tuple", "list", "dict", "map", "range", "len", "enumerate"}
+_BUILTINS = {"zip": zip, "tuple": tuple, "list": list}
+# Functions with *args or **kwargs, generators and coroutines.
+_NOT_PLAIN = 0x04 | 0x08 | 0x20 | 0x80 | 0x200
+_PLAIN = (
+    *(tuple, list, dict, str, bytes, int, float, complex, bool, type(None), np.ndarray, np.float64, np.int64),
+    *(torch.Tensor, torch.Size),
+)
 
 
 def only_regroups(collate_fn: Any) -> bool:
@@ -35,31 +41,37 @@ def only_regroups(collate_fn: Any) -> bool:
     code = collate_fn.__code__
     if code.co_argcount != 1 or code.co_kwonlyargcount or code.co_flags & _NOT_PLAIN:
         return False
-    instructions = list(_instructions(code))
-    # Builtins and comprehensions may be called, but nothing that comes with the samples.
-    num_calls = sum(instruction.opname in _CALLS for instruction in instructions)
-    num_functions = sum(instruction.opname in ("LOAD_GLOBAL", "MAKE_FUNCTION") for instruction in instructions)
-    return num_calls <= num_functions and all(_is_allowed(one, collate_fn.__globals__) for one in instructions)
+    if getattr(collate_fn, "__builtins__", None) is not vars(builtins):
+        return False
+    instructions = list(dis.get_instructions(code))
+    stored, loaded = _names(instructions, "STORE"), _names(instructions, "LOAD")
+    # A name that is not read again would be a part of all samples that is dropped.
+    return stored <= loaded and all(_is_allowed(one, collate_fn.__globals__) for one in instructions)
 
 
-_CALLS = {"CALL", "CALL_FUNCTION_EX"}
-# Functions with *args or **kwargs, generators and coroutines.
-_NOT_PLAIN = 0x04 | 0x08 | 0x20 | 0x80 | 0x200
+def are_plain(samples: Sequence[Any]) -> bool:
+    """Return whether iterating these samples runs no code of the user's."""
+    return all(type(sample) in _PLAIN for sample in samples)
 
 
-def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
-    yield from dis.get_instructions(code)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):  # of a comprehension
-            yield from _instructions(constant)
+def _names(instructions: list[dis.Instruction], kind: str) -> set[str]:
+    """Return the local names that are stored, or loaded. Some instructions do both, and have two names."""
+    found: set[str] = set()
+    for one in instructions:
+        words = one.opname.replace("_BORROW", "").split("_FAST")
+        names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+        kinds = [word.strip("_") for word in words[:-1]]
+        found |= {name for word, name in zip(kinds, names, strict=False) if word == kind}
+    return found
 
 
 def _is_allowed(instruction: dis.Instruction, names: dict[str, Any]) -> bool:
     operation, argument = instruction.opname, instruction.argval
     if operation == "LOAD_GLOBAL":
-        return argument in _BUILTINS and argument not in names and hasattr(builtins, argument)
-    if operation == "BINARY_OP":
-        return instruction.argrepr == "[]"  # BINARY_SUBSCR until Python 3.13
+        known = _BUILTINS.get(argument)
+        return known is not None and argument not in names and getattr(builtins, argument) is known
     if operation == "CALL_INTRINSIC_1":
         return "LIST_TO_TUPLE" in instruction.argrepr
+    if operation == "LOAD_CONST":
+        return not isinstance(argument, types.CodeType)
     return operation in _ALLOWED

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import observe
+from ..base.regrouping import are_plain
 from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..work import GRACE, Batch, EpochWork, Kind, Replica, Source, WorkItem, choose_chunk_size, chunk_bounds
@@ -417,7 +418,12 @@ class Delivery(Source):
         try:
             result = self._assembly.take(result, item)
         except Exception as error:  # reading a sample runs the user's code
-            batch.error = batch.error or error
+            if item.kind == Kind.SAMPLES:  # where a worker collates, nobody reads it
+                batch.redo = True
+            else:
+                batch.error = batch.error or error
+        if item.kind == Kind.SAMPLES and result.outcome == Outcome.SAMPLES and not batch.redo:
+            batch.redo = not are_plain(result.payload)
         batch.parts[item.chunk_id] = (item, result)
         self._part_done(epoch, item.batch_id, batch)
 

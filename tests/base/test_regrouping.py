@@ -1,11 +1,13 @@
 """Which functions are known to do no more than to regroup what they are given."""
 
 # ruff: noqa: B905
+import builtins
+
 import torch
 from torch.utils.data import default_collate
 
 import fastload
-from fastload.base.regrouping import only_regroups
+from fastload.base.regrouping import are_plain, only_regroups
 
 
 def zipped(batch):
@@ -23,25 +25,17 @@ def with_rest(batch):
     return [images, *rest]
 
 
-def of_dicts(batch):
-    return {key: [sample[key] for sample in batch] for key in batch[0]}
-
-
 REGROUP = [
     zipped,
     unpacked,
     with_rest,
-    of_dicts,
     lambda batch: tuple(zip(*batch)),
     lambda batch: list(zip(*batch)),
     lambda batch: tuple(zip(*batch, strict=True)),
     lambda batch: [*zip(*batch)],
-    lambda batch: list(map(list, zip(*batch))),
-    lambda batch: [tuple(column) for column in zip(*batch)],
-    lambda batch: {"image": [sample["image"] for sample in batch], "boxes": [sample["boxes"] for sample in batch]},
-    lambda batch: ([image for image, _ in batch], [target for _, target in batch]),
+    lambda batch: (*zip(*batch),),
     lambda batch: batch,
-    lambda batch: batch[0],
+    lambda batch: tuple(batch),
 ]
 
 
@@ -97,7 +91,20 @@ def with_captured(value):
     return lambda batch: (value, batch)
 
 
+def drops_targets(batch):
+    images, _ = zip(*batch)
+    return list(images)
+
+
 OTHERS = [
+    drops_targets,
+    lambda batch: {key: [sample[key] for sample in batch] for key in batch[0]},
+    lambda batch: ([image for image, _ in batch], [target for _, target in batch]),
+    lambda batch: [list(sample) for sample in batch],
+    lambda batch: batch[0],
+    lambda batch: [list(map(tuple, sample())) for sample in batch],
+    lambda batch: list(map(*batch)),
+    lambda batch: list(range(10**8)),
     keeps_count,
     changes_samples,
     sets_a_global,
@@ -129,6 +136,22 @@ def test_a_builtin_that_the_module_of_the_function_has_replaced_is_not_known():
     names = {"zip": lambda *columns: print(columns)}
     exec("collate = lambda batch: tuple(zip(*batch))", names)
     assert not only_regroups(names["collate"])
+
+
+def test_a_builtin_that_was_replaced_for_all_is_not_known(monkeypatch):
+    original = zip
+    monkeypatch.setattr(builtins, "zip", lambda *columns, **options: original(*columns, **options))
+    assert not only_regroups(zipped)
+
+
+def test_samples_of_classes_of_the_users_are_not_plain():
+    class Drawing(tuple):
+        def __iter__(self):
+            yield torch.rand(())
+
+    assert are_plain([(1, torch.ones(2)), [3], {"a": 4}, torch.ones(2), "text"])
+    assert not are_plain([(1, 2), Drawing((1, 2))])
+    assert not are_plain([iter([1])])
 
 
 def test_explain_says_that_workers_share_the_first_batch():

@@ -113,23 +113,62 @@ def test_an_error_of_collation_is_worded_as_one_of_a_worker():
         next(iter(fastload.DataLoader(Unequal(), 4, num_workers=2, collate_fn=zipped)))
 
 
-def only_images(batch):
-    return [sample[0] for sample in batch]
-
-
 class WithFunction(Ragged):
-    """A part of each sample cannot be pickled; the batch goes without it."""
+    """A part of each sample cannot be pickled."""
 
     def __getitem__(self, index):
         return torch.full((2,), index), lambda: index
 
 
-def test_samples_that_cannot_be_sent_make_the_batch_one_task_again():
-    loader = fastload.DataLoader(WithFunction(), 8, num_workers=2, collate_fn=only_images)
-    for _ in range(2):
-        assert [int(image[0]) for batch in loader for image in batch] == list(range(22))
+def test_samples_that_cannot_be_sent_raise_the_error_of_a_batch_that_cannot():
     with pytest.raises((AttributeError, pickle.PicklingError)):
         next(iter(fastload.DataLoader(WithFunction(), 8, num_workers=2, collate_fn=zipped)))
+
+
+class Lazy(list):
+    """Its parts are made where it is iterated."""
+
+    def __iter__(self):
+        yield from (self[0], torch.utils.data.get_worker_info() is not None, torch.rand(()).item())
+
+
+class LazySamples(Ragged):
+    def __getitem__(self, index):
+        return Lazy([index])
+
+
+def test_samples_of_a_class_of_the_users_are_regrouped_by_a_worker():
+    torch.manual_seed(0)
+    loader = fastload.DataLoader(LazySamples(), 8, num_workers=2, collate_fn=zipped, seed=1)
+    batches = list(loader)
+    after = torch.rand(())
+    torch.manual_seed(0)
+    whole = list(fastload.DataLoader(LazySamples(), 8, num_workers=2, collate_fn=zipped, seed=1, chunk_size="batch"))
+    assert batches == whole
+    assert all(in_worker for batch in batches for in_worker in batch[1])
+    assert torch.equal(after, torch.rand(()))
+
+
+def fail():
+    raise ValueError("cannot be read")
+
+
+class Unreadable:
+    """Can be pickled, and not be read."""
+
+    def __reduce__(self):
+        return fail, ()
+
+
+class WithUnreadable(Ragged):
+    def __getitem__(self, index):
+        return index, Unreadable()
+
+
+def test_a_sample_that_cannot_be_read_is_the_error_that_its_batch_is():
+    iterator = iter(fastload.DataLoader(WithUnreadable(), 8, num_workers=2, collate_fn=zipped))
+    with pytest.raises(ValueError, match="cannot be read"):
+        next(iterator)
 
 
 class Deadly(Ragged):
