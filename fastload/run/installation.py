@@ -190,7 +190,9 @@ def _with_engine(loader_class: type[Any]) -> type[Any]:
             return subclass
 
     def reduce_ex(self: Any, protocol: Any) -> Any:
-        return _reduce(loader_class, made, super(made, self).__reduce_ex__(protocol))
+        reduced = super(made, self).__reduce_ex__(protocol)
+        # A class that is derived from this one has a reduction of its own, which this one is part of.
+        return _reduce(loader_class, made, reduced) if type(self) is made else reduced
 
     def fill(namespace: dict[str, object]) -> None:
         for name in ("__module__", "__qualname__", "__doc__"):

@@ -30,7 +30,7 @@ from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
 from .search import Slice
-from .settings import Setting
+from .settings import WORKER_THREADS, Setting
 from .usage import memory, processor_seconds
 
 _SEED = 0
@@ -84,6 +84,8 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     plan = possible_plan(part(spec_of(loader), FusingArguments))
     if isinstance(plan, str) or not plan.fused:
         found.append(("fuse", True))
+    if isinstance(loader.dataset, IterableDataset):
+        found += [("worker_threads", number) for number in WORKER_THREADS]
     return found
 
 

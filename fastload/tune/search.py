@@ -190,7 +190,10 @@ class Search:
         last = trial.slices[-1] if trial.slices else None
         if last is None or last.cpu_s is None:
             return False
-        return last.rate * last.cpu_s < _COMPUTES * min(trial.setting.num_workers, self.machine.processors)
+        cores = min(trial.setting.num_workers, self.machine.processors)
+        if trial.setting.worker_method == "thread":
+            cores = min(cores, 1)  # Python code of threads shares one
+        return last.rate * last.cpu_s < _COMPUTES * cores
 
     def _left(self, end: float) -> float:
         return self._begun + end * self.seconds - self.clock()

@@ -16,6 +16,7 @@ from typing import Any
 from ..base.worker_kinds import WORKER_KINDS
 from ..run.defaults import OPTIONS
 
+WORKER_THREADS = (16, 4, 64)
 PREFETCH = 2
 """torch's default for ``prefetch_factor``."""
 
@@ -124,9 +125,10 @@ def _number(best: Setting, machine: Machine) -> list[Setting]:
 
 def _waiting(best: Setting, machine: Machine) -> list[Setting]:
     """Samples at a time in each worker process, where they wait."""
-    if not machine.waits:
+    if not machine.waits or not best.num_workers or best.worker_method == "ray":
         return []
-    return [best.having(worker_method="multiprocessing", worker_threads=number) for number in (16, 4, 64)]
+    made = [best.having(worker_method="multiprocessing", worker_threads=number) for number in WORKER_THREADS]
+    return [one for one in made if one.worker_threads > 1]
 
 
 def _flow(best: Setting, machine: Machine) -> list[Setting]:

@@ -10,14 +10,25 @@ of a core. fastload's server imports torch first, then what the user names there
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import select
+import signal
 import sys
+import threading
 import types
 import warnings
+from collections.abc import Iterator
 from multiprocessing import context as contexts
-from multiprocessing import forkserver, popen_forkserver
+from multiprocessing import forkserver, popen_forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any
+
+from .pool import was_interrupted
+
+GIVEN = "FASTLOAD_FORK_SERVER"
+"""Variable of the environment in which the server finds what :mod:`.preload` needs."""
 
 # What the server imports too if this process has done so: a worker would most likely need it.
 _IF_HERE = ("numpy", "PIL.Image", "cv2", "torchvision", "torchvision.transforms.v2", "albumentations")
@@ -30,9 +41,15 @@ class _Process:
     """multiprocessing's ``ForkServer``, with modules of ours; None: not started yet."""
     failed = False
     """Whether it ended while it imported them."""
+    lock = threading.Lock()
 
 
 _process = _Process()
+
+
+def _begin_in_child() -> None:
+    _process.lock = threading.Lock()  # a thread that is not here may hold it
+    _forget()
 
 
 def _forget() -> None:
@@ -42,7 +59,7 @@ def _forget() -> None:
         os.close(alive)  # the server ends when nobody has this
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def with_own_server(context: BaseContext) -> BaseContext:
@@ -68,7 +85,11 @@ class _Popen(popen_forkserver.Popen):
 
     def _give_up(self) -> None:
         _process.failed = True
+        pid = getattr(_process.server, "_forkserver_pid", None)
         _forget()
+        if pid is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
         if self.finalizer is not None:
             self.finalizer()
         self._fds: list[int] = []
@@ -96,16 +117,57 @@ def _names_of_user() -> list[str]:
 
 def _connect(files: Any) -> Any:
     """Return what ``multiprocessing.forkserver.connect_to_new_process`` returns."""
-    server = _process.server
-    if server is None:
-        server = _process.server = forkserver.ForkServer()
-        known = [name for name in _IF_HERE if name in sys.modules]
-        # The script as multiprocessing's own server has it: from Python 3.14 on it is imported, before the others.
-        server.set_forkserver_preload([f"{__package__}.preload", *known, *_names_of_user(), "__main__"])
-    return server.connect_to_new_process(files)
+    with _process.lock:
+        server = _process.server
+        if server is None:
+            server = forkserver.ForkServer()
+            known = [name for name in _IF_HERE if name in sys.modules]
+            # The script as multiprocessing's own server has it: from Python 3.14 on it is imported, before the others.
+            server.set_forkserver_preload([f"{__package__}.preload", *known, *_names_of_user(), "__main__"])
+            _process.server = server
+        with _starting():
+            server.ensure_running()
+        return server.connect_to_new_process(files)
+
+
+@contextlib.contextmanager
+def _starting() -> Iterator[None]:
+    """Let a server that is started inside find the modules of this process, and not hear the user's Ctrl-C.
+
+    It is started as ``python -c``, which would look for modules in the current folder first, and not where the script
+    does. The interrupt would end it in the middle of an import; :mod:`.preload` lets it through again.
+    """
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    changes = {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in changes}
+    changes[GIVEN] = json.dumps({"path": path, "environment": before})
+    resource_tracker.ensure_running()  # here, since it unblocks the signal
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in {**before, GIVEN: None}.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _read_signed(file: int) -> int:
+    """Read what the server answers, once it has imported everything.
+
+    Raises:
+        KeyboardInterrupt: the user has asked for it meanwhile.
+    """
+    while not select.select([file], [], [], 0.1)[0]:
+        if was_interrupted():
+            raise KeyboardInterrupt
+    found: int = forkserver.read_signed(file)
+    return found
 
 
 _launch: Any = popen_forkserver.Popen._launch  # type: ignore[attr-defined]  # private, and not in the stub
-_ours = types.SimpleNamespace(connect_to_new_process=_connect, read_signed=forkserver.read_signed)
+_ours = types.SimpleNamespace(connect_to_new_process=_connect, read_signed=_read_signed)
 # The same code, for which the name of the process-wide server is that of ours.
 _launch_by_own_server = types.FunctionType(_launch.__code__, {**vars(popen_forkserver), "forkserver": _ours})

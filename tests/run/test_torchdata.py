@@ -1,5 +1,6 @@
 """torchdata's ``StatefulDataLoader`` under ``fastload.install``: fastload's engine and state, or a warning why not."""
 
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,6 +155,15 @@ def test_wrong_calls_raise_torchdatas_errors():
         StatefulDataLoader(Drawing(), no_such_argument=1)
     with pytest.raises(ValueError, match="mutually exclusive"):
         StatefulDataLoader(Drawing(), shuffle=True, sampler=range(3))
+
+
+@pytest.mark.parametrize("loader_class", [StatefulDataLoader, Counting])
+def test_a_loader_can_be_pickled(loader_class):
+    install()
+    loader = pickle.loads(pickle.dumps(loader_class(Drawing(), batch_size=4)))
+    assert isinstance(loader, loader_class)
+    assert isinstance(loader, fastload.DataLoader)
+    assert len(indices(loader)) == 6
 
 
 def test_uninstall_gives_torchdatas_loader_again():

@@ -47,15 +47,16 @@ if __name__ == "__main__":
 """
 
 
-def told(folder: Path, main: str, **files: str) -> Any:
+def told(folder: Path, main: str, cwd: Path | None = None, **files: str) -> Any:
     """Run the script with a ``main`` of its own, beside further modules; return what that returns."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     script = folder / "script.py"
     script.write_text(SCRIPT.replace('if __name__ == "__main__":', f'{main}\nif __name__ == "__main__":', 1))
     done = subprocess.run(
-        [sys.executable, script.name], cwd=folder, capture_output=True, text=True, timeout=200, check=False
-    )
+        [sys.executable, script], cwd=cwd or folder, capture_output=True, text=True, timeout=200, check=False,
+        start_new_session=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -118,6 +119,66 @@ def main():
         users="import os\nPID = os.getpid()\n",
     )
     assert {sample[2] for sample in samples} == {pid}
+
+
+def test_modules_are_found_where_the_script_finds_them_and_the_environment_is_the_scripts(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "users.py").write_text("PID = 'elsewhere'")
+    samples, pid, variables = told(
+        tmp_path,
+        """
+class Variables(Facts):
+    def __getitem__(self, index):
+        return [os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH", "FASTLOAD_FORK_SERVER")]
+
+def main():
+    multiprocessing.set_forkserver_preload(["users"])
+    os.environ["PYTHONPATH"] = "a path"
+    samples, pid = facts(), fork_server._process.server._forkserver_pid
+    loader = fastload.DataLoader(
+        Variables(), 8, num_workers=1, multiprocessing_context="forkserver", collate_fn=lambda_of_batch
+    )
+    return samples, pid, list(loader)[0][0]
+
+def lambda_of_batch(batch):
+    return batch
+""",
+        cwd=elsewhere,
+        users="import os\nPID = os.getpid()\n",
+    )
+    assert {sample[2] for sample in samples} == {pid}
+    assert variables == ["a path", None, None]
+
+
+def test_an_interrupt_while_the_server_imports_ends_the_start_and_not_the_server(tmp_path):
+    interrupted, heard, samples, pid = told(
+        tmp_path,
+        """
+import signal, threading, time
+
+def main():
+    multiprocessing.set_forkserver_preload(["users"])
+    def interrupt():
+        while not os.path.exists("importing"):
+            time.sleep(0.01)
+        os.killpg(0, signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    interrupted = False
+    try:
+        facts()
+    except KeyboardInterrupt:
+        interrupted = True
+    thread.join()
+    samples, heard = said(facts)
+    return interrupted, heard, samples, fork_server._process.server._forkserver_pid
+""",
+        users="import time\nopen('importing', 'w').close()\ntime.sleep(2)\n",
+    )
+    assert interrupted
+    assert heard == []
+    assert {sample[0] for sample in samples} == {pid}
 
 
 @pytest.mark.parametrize("text", ["raise RuntimeError('no licence')", "raise SystemExit(0)"])
