@@ -40,6 +40,7 @@ OWN: dict[str, Any] = {
     "decoder": "auto",
     "batch_transform": None,
     "cache": None,
+    "cache_size": None,
     "worker_threads": 1,
 }
 

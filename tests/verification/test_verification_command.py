@@ -73,7 +73,7 @@ def verify(*words: str) -> subprocess.CompletedProcess[str]:
 def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
     done = verify("--batches", "2", "--methods=fork,spawn", "train.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "deterministic: 16 equal" in done.stdout
+    assert "deterministic: 17 equal" in done.stdout
     assert "1 spawn" in done.stdout
     assert "the script's own words" in done.stdout
     assert "trained" not in done.stdout
