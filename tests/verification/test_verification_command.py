@@ -78,7 +78,7 @@ def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
     assert "the script's own words" in done.stdout
     assert "trained" not in done.stdout
     assert "went on" not in done.stdout
-    assert "fastload verify: [1/16] again: inline, 2 epochs: equal" in done.stderr
+    assert "fastload verify: [1/17] again: inline, 2 epochs: equal" in done.stderr
 
 
 @pytest.mark.slow
