@@ -12,7 +12,6 @@ from ..base.cgroups import processors
 from ..engine.stall import Loads, Totals, WorkerTimes, last_line, numbers, over_ranks
 from ..engine.steps import Steps
 from ..loader import DataLoader
-from .device import DeviceSums
 from .processes import WorkerClocks
 from .ranks import Exchange, Numbers
 from .watching import innermost, unwatch, watch, worker_pids
@@ -35,8 +34,8 @@ class Stall:
 
     def __init__(self, loader: Any, iterator: Any = None) -> None:
         self._exchange = Exchange()
-        self._device = DeviceSums()
         self._loader: Any = None
+        self._steps: Steps | None = None
         self._window = self._sum = Totals()
         self._last: Numbers = {}
         self._window_workers: WorkerTimes | None = None
@@ -48,17 +47,15 @@ class Stall:
         inner = innermost(loader)
         if inner is self._loader:
             return
-        if self._loader is not None:
-            self._take()
-            unwatch(self._loader)
+        self.close()
         self._loader, self._clocks = inner, WorkerClocks()
-        self._steps: Steps = watch(inner, iterator)
-        self._steps.device = self._device
+        self._steps = watch(inner, iterator)
         self._before = self._steps.totals()
 
     def skip(self) -> None:
         """Something else than the step happens now, as a validation: the current step does not count."""
-        self._steps.skip()
+        if self._steps is not None:
+            self._steps.skip()
 
     def numbers(self) -> Numbers:
         """Return the numbers of the steps since the last call: ``data/share`` and others, see the documentation.
@@ -96,16 +93,21 @@ class Stall:
         )
 
     def close(self) -> None:
-        """Measure no longer."""
-        unwatch(self._loader)
+        """Measure no longer. What was measured so far stays."""
+        if self._steps is not None:
+            self._take()
+            unwatch(self._loader, self._steps)
+            self._steps = None
 
     def _take(self) -> None:
         """Add what was counted since the last time to the window and the whole."""
+        if self._steps is None:
+            return
         totals = self._steps.totals()
         passed, self._before = totals.since(self._before), totals
         workers = None
         if getattr(self._loader, "worker_threads", 1) == 1:  # else their other threads do the work
-            workers = self._clocks.read(worker_pids(self._loader))
+            workers = self._clocks.read(worker_pids(self._loader, self._steps))
         self._window, self._sum = _sum(self._window, passed), _sum(self._sum, passed)
         if workers is not None:
             self._window_workers = workers if self._window_workers is None else _sum(self._window_workers, workers)

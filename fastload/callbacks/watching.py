@@ -17,6 +17,7 @@ from ..base import compat
 from ..engine.steps import Steps
 from ..errors import ConfigError
 from ..loader import DataLoader
+from .device import DeviceSums
 
 # The attribute of a torch loader that is watched.
 _STEPS = "_fastload_steps"
@@ -46,10 +47,40 @@ def innermost(loader: Any) -> Any:
 
 
 def watch(loader: Any, iterator: Any = None) -> Steps:
-    """Count the steps of a loader (see :func:`innermost`), if they are not yet counted.
+    """Count the steps of a loader (see :func:`innermost`), for one more watcher; all share the device's clock.
 
     From its next iteration on, and in ``iterator``, one over it that has begun.
     """
+    steps = _steps_of(loader, iterator)
+    steps.watchers += 1
+    if steps.device is None:
+        steps.device = DeviceSums()
+    return steps
+
+
+def unwatch(loader: Any, steps: Steps) -> None:
+    """Undo one :func:`watch`; the last one, for iterations to come."""
+    steps.watchers -= 1
+    if steps.watchers:
+        return
+    steps.device = None
+    if vars(loader).get(_STEPS) is steps:
+        for name in (_STEPS, "_get_iterator"):
+            vars(loader).pop(name, None)
+
+
+def worker_pids(loader: Any, steps: Steps) -> list[int]:
+    """Return the process ids of a watched loader's workers."""
+    if isinstance(loader, DataLoader):
+        iterators: list[Any] = list(loader._kept.iterators)
+    else:
+        reference = getattr(steps, "iterator", None)
+        iterators = [] if reference is None else [reference()]
+    workers = [worker for iterator in iterators for worker in getattr(iterator, "_workers", ())]
+    return [worker.pid for worker in workers if isinstance(worker, BaseProcess) and worker.pid is not None]
+
+
+def _steps_of(loader: Any, iterator: Any) -> Steps:
     if isinstance(loader, DataLoader):
         return loader._kept.steps
     steps: _StepsOfTorch | None = vars(loader).get(_STEPS)
@@ -57,28 +88,9 @@ def watch(loader: Any, iterator: Any = None) -> Steps:
         steps = vars(loader)[_STEPS] = _StepsOfTorch()
         # torch's __iter__ calls it, for each epoch or, with persistent workers, once.
         vars(loader)["_get_iterator"] = functools.partial(_counted_iterator, loader, steps)
-        if isinstance(iterator, compat.BaseIterator):
-            _count_in(iterator, steps)
+    if isinstance(iterator, compat.BaseIterator):
+        _count_in(iterator, steps)
     return steps
-
-
-def unwatch(loader: Any) -> None:
-    """Undo :func:`watch`, for iterations to come."""
-    for name in (_STEPS, "_get_iterator"):
-        vars(loader).pop(name, None)
-    if isinstance(loader, DataLoader):
-        loader._kept.steps.device = None
-
-
-def worker_pids(loader: Any) -> list[int]:
-    """Return the process ids of a watched loader's workers."""
-    if isinstance(loader, DataLoader):
-        iterators: list[Any] = list(loader._kept.iterators)
-    else:
-        reference = vars(loader)[_STEPS].iterator
-        iterators = [] if reference is None else [reference()]
-    workers = [worker for iterator in iterators for worker in getattr(iterator, "_workers", ())]
-    return [worker.pid for worker in workers if isinstance(worker, BaseProcess) and worker.pid is not None]
 
 
 def _counted_iterator(loader: Any, steps: _StepsOfTorch) -> Any:

@@ -183,6 +183,36 @@ def test_another_loader_is_followed_and_what_was_measured_stays():
     stall.close()
 
 
+@pytest.mark.parametrize("loader_class", LOADERS)
+def test_two_may_measure_one_loader_and_each_may_end_first(monkeypatch, loader_class):
+    monkeypatch.setattr(torch, "Event", _Event)
+    monkeypatch.setattr(_Event, "come", True)
+    monkeypatch.setattr(device, "used_accelerator", lambda torch: "cuda")
+    loader = loader_class(dataset(), batch_size=4)
+    one, other = Stall(loader), Stall(loader)
+    for end in (lambda: None, one.close, one.close):
+        for _ in loader:
+            _Event.now_ms += 3.0
+        end()
+        assert other.numbers()["data/share"] == 0.0, "the device's clock counts on"
+    assert (one._sum.steps, other._sum.steps) == (20, 30)
+    other.close()
+
+
+@pytest.mark.parametrize("loader_class", LOADERS)
+def test_numbers_and_words_are_still_there_after_the_end(loader_class):
+    loader = loader_class(dataset(), batch_size=4)
+    stall = Stall(loader)
+    list(loader)
+    stall.close()
+    stall.skip()
+    list(loader)
+    assert is_whole(stall.numbers())
+    assert stall.numbers() == {}
+    assert "of the step was lost to data" in stall.last_line()
+    assert stall._sum.steps == 10
+
+
 def test_what_is_no_data_loader_is_an_error_that_says_so():
     with pytest.raises(ConfigError, match=r"torch\.utils\.data\.DataLoader .* type list; leave the callback out"):
         Stall([1, 2, 3])
