@@ -6,6 +6,7 @@ In: a loader, or what Accelerate made of it. Out: its :class:`~fastload.engine.s
 from __future__ import annotations
 
 import functools
+import sys
 import time
 import weakref
 from multiprocessing.process import BaseProcess
@@ -84,16 +85,21 @@ def _steps_of(loader: Any, iterator: Any) -> Steps:
     if isinstance(loader, DataLoader):
         return loader._kept.steps
     steps: _StepsOfTorch | None = vars(loader).get(_STEPS)
-    if steps is None:
+    if steps is None or vars(loader)["_get_iterator"].args[0] is not loader:  # a shallow copy has another's
         steps = vars(loader)[_STEPS] = _StepsOfTorch()
         # torch's __iter__ calls it, for each epoch or, with persistent workers, once.
         vars(loader)["_get_iterator"] = functools.partial(_counted_iterator, loader, steps)
+    if iterator is None:
+        iterator = getattr(loader, "_iterator", None)  # that of persistent workers, which is used again
     if isinstance(iterator, compat.BaseIterator):
         _count_in(iterator, steps)
     return steps
 
 
 def _counted_iterator(loader: Any, steps: _StepsOfTorch) -> Any:
+    caller = sys._getframe(1).f_locals.get("self")
+    if caller is not loader and isinstance(caller, torch.utils.data.DataLoader) and vars(caller).get(_STEPS) is steps:
+        return type(caller)._get_iterator(caller)  # a shallow copy, which nobody measures, has this function too
     begun = time.perf_counter_ns()
     iterator = type(loader)._get_iterator(loader)
     _count_in(iterator, steps)
@@ -105,6 +111,15 @@ def _count_in(iterator: Any, steps: _StepsOfTorch) -> None:
     # By a weak reference: in a cycle its workers would live on until the next garbage collection.
     reference = steps.iterator = weakref.ref(iterator)
     iterator._next_data = functools.partial(_counted_next, reference, steps)
+    # torch's __iter__ calls it for each later epoch of persistent workers.
+    iterator._reset = functools.partial(_counted_reset, reference, steps)
+
+
+def _counted_reset(reference: weakref.ref[Any], steps: Steps, *arguments: Any, **named: Any) -> None:
+    iterator: Any = reference()
+    begun = time.perf_counter_ns()
+    type(iterator)._reset(iterator, *arguments, **named)
+    steps.begin(time.perf_counter_ns() - begun)
 
 
 def _counted_next(reference: weakref.ref[Any], steps: Steps) -> Any:
