@@ -13,7 +13,7 @@ from ..engine.stall import Loads, Totals, WorkerTimes, last_line, numbers, over_
 from ..engine.steps import Steps
 from ..loader import DataLoader
 from .processes import WorkerClocks
-from .ranks import Exchange, Numbers
+from .ranks import Exchange, Numbers, kind_of
 from .watching import innermost, unwatch, watch, worker_pids
 
 
@@ -33,7 +33,6 @@ class Stall:
     """
 
     def __init__(self, loader: Any, iterator: Any = None) -> None:
-        self._exchange = Exchange()
         self._loader: Any = None
         self._steps: Steps | None = None
         self._window = self._sum = Totals()
@@ -41,6 +40,7 @@ class Stall:
         self._window_workers: WorkerTimes | None = None
         self._workers: WorkerTimes | None = None
         self.follow(loader, iterator)
+        self._exchange = Exchange(kind_of(self._loader))
 
     def follow(self, loader: Any, iterator: Any = None) -> None:
         """Measure this loader from now on; what was measured so far stays. Nothing happens if it is the same."""
@@ -82,6 +82,11 @@ class Stall:
         return self._exchange.swap((self._last, self._numbers_of(self._sum, self._workers)))
 
     @property
+    def rank(self) -> int:
+        """This process's rank, also after its process group has ended."""
+        return self._exchange.rank
+
+    @property
     def loads(self) -> Loads:
         """How the loader loads."""
         loader = self._loader
@@ -119,9 +124,11 @@ class Stall:
         )
 
 
-def say(line: str) -> None:
-    """Print a line for the user, on rank 0."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0:
+def say(line: str, rank: int | None = None) -> None:
+    """Print a line for the user, on rank 0. ``rank``: this process's, where it is known."""
+    if rank is None:
+        rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    if rank == 0:
         print(f"fastload: {line}", file=sys.stderr, flush=True)
 
 
