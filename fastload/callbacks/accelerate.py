@@ -43,5 +43,5 @@ class AccelerateStall:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is None:
-            say(self.stall.last_line())
+            say(self.stall.last_line(), self.stall.rank)
         self.stall.close()

@@ -12,9 +12,8 @@ from ..base.cgroups import processors
 from ..engine.stall import Loads, Totals, WorkerTimes, last_line, numbers, over_ranks
 from ..engine.steps import Steps
 from ..loader import DataLoader
-from .device import DeviceSums
 from .processes import WorkerClocks
-from .ranks import Exchange, Numbers
+from .ranks import Exchange, Numbers, kind_of
 from .watching import innermost, unwatch, watch, worker_pids
 
 
@@ -34,31 +33,29 @@ class Stall:
     """
 
     def __init__(self, loader: Any, iterator: Any = None) -> None:
-        self._exchange = Exchange()
-        self._device = DeviceSums()
         self._loader: Any = None
+        self._steps: Steps | None = None
         self._window = self._sum = Totals()
         self._last: Numbers = {}
         self._window_workers: WorkerTimes | None = None
         self._workers: WorkerTimes | None = None
         self.follow(loader, iterator)
+        self._exchange = Exchange(kind_of(self._loader))
 
     def follow(self, loader: Any, iterator: Any = None) -> None:
         """Measure this loader from now on; what was measured so far stays. Nothing happens if it is the same."""
         inner = innermost(loader)
         if inner is self._loader:
             return
-        if self._loader is not None:
-            self._take()
-            unwatch(self._loader)
+        self.close()
         self._loader, self._clocks = inner, WorkerClocks()
-        self._steps: Steps = watch(inner, iterator)
-        self._steps.device = self._device
+        self._steps = watch(inner, iterator)
         self._before = self._steps.totals()
 
     def skip(self) -> None:
         """Something else than the step happens now, as a validation: the current step does not count."""
-        self._steps.skip()
+        if self._steps is not None:
+            self._steps.skip()
 
     def numbers(self) -> Numbers:
         """Return the numbers of the steps since the last call: ``data/share`` and others, see the documentation.
@@ -85,6 +82,11 @@ class Stall:
         return self._exchange.swap((self._last, self._numbers_of(self._sum, self._workers)))
 
     @property
+    def rank(self) -> int:
+        """This process's rank, also after its process group has ended."""
+        return self._exchange.rank
+
+    @property
     def loads(self) -> Loads:
         """How the loader loads."""
         loader = self._loader
@@ -96,16 +98,21 @@ class Stall:
         )
 
     def close(self) -> None:
-        """Measure no longer."""
-        unwatch(self._loader)
+        """Measure no longer. What was measured so far stays."""
+        if self._steps is not None:
+            self._take()
+            unwatch(self._loader, self._steps)
+            self._steps = None
 
     def _take(self) -> None:
         """Add what was counted since the last time to the window and the whole."""
+        if self._steps is None:
+            return
         totals = self._steps.totals()
         passed, self._before = totals.since(self._before), totals
         workers = None
         if getattr(self._loader, "worker_threads", 1) == 1:  # else their other threads do the work
-            workers = self._clocks.read(worker_pids(self._loader))
+            workers = self._clocks.read(worker_pids(self._loader, self._steps))
         self._window, self._sum = _sum(self._window, passed), _sum(self._sum, passed)
         if workers is not None:
             self._window_workers = workers if self._window_workers is None else _sum(self._window_workers, workers)
@@ -117,9 +124,11 @@ class Stall:
         )
 
 
-def say(line: str) -> None:
-    """Print a line for the user, on rank 0."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0:
+def say(line: str, rank: int | None = None) -> None:
+    """Print a line for the user, on rank 0. ``rank``: this process's, where it is known."""
+    if rank is None:
+        rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    if rank == 0:
         print(f"fastload: {line}", file=sys.stderr, flush=True)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 
-from ..errors import ConfigError
 from .measure import Stall, say
 
 
@@ -31,11 +31,12 @@ class HFCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **rest: Any) -> None:
         """Begin to measure."""
-        self._go_first(sys._getframe(1).f_locals.get("self"))
+        handler = self._handler()
+        self._go_first(handler)
         self._close()  # a training that an exception has ended
         self._stall = Stall(train_dataloader)
-        if state.global_step:
-            self._follow_skipping(self._stall)
+        if state.global_step and handler is not None:
+            self._follow_skipping(self._stall, handler)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **rest: Any) -> None:
         """Follow the loader of whole epochs again."""
@@ -73,29 +74,51 @@ class HFCallback(TrainerCallback):
         if stall is not None:
             stall.close()
 
-    def _follow_skipping(self, stall: Stall) -> None:
+    def _follow_skipping(self, stall: Stall, handler: CallbackHandler) -> None:
         """Follow the loader that a resumed Trainer makes for the rest of its epoch, and shows no callback."""
         trainer: Any = sys.modules["transformers.trainer"]
         skip = trainer.skip_first_batches
 
         @functools.wraps(skip)
         def skip_and_follow(*arguments: Any, **named: Any) -> Any:
-            self._leave_skipping()
+            leave()
             loader = skip(*arguments, **named)
-            stall.follow(loader)
+            # After an exception in the training it is another one that comes here first.
+            if self._stall is stall and any(getattr(one, "callback_handler", None) is handler for one in _callers()):
+                stall.follow(loader)
             return loader
 
-        self._leave_skipping = functools.partial(setattr, trainer, "skip_first_batches", skip)
+        def leave() -> None:
+            if trainer.skip_first_batches is skip_and_follow:  # else somebody has wrapped it, and calls this one
+                trainer.skip_first_batches = skip
+
+        self._leave_skipping = leave
         trainer.skip_first_batches = skip_and_follow
 
-    def _go_first(self, handler: Any) -> None:
-        """Move to the first place of the caller's callbacks. The Trainer does not hand itself to its callbacks."""
-        if not isinstance(handler, CallbackHandler) or not isinstance(getattr(handler, "callbacks", None), list):
-            raise ConfigError(
-                "HFCallback cannot find the Trainer's list of callbacks in this version of transformers, so "
-                "that the reporters would log before it; leave it out, and log fastload.callbacks.Stall's numbers in a "
-                "callback of your own"
+    def _handler(self) -> CallbackHandler | None:
+        """Return the caller that has this callback: the Trainer does not hand itself to its callbacks."""
+        for one in _callers():
+            if isinstance(one, CallbackHandler) and self in getattr(one, "callbacks", ()):
+                return one
+        return None
+
+    def _go_first(self, handler: CallbackHandler | None) -> None:
+        """Move to the first place of the caller's callbacks."""
+        if handler is None or not isinstance(handler.callbacks, list):
+            say(
+                "HFCallback cannot find the Trainer's list of callbacks in this version of transformers, so reporters "
+                "that come before it log without its numbers, and the rest of a resumed epoch is not measured; the "
+                "numbers of fastload.callbacks.Stall can be logged in a callback of your own"
             )
+            return
         # The handler iterates over this list: what comes before this place moves by one, so none is called twice.
         callbacks = handler.callbacks
         callbacks.insert(0, callbacks.pop(callbacks.index(self)))
+
+
+def _callers() -> Iterator[Any]:
+    """Yield the objects whose methods are running, from the innermost on: a derived class may stand between."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_locals.get("self")
+        frame = frame.f_back

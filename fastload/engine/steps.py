@@ -21,6 +21,8 @@ class Steps:
     def __init__(self) -> None:
         self.device: DeviceWaits | None = None
         """Set by who wants the device's clock."""
+        self.watchers = 0
+        """How many want it: the last to leave takes it away."""
         self._sums = [0] * 7
         self._pending: tuple[int, int, int, int | None] = 0, 0, 0, None
         self._asked = self._given = self._waited = self._begun_ns = 0

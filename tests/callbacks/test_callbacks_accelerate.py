@@ -120,6 +120,34 @@ def test_the_main_process_logs_means_over_two_processes(tmp_path: Path) -> None:
     assert "on average of 2 ranks" in told[0]
 
 
+def test_one_line_is_told_where_the_training_ends_within_the_context(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent(
+            """
+            from accelerate import Accelerator
+            from fastload import DataLoader
+            from fastload.callbacks import AccelerateStall
+
+            accelerator = Accelerator(cpu=True)
+            loader = accelerator.prepare(DataLoader(list(range(48)), batch_size=3))
+            with AccelerateStall(accelerator, loader) as stall:
+                for step, batch in enumerate(loader):
+                    stall.log(step)
+                accelerator.end_training()
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (told,) = (line for line in done.stderr.splitlines() if line.startswith("fastload: "))
+    assert told.endswith("(without the other ranks: their process group has ended)")
+
+
 # -- device= and batch_transform= -------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import multiprocessing
 import os
@@ -180,6 +181,72 @@ def test_another_loader_is_followed_and_what_was_measured_stays():
     list(second)
     stall.numbers()
     assert stall._sum.steps == 20
+    stall.close()
+
+
+@pytest.mark.parametrize("loader_class", LOADERS)
+def test_two_may_measure_one_loader_and_each_may_end_first(monkeypatch, loader_class):
+    monkeypatch.setattr(torch, "Event", _Event)
+    monkeypatch.setattr(_Event, "come", True)
+    monkeypatch.setattr(device, "used_accelerator", lambda torch: "cuda")
+    loader = loader_class(dataset(), batch_size=4)
+    one, other = Stall(loader), Stall(loader)
+    for end in (lambda: None, one.close, one.close):
+        for _ in loader:
+            _Event.now_ms += 3.0
+        end()
+        assert other.numbers()["data/share"] == 0.0, "the device's clock counts on"
+    assert (one._sum.steps, other._sum.steps) == (20, 30)
+    other.close()
+
+
+@pytest.mark.parametrize("loader_class", LOADERS)
+def test_numbers_and_words_are_still_there_after_the_end(loader_class):
+    loader = loader_class(dataset(), batch_size=4)
+    stall = Stall(loader)
+    list(loader)
+    stall.close()
+    stall.skip()
+    list(loader)
+    assert is_whole(stall.numbers())
+    assert stall.numbers() == {}
+    assert "of the step was lost to data" in stall.last_line()
+    assert stall._sum.steps == 10
+
+
+@forked
+@pytest.mark.parametrize("loader_class", LOADERS)
+def test_epochs_of_persistent_workers_that_are_left_early_are_told_apart(loader_class):
+    loader = loader_class(dataset(), batch_size=4, persistent_workers=True, **FORKED)
+    stall = Stall(loader)
+    for _ in range(3):
+        for step, _ in enumerate(loader):
+            if step == 4:
+                break
+    stall.numbers()
+    assert stall._sum.steps == 12, "four complete ones each; what follows the fifth is not its step"
+    stall.close()
+    again = Stall(loader)
+    list(loader)
+    again.numbers()
+    assert again._sum.steps == 10, "its workers are there already"
+    again.close()
+    if loader_class is fastload.DataLoader:
+        loader.close()
+
+
+def test_a_shallow_copy_of_a_measured_loader_iterates_itself_and_is_measured_on_its_own():
+    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
+    stall = Stall(loader)
+    twin = copy.copy(loader)
+    twin.collate_fn = len
+    assert list(twin) == [4] * 10
+    assert stall.numbers() == {}
+    its_own = Stall(twin)
+    assert list(twin) == [4] * 10
+    assert (stall.numbers(), is_whole(its_own.numbers())) == ({}, True)
+    its_own.close()
+    assert len(next(iter(loader))) == 1
     stall.close()
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.utils.data
 from ranks import run_ranks
 from torch.utils.data import TensorDataset
 
 import fastload
 from fastload.base import compat
 from fastload.callbacks import Stall
-from fastload.callbacks.ranks import Exchange
+from fastload.callbacks.ranks import Exchange, kind_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")
 
@@ -88,6 +89,50 @@ def test_numbers_of_a_rank_that_has_ended_count_no_longer_and_nobody_waits_for_i
 def test_a_rank_without_a_group_swaps_with_nobody() -> None:
     exchange = Exchange()
     assert exchange.swap((window(0.3), window(0.3))) == {0: (window(0.3), window(0.3))}
+
+
+def test_a_loader_that_one_rank_alone_measures_gets_no_numbers_of_another(tmp_path: Path) -> None:
+    def body(rank: int) -> Any:
+        never, short = (fastload.DataLoader(TensorDataset(torch.arange(length)), batch_size=4) for length in (24, 8))
+        loader = fastload.DataLoader(TensorDataset(torch.arange(24)), batch_size=4)
+        others = [Stall(one) for one in (short, never)] if rank == 0 else []
+        stall = Stall(loader)
+        list(loader)
+        list(short)
+        if rank == 0:
+            dist.barrier()
+        found = [one.numbers() for one in (stall, *others)]
+        line = others[1].last_line() if others else ""
+        if rank:
+            tell_the_others()
+        return found, line
+
+    (first, line), _ = run_ranks(body, tmp_path)
+    assert first[2] == {}
+    assert "no step was measured" in line
+    assert "data/ranks" not in first[1], "another length: another loader"
+    assert "data/share" in first[1]
+
+
+def test_shards_of_slightly_different_lengths_are_of_one_loader() -> None:
+    loaders: list[Any] = [torch.utils.data.DataLoader(range(length), batch_size=4) for length in (999, 1000, 200)]  # type: ignore[arg-type]
+    kinds = [kind_of(loader) for loader in loaders]
+    assert kinds[0] == kinds[1] != kinds[2]
+
+
+def test_a_rank_goes_on_alone_and_keeps_its_number_when_the_group_has_ended(tmp_path: Path) -> None:
+    def body(rank: int) -> Any:
+        loader = fastload.DataLoader(TensorDataset(torch.arange(24)), batch_size=4)
+        stall = Stall(loader)
+        list(loader)
+        dist.barrier()
+        with pytest.MonkeyPatch.context() as patch:  # run_ranks ends the group itself
+            patch.setattr(dist, "is_initialized", lambda: False)
+            return stall.last_line(), stall.rank
+
+    for rank, (line, known) in enumerate(run_ranks(body, tmp_path)):
+        assert known == rank
+        assert line.endswith("(without the other ranks: their process group has ended)")
 
 
 def _serve_and_leave(port: int, listener: int) -> None:

@@ -14,7 +14,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import fastload
 from fastload.callbacks import HFCallback
-from fastload.errors import ConfigError
 
 
 def rows(index: int) -> dict[str, torch.Tensor]:
@@ -122,9 +121,73 @@ def test_a_callback_serves_one_training_after_the_other(tmp_path):
     assert ["data/share" in logs for logs in reporter.logged if "loss" in logs] == [True] * 8
 
 
-def test_the_place_of_the_callback_must_be_known():
-    with pytest.raises(ConfigError, match="cannot find the Trainer's list of callbacks"):
-        HFCallback().on_train_begin(None, None, None)
+def test_an_unknown_place_of_the_callback_is_told_and_the_training_goes_on(capsys):
+    callback, loader = HFCallback(), torch.utils.data.DataLoader(Made(24, rows), batch_size=4)
+    state = transformers.TrainerState(global_step=2)
+    skip = transformers.trainer.skip_first_batches
+    callback.on_train_begin(None, state, None, train_dataloader=loader)
+    assert transformers.trainer.skip_first_batches is skip
+    list(loader)
+    callback.on_train_end(None, state, None)
+    first, last = capsys.readouterr().err.splitlines()
+    assert "cannot find the Trainer's list of callbacks" in first
+    assert "of the step was lost to data" in last
+
+
+class Derived(HFCallback):
+    """A class of a user's."""
+
+    def on_train_begin(self, *given: Any, **named: Any) -> None:
+        super().on_train_begin(*given, **named)
+
+
+def test_a_derived_class_goes_first_too_and_two_callbacks_do_not_disturb_each_other(tmp_path, capsys):
+    training = trainer(tmp_path, Reporter(), Derived(), HFCallback())
+    training.train()
+    assert {type(one) for one in training.callback_handler.callbacks[:2]} == {HFCallback, Derived}
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
+    assert len(told) == 2
+    assert all("of the step was lost to data" in line for line in told)
+
+
+class Fails(transformers.TrainerCallback):
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+
+def test_after_an_exception_the_next_resumed_training_is_not_taken_for_its_own(tmp_path):
+    trainer(tmp_path, save_strategy="steps", save_steps=2).train()
+    skip, checkpoint = transformers.trainer.skip_first_batches, str(tmp_path / "checkpoint-2")
+    ended = HFCallback()
+    with pytest.raises(ZeroDivisionError):
+        trainer(tmp_path, ended, Fails()).train(resume_from_checkpoint=checkpoint)
+    assert ended._stall is not None
+    before = ended._stall._loader
+    trainer(tmp_path).train(resume_from_checkpoint=checkpoint)
+    assert ended._stall._loader is before
+    assert transformers.trainer.skip_first_batches is skip
+
+
+def test_what_others_have_put_in_place_of_the_skipping_stays(tmp_path, monkeypatch):
+    trainer(tmp_path, save_strategy="steps", save_steps=2).train()
+    calls: list[int] = []
+
+    class Wraps(transformers.TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            inner = transformers.trainer.skip_first_batches
+
+            def wrapped(loader: Any, number: int) -> Any:
+                calls.append(number)
+                return inner(loader, number)
+
+            monkeypatch.setattr(transformers.trainer, "skip_first_batches", wrapped)
+            self.wrapped = wrapped
+
+    wraps, reporter = Wraps(), Reporter()
+    trainer(tmp_path, HFCallback(), wraps, reporter).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert calls == [2]
+    assert all("data/share" in logs for logs in reporter.logged if "loss" in logs), "the rest is followed"
+    assert transformers.trainer.skip_first_batches is wraps.wrapped
 
 
 # -- device= and batch_transform= -------------------------------------------------------------------------------------
