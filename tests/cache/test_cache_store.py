@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -268,3 +270,20 @@ def test_contents_are_those_of_an_empty_store():
     contents = Store(SIZE).contents()
     assert contents == Contents(0, 0, contents.taken_bytes, False, False)
     assert contents.taken_bytes < 1 << 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", ["Store(1 << 20)", "open_store(Path(sys.argv[1]), 1 << 20)"])
+def test_a_store_that_outlives_its_module_ends_without_a_word(made, tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from fastload.cache.disk import open_store
+from fastload.cache.store import Store
+
+Store.kept = {made}  # a class goes only with the collection of cycles, after its module's names
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "cache")], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ended.stderr == ""
