@@ -274,6 +274,23 @@ def test_a_format_that_is_set_in_the_middle_counts_from_then_on():
     assert next(batches)["size"].tolist() == [3] * 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "persistent_workers"),
+    [(TorchDataLoader, False), (fastload.DataLoader, False), (fastload.DataLoader, True)],
+)
+def test_in_place_of_workers_a_dataset_is_read_as_it_was_when_the_epoch_began(kind, persistent_workers):
+    dataset = tokens()
+    subset = Subset(dataset, range(40))
+    for read in (dataset, subset):
+        dataset.set_format("torch")
+        loader = kind(read, batch_size=16, num_workers=1, persistent_workers=persistent_workers)
+        batches = iter(loader)
+        assert set(next(batches)) == {"ids", "label"}
+        dataset.set_format("torch", columns=["label"])
+        assert [set(batch) for batch in batches] == [{"ids", "label"}] * 2
+        assert [set(batch) for batch in loader] == [{"label"}] * 3
+
+
 def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkeypatch):
     loader = fastload.DataLoader(mapped, batch_size=8, num_workers=2, shuffle=True, seed=3)
     batches = iter(loader)
