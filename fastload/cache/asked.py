@@ -23,7 +23,7 @@ class Asked(NamedTuple):
     size: int | None
     """In bytes; None: ``"auto"``."""
     path: Path | None
-    """Of a folder; None: in memory."""
+    """Of a folder, absolute, with "~" expanded; None: in memory."""
 
     def __str__(self) -> str:
         if self.path is not None:
@@ -47,7 +47,10 @@ def read(cache: Any, cache_size: Any) -> Asked:
             raise ConfigError(
                 f"cache={str(cache)!r} is a folder, and needs cache_size, the most that it may take there, as '200GiB'"
             )
-        return Asked(_bytes("cache_size", cache_size, "a size"), Path(os.path.abspath(cache)))
+        if "\0" in os.fspath(cache):
+            raise ConfigError(f"cache={str(cache)!r} has a null byte, which no folder's name may have; leave it out")
+        path = Path(os.path.abspath(os.path.expanduser(cache)))
+        return Asked(_bytes("cache_size", cache_size, "a size"), path)
     if cache_size is not None:
         raise ConfigError(
             f"cache_size goes with a folder, as cache='/local/nvme/photos', got cache={cache!r}, "

@@ -199,11 +199,12 @@ class Store:
     def __reduce__(self) -> Any:
         return _opened, (type(self), self.size, DupFd(self._file))
 
-    def __del__(self) -> None:
-        # The map stays for as long as anyone has a view of it.
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # The map stays for as long as anyone has a view of it. The function is bound here, since the module's names may
+        # be gone when an interpreter ends.
         file = vars(self).get("_file")
         if file is not None:
-            os.close(file)
+            close(file)
 
     @property
     def file(self) -> int:

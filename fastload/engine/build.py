@@ -13,6 +13,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import DeviceArguments, FusingArguments, WorkerArguments
@@ -198,9 +199,12 @@ class Builder:
             return source
         here = False
         if self._spec.num_workers and job.late and "datasets" in sys.modules:
+            from ..tables import as_it_is_now
             from .tables import TableArguments, reads_in_next
 
             here = reads_in_next(part(self._spec, TableArguments))
+            if here:  # workers would have the dataset as it is when they start
+                job = replace(job, dataset=as_it_is_now(job.dataset))
         if self._spec.num_workers and not here:
             return self._workers(job)
         from .inline import InlineSource

@@ -8,6 +8,7 @@ the batch. Here they depend on its own ``seed`` and the batch's key. transformer
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import os
 import sys
@@ -19,6 +20,9 @@ import torch
 
 from ..base import reachable
 from .seeding import words
+
+_CHANGED = ("generator", "_generator_pid", "create_rng")
+"""Attributes of a collator that are others while a batch is collated."""
 
 
 def _keeps_generator(thing: Any) -> bool:
@@ -49,24 +53,39 @@ class CollatorGenerators:
 
     def __init__(self, collate_fn: Any) -> None:
         self._collators = list({id(one.thing): one.thing for one in _found(collate_fn)}.values())
-        self._before: list[tuple[Any, Any, Any]] = []
+        self._before: list[tuple[Any, dict[str, Any]]] = []
 
     def seed(self, key: bytes) -> None:
-        """Give each collator a generator for the batch with 16 bytes of key, until :meth:`release`."""
+        """Give each collator generators for the batch with 16 bytes of key, until :meth:`release`."""
         for one in self._collators:
-            self._before.append((one, one.generator, one._generator_pid))
+            self._before.append((one, {name: vars(one)[name] for name in _CHANGED if name in vars(one)}))
             digest = hashlib.blake2b(key, digest_size=16, key=str(one.seed).encode()[:64], person=b"fastload.collate")
-            if one.return_tensors == "np":
-                one.generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
-            else:
-                one.generator = torch.Generator().manual_seed(words(digest.digest())[2])
-            one._generator_pid = os.getpid()  # else it would make another one
+            # A collator asks for another generator where the call's return_tensors is not its own.
+            one.create_rng = functools.partial(_use, one, digest.digest(), {})
+            one.create_rng()
 
     def release(self) -> None:
         """Give the collators their own generators back."""
         while self._before:
-            one, generator, pid = self._before.pop()
-            one.generator, one._generator_pid = generator, pid
+            one, before = self._before.pop()
+            for name in _CHANGED:
+                vars(one).pop(name, None)
+            vars(one).update(before)
+
+
+def _use(collator: Any, digest: bytes, made: dict[bool, Any], return_tensors: str | None = None) -> None:
+    """Give a collator its batch's generator for a call with these ``return_tensors``; ``made``: those that it has had.
+
+    It stands for ``create_rng``, which would make one of the seed alone.
+    """
+    is_numpy = (return_tensors or collator.return_tensors) == "np"
+    if is_numpy not in made:
+        if is_numpy:
+            made[is_numpy] = np.random.default_rng(int.from_bytes(digest, "little"))
+        else:
+            made[is_numpy] = torch.Generator().manual_seed(words(digest)[2])
+    collator.generator = made[is_numpy]
+    collator._generator_pid = os.getpid()  # else it would ask again
 
 
 def collate_fn_for_thread(collate_fn: Any) -> Any:

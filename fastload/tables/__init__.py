@@ -6,6 +6,7 @@ have made. ``datasets`` and ``pyarrow`` are not imported here: who has such a da
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any
 
@@ -18,3 +19,14 @@ def is_table(dataset: Any) -> bool:
         dataset = dataset.dataset
     module = sys.modules.get("datasets.arrow_dataset")
     return module is not None and type(dataset) is module.Dataset
+
+
+def as_it_is_now(table: Any) -> Any:
+    """Return a copy, without one of the columns, that changes of the format and the like leave as it is.
+
+    Args:
+        table: a dataset for which :func:`is_table` is true.
+    """
+    if type(table) is Subset:
+        return Subset(as_it_is_now(table.dataset), table.indices)
+    return copy.copy(table)

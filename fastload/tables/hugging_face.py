@@ -114,12 +114,18 @@ class _Numbers:
             table: Any = self._table() if kind == "torch" else self._table().numpy()
             if kind == "python":
                 return table.tolist()
-            # Views that unbind makes may not be changed in place once they require grad, which integers never do.
-            return table.unbind() if kind == "torch" and not table.is_floating_point() else list(table)
+            # Views that unbind makes, and iteration with it, may not be changed in place by what requires grad, which
+            # integers never do.
+            if kind == "torch":
+                return [table[row] for row in range(len(table))] if table.is_floating_point() else table.unbind()
+            return list(table)
         found, start = [], 0
         for length in self._lengths:
             row = flat[start : start + length]
-            found.append(row.tolist() if kind == "python" else row)
+            if kind == "torch":
+                found.append(row.clone())  # else pickle would write the batch for each of them
+            else:
+                found.append(row.tolist() if kind == "python" else row)
             start += length
         return found
 

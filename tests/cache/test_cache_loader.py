@@ -436,3 +436,15 @@ def test_explain_says_what_a_cache_would_spare_where_there_is_none(folder, fuse)
     plain = DataLoader(photos(folder), 4, fuse=False)
     epochs(plain, 1)
     assert "cache" not in plain.explain()
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder_in_the_users_home_is_found_there(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read(kind("~/photos"), "1MiB").path == tmp_path / "photos"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder_with_a_null_byte_is_an_error(kind):
+    with pytest.raises(ConfigError, match=r"cache='/local/a\\x00b' has a null byte"):
+        DataLoader([0], cache=kind("/local/a\0b"), cache_size="1MiB")

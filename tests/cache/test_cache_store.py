@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from fastload.cache import store
+from fastload.cache import disk, store
 from fastload.cache.store import Contents, Store, key_of, key_of_bytes, key_of_file, reserve_of_host, same
 
 SIZE = 8 << 20
@@ -268,3 +268,15 @@ def test_contents_are_those_of_an_empty_store():
     contents = Store(SIZE).contents()
     assert contents == Contents(0, 0, contents.taken_bytes, False, False)
     assert contents.taken_bytes < 1 << 16
+
+
+@pytest.mark.parametrize("make", [lambda path: Store(1 << 20), lambda path: disk.open_store(path, 1 << 20)])
+def test_a_store_that_outlives_its_modules_names_closes_its_file(make, tmp_path, monkeypatch):
+    kept = make(tmp_path / "cache")
+    file = kept.file
+    for module in (store, disk):  # as when an interpreter ends
+        monkeypatch.setattr(module, "os", None)
+    del kept
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)

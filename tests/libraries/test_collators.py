@@ -72,6 +72,25 @@ def test_masks_are_the_same_however_batches_are_made(way, return_tensors):
     assert same(its_second, second)
 
 
+def collate_to_both(samples, own):
+    """Collate twice, in both kinds, of which one is not the collator's own."""
+    made = {kind: own(samples, return_tensors=kind)["labels"] for kind in ("np", "pt")}
+    return made | {"pt again": own(samples, return_tensors="pt")["labels"]}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_with_return_tensors_of_its_own_has_masks_of_its_batch_too(way):
+    collate_fn = functools.partial(collate_to_both, own=collator())
+    first, second = epochs(collate_fn)
+    its_first, its_second = epochs(collate_fn, **WAYS[way])
+    assert same(its_first, first)
+    assert same(its_second, second)
+    for kind in ("np", "pt"):
+        masks = [tuple((batch[kind] != -100).flatten().tolist()) for batch in first + second]
+        assert len(set(masks)) == len(masks)
+    assert not any(torch.equal(batch["pt"], batch["pt again"]) for batch in first)
+
+
 def test_masks_are_those_of_the_collators_seed_and_the_loaders():
     first, _ = epochs(collator(7))
     assert same(epochs(collator(7))[0], first)

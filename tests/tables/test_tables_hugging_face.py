@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any
 
@@ -245,6 +246,24 @@ def test_a_version_of_datasets_with_other_types_reads_its_columns_itself(num_wor
     assert [batch["ids"].dtype for batch in batches] == [torch.int32] * 6
 
 
+@pytest.mark.parametrize("rows", [[1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [3.0]]])
+def test_rows_in_torchs_format_may_be_changed_in_place_by_what_requires_grad(rows):
+    dataset = datasets.Dataset.from_dict({"f": rows}).with_format("torch")
+    row = next(iter(fastload.DataLoader(dataset, batch_size=2, collate_fn=as_they_are)))[0]["f"]
+    weight = torch.ones(row.shape, requires_grad=True)
+    expected = row.clone()
+    row.mul_(weight)
+    row.sum().backward()
+    assert torch.equal(weight.grad, expected)
+
+
+def test_rows_of_unequal_lengths_are_pickled_without_the_others():
+    dataset = datasets.Dataset.from_dict({"ids": [[1] * 1000, [2], [3] * 5]}).with_format("torch")
+    rows = next(iter(fastload.DataLoader(dataset, batch_size=3, collate_fn=as_they_are)))
+    assert [row["ids"].untyped_storage().nbytes() for row in rows] == [8000, 8, 40]
+    assert len(pickle.dumps(rows[1]["ids"])) < 1000
+
+
 def test_a_format_that_is_set_in_the_middle_counts_from_then_on():
     dataset = tokens()
     batches = iter(fastload.DataLoader(dataset, batch_size=4))
@@ -253,6 +272,23 @@ def test_a_format_that_is_set_in_the_middle_counts_from_then_on():
     assert list(next(batches)) == ["label"]
     dataset.set_transform(lambda batch: {"size": [len(row) for row in batch["ids"]]})
     assert next(batches)["size"].tolist() == [3] * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "persistent_workers"),
+    [(TorchDataLoader, False), (fastload.DataLoader, False), (fastload.DataLoader, True)],
+)
+def test_in_place_of_workers_a_dataset_is_read_as_it_was_when_the_epoch_began(kind, persistent_workers):
+    dataset = tokens()
+    subset = Subset(dataset, range(40))
+    for read in (dataset, subset):
+        dataset.set_format("torch")
+        loader = kind(read, batch_size=16, num_workers=1, persistent_workers=persistent_workers)
+        batches = iter(loader)
+        assert set(next(batches)) == {"ids", "label"}
+        dataset.set_format("torch", columns=["label"])
+        assert [set(batch) for batch in batches] == [{"ids", "label"}] * 2
+        assert [set(batch) for batch in loader] == [{"label"}] * 3
 
 
 def test_tables_in_memory_need_no_workers_and_cold_ones_have_them(mapped, monkeypatch):
