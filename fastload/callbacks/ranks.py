@@ -85,7 +85,7 @@ def kind_of(loader: Any) -> str:
     dataset = loader.dataset
     try:
         magnitude = str(round(math.log2(len(dataset) + 1)))
-    except (TypeError, NotImplementedError):  # a stream
+    except Exception:  # a stream, or a length that the dataset does not know yet: none of this ends a training
         magnitude = "unknown"
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
     return f"{type(dataset).__qualname__}/{magnitude}/{size}"
