@@ -41,9 +41,8 @@ def epoch(side: Side, *, form: str, batch_size: int, num_rows: int, num_workers:
 def _benchmark(form: str, batch_size: int, num_workers: int) -> Benchmark:
     goal = 20.0 if num_workers else 12.0 if batch_size > 32 else 8.0
     sizes = {"form": form, "batch_size": batch_size, "num_workers": num_workers}
-    num_rows = (
-        3_328 if form == "python" else 32_000
-    )  # no smaller batch at the end; torch's workers send a tensor for each token
+    # No smaller batch at the end. Python's lists are fewer: torch's workers send a tensor for each token.
+    num_rows = 3_328 if form == "python" else 32_000
     return Benchmark(
         name=f"tables-{form}-{batch_size}-{num_workers}-workers",
         measure="benchmarks.cases.tables:epoch",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import inspect
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -26,8 +27,9 @@ _ALLOWED = {
     "CALL_INTRINSIC_1", "NOT_TAKEN", "EXTENDED_ARG",
 }  # fmt: skip
 _BUILTINS = {"zip": zip, "tuple": tuple, "list": list}
-# Functions with *args or **kwargs, generators and coroutines.
-_NOT_PLAIN = 0x04 | 0x08 | 0x20 | 0x80 | 0x200
+# Functions with *args or **kwargs, and those that do not return at once.
+_NOT_PLAIN = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
+_NOT_PLAIN |= inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PLAIN = (
     *(tuple, list, dict, str, bytes, int, float, complex, bool, type(None), np.ndarray, np.float64, np.int64),
     *(torch.Tensor, torch.Size),

@@ -1,7 +1,8 @@
 """From the results of a batch's chunks to the batch; and what they teach of layouts on the way.
 
 In: results, as the workers sent them, in any order. Out: the batch that torch's collation would have made, in its
-slot where its samples are all of one layout, else collated here by torch's own function.
+slot where its samples are all of one layout, else collated here: by torch's own function, or by the user's where it
+only regroups.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Assembly:
     def _collated_here(
         self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]
     ) -> tuple[Any, str | None]:
-        """Collate a batch whose samples did not all fit one layout, or are not all there, by torch's own function."""
+        """Collate a batch whose samples did not all fit one layout, are not all there, or are only regrouped."""
         samples: list[Any] = []
         try:
             for item, result in parts:

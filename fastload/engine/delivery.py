@@ -314,33 +314,34 @@ class Delivery(Source):
         self, epoch: _EpochUnderWay, batch_id: int, indices: Any, num_rows: int, worker_id: int | None, since: int
     ) -> None:
         sampler_ns = time.perf_counter_ns() - since if since else 0
-        whole = self._window.whole_reason is not None or self._book.given_up is not None
-        # Workers that have nothing else to do share it; later a batch is made by one, beside the others' batches.
-        shared = self._window.regroups is not None and self._book.given_up is None and num_rows > 1
-        shared = shared and batch_id == 0 and epoch is self._epoch
-        cut = shared or not whole
+        kind = Kind.ROWS
+        if self._window.whole_reason is not None or self._book.given_up is not None:
+            kind = Kind.BATCH
+            is_first = batch_id == 0 and epoch is self._epoch and num_rows > 1
+            if is_first and self._window.regroups is not None and self._book.given_up is None:
+                # Workers that have nothing else to do share it; later a batch is made by one, beside the others'.
+                kind = Kind.SAMPLES
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
-        elif type(indices) is not tuple and num_rows and cut and self._window.chunk_size != sys.maxsize:
+        elif type(indices) is not tuple and num_rows and kind != Kind.BATCH and self._window.chunk_size != sys.maxsize:
             indices = list(indices)
             num_rows = len(indices)  # whatever it said of itself
-        whole, shared = whole or num_rows == 0, shared and num_rows > 1
-        bounds = [(0, num_rows)] if whole and not shared else self._chunks(epoch, batch_id, num_rows)
-        # As plain integers: a member of an enum takes three times as long to pickle.
-        kind, layout = int(Kind.SAMPLES if shared else Kind.BATCH), 0
-        if not whole:
-            kind, layout = int(Kind.ROWS), self._assembly.generation()
+        if num_rows == 0:
+            kind = Kind.BATCH
+        bounds = [(0, num_rows)] if kind == Kind.BATCH else self._chunks(epoch, batch_id, num_rows)
+        layout = self._assembly.generation() if kind == Kind.ROWS else 0
         slot = self.pool.slots.acquire()
         batch = epoch.batches[batch_id] = _Pending(num_rows, len(bounds), slot, [None] * len(bounds), worker_id)
         if worker_id is not None and self._turns is not None:
             self._turns.load[worker_id] += 1
         work = epoch.work
         position = work.shard.position(epoch.first_row)
+        number = int(kind)  # a member of an enum takes three times as long to pickle
         for chunk_id, (start, stop) in enumerate(bounds):
             part = indices if len(bounds) == 1 else indices[start:stop]
             at = position + work.shard.stride * start
             where = self._serial, epoch.number, work.epoch, batch_id, chunk_id, start, num_rows, slot
-            item = WorkItem(*where, kind, layout, at, part)
+            item = WorkItem(*where, number, layout, at, part)
             try:
                 self._submit(item, worker_id)
                 if observe.listener is not None and since:

@@ -26,9 +26,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from .pool import was_interrupted
-
-GIVEN = "FASTLOAD_FORK_SERVER"
-"""Variable of the environment in which the server finds what :mod:`.preload` needs."""
+from .preload import GIVEN
 
 # What the server imports too if this process has done so: a worker would most likely need it.
 _IF_HERE = ("numpy", "PIL.Image", "cv2", "torchvision", "torchvision.transforms.v2", "albumentations")

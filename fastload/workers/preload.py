@@ -10,8 +10,10 @@ import os
 import signal
 import sys
 
-# As the process has it that started the server: see fork_server.py.
-_given = json.loads(os.environ.pop("FASTLOAD_FORK_SERVER", "null"))
+GIVEN = "FASTLOAD_FORK_SERVER"
+"""Variable in which the process that starts the server says what it has: see fork_server.py."""
+
+_given = json.loads(os.environ.pop(GIVEN, "null"))
 if _given is not None:
     sys.path[:] = _given["path"]
     for _name, _value in _given["environment"].items():

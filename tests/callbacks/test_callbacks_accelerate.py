@@ -24,6 +24,20 @@ from fastload.errors import ConfigError
 LOADERS = [fastload.DataLoader, torch.utils.data.DataLoader]
 
 
+def on_two_ranks(folder: Path) -> str:
+    """Run the script of a folder by torchrun; return what it prints on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 def dataset() -> TensorDataset:
     return TensorDataset(torch.randn(48, 2))
 
@@ -104,18 +118,12 @@ def test_the_main_process_logs_means_over_two_processes(tmp_path: Path) -> None:
             """
         )
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    printed = on_two_ranks(tmp_path)
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
     assert first[-1]["data/ranks"] == 2.0
     assert first[-1]["data/worst_rank"] in (0.0, 1.0)
     assert "data/ranks" not in second[-1]
-    told = [line for line in done.stderr.splitlines() if line.startswith("fastload: ")]
+    told = [line for line in printed.splitlines() if line.startswith("fastload: ")]
     assert len(told) == 1
     assert "on average of 2 ranks" in told[0]
 
@@ -137,14 +145,8 @@ def test_one_line_is_told_where_the_training_ends_within_the_context(tmp_path: P
             """
         )
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (told,) = (line for line in done.stderr.splitlines() if line.startswith("fastload: "))
+    printed = on_two_ranks(tmp_path)
+    (told,) = (line for line in printed.splitlines() if line.startswith("fastload: "))
     assert told.endswith("(without the other ranks: their process group has ended)")
 
 

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import fastload
 
 
@@ -44,3 +46,20 @@ def training_arguments(folder: Path, **options: Any) -> Any:
     settings = {"output_dir": str(folder), "use_cpu": True, "per_device_train_batch_size": 4, "report_to": "none"}
     settings |= {"logging_strategy": "no", "disable_tqdm": True}
     return transformers.TrainingArguments(**settings | options)
+
+
+def rows(index: int) -> dict[str, torch.Tensor]:
+    """Return a sample for :class:`Classifier`."""
+    return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
+
+
+class Classifier(torch.nn.Module):
+    """A model for transformers' Trainer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.layer(features)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}

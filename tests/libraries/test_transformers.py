@@ -6,26 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import transformers
 from kit.datasets import Made
-from kit.libraries import training_arguments
+from kit.libraries import Classifier, rows, training_arguments
 
 import fastload
-
-
-def rows(index: int) -> dict[str, torch.Tensor]:
-    return {"features": torch.tensor([float(index), 1.0]), "labels": torch.tensor(index % 2)}
-
-
-class Classifier(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 2)
-
-    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        logits = self.layer(features)
-        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 class Watch(transformers.TrainerCallback):
