@@ -66,9 +66,16 @@ class _EpochUnderWay:
         self.batches: dict[int, _Pending] = {}
         self.completed: deque[int] = deque()
         """Complete batches, in the order of completion."""
+        self.num_complete = 0
+        """Complete batches that were not given yet."""
         self.num_made = 0
         self.next_given = 0
         self.num_given = 0
+
+    def complete(self, batch_id: int) -> None:
+        """Note that a batch is complete."""
+        self.completed.append(batch_id)
+        self.num_complete += 1
 
     def next_complete(self, *, in_order: bool) -> int | None:
         """Return the batch to be given next, if it is complete."""
@@ -186,6 +193,7 @@ class Delivery(Source):
         """Return a complete batch, whose slot is the user's, or free, afterwards; None if nothing is left of it."""
         epoch = self._epoch
         pending = epoch.batches.pop(batch_id)
+        epoch.num_complete -= 1
         if pending.worker_id is not None and self._turns is not None:
             self._turns.load[pending.worker_id] -= 1
         epoch.num_given += 1  # an error has the batch's place
@@ -238,7 +246,7 @@ class Delivery(Source):
                 return
 
     def _num_complete(self) -> int:
-        return sum(batch.missing == 0 for batch in self._under_way())
+        return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)
 
     def _ready(self) -> int | None:
         return self._epoch.next_complete(in_order=self._window.in_order)
@@ -298,7 +306,7 @@ class Delivery(Source):
                 # At its own place, so that the batches before it are not lost.
                 epoch.num_made = batch_id + 1
                 epoch.batches[batch_id] = _Pending(0, 0, 0, [], None, error)
-                epoch.completed.append(batch_id)
+                epoch.complete(batch_id)
                 epoch.first_row += num_rows
                 return
             else:
@@ -446,7 +454,7 @@ class Delivery(Source):
                 return
             except Exception as error:  # indices that could be pickled in chunks only
                 batch.error, batch.missing = error, 0
-        epoch.completed.append(batch_id)
+        epoch.complete(batch_id)
 
     def _replica_ended(self, epoch: _EpochUnderWay, worker_id: int) -> None:
         """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""

@@ -55,7 +55,10 @@ class Delivery(fastload.engine.delivery.Delivery):
     """Gives the data of batches, or raises the errors in their place."""
 
     def next(self, wait: bool = True) -> Any:
-        return super().next(wait).result()
+        try:
+            return super().next(wait).result()
+        finally:
+            assert self.num_ready() == sum(batch.missing == 0 for batch in self._under_way())
 
 
 def deliver(pool: FakePool, **options: Any) -> Delivery:

@@ -11,8 +11,10 @@
  *
  * A file on a disk may come from another time, when the machine ended before all was written. Its tables may lead anywhere
  * then, and its entries hold anything: fastload_cache_check sees to it that nothing is looked for beyond what has memory,
- * and whoever reads an entry compares its checksum. Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is begun,
- * and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
+ * and whoever reads an entry compares its checksum.
+ *
+ * Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is
+ * begun, and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
 #define _GNU_SOURCE /* fstat with nanoseconds; fallocate */
 #include "crc32.h"
 
