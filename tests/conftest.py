@@ -10,6 +10,8 @@ import random
 import re
 import signal
 import sys
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,13 +89,32 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(8, cores + 1) if is_whole and not Path("/dev/nvidiactl").exists() else 0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: Ray's tests, and those with a time limit above the usual one.
+@pytest.hookimpl(tryfirst=True)  # before the marks are looked at
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave most cases of long matrices to the slow half, and begin with what takes longest.
 
-    At the end of a run they would keep one process busy, the others would have nothing to take over. And Ray's would
-    be taken over, by processes each of which would start a cluster of its own.
+    Ray's tests, and those with a time limit above the usual one, would keep one process busy at the end of a run, when
+    the others have nothing to take over. And Ray's would be taken over, by processes each of which would start a cluster.
     """
+    if config.args_source == pytest.Config.ArgsSource.TESTPATHS:
+        _thin_out(items)
     items.sort(key=_turn)
+
+
+_MANY_CASES = 8
+
+
+def _thin_out(items: list[pytest.Item]) -> None:
+    """Mark two thirds of the cases of every test that has many as slow.
+
+    They differ in a few arguments, and took more than half of the time that a user waits for the README's command. A
+    checksum of its name chooses a case: the same ones in each run and process, and all values of an argument are among
+    those of some test. What is named on the command line runs whole.
+    """
+    cases = Counter(item.nodeid.partition("[")[0] for item in items)
+    for item in items:
+        if cases[item.nodeid.partition("[")[0]] > _MANY_CASES and zlib.crc32(item.nodeid.encode()) % 3:
+            item.add_marker(pytest.mark.slow)
 
 
 def _turn(item: pytest.Item) -> int:
