@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave most cases of long matrices to the slow half, and begin with what takes longest.
 
     Ray's tests, and those with a time limit above the usual one, would keep one process busy at the end of a run, when
-    the others have nothing to take over. And Ray's would be taken over, by processes each of which would start a cluster.
+    the others have nothing to take over. And Ray's would be taken over, by processes that would each start a cluster.
     """
     if config.args_source == pytest.Config.ArgsSource.TESTPATHS:
         _thin_out(items)

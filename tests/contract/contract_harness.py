@@ -273,8 +273,8 @@ def epochs(loader: Any, count: int = 1) -> list[Any]:
 def recorded(function: Callable[..., Any], *args: Any, **arguments: Any) -> tuple[Any, list[Any]]:
     """Call a function; return its outcome and the warnings it gave, as (category, text).
 
-    Left out are warnings of our own, which name an argument of ours, and Python's since 3.12 about a fork of a process with
-    threads: where torch forks workers, ours may be threads.
+    Left out are warnings of our own, which name an argument of ours, and Python's since 3.12 about a fork of a process
+    with threads: where torch forks workers, ours may be threads.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
