@@ -164,7 +164,7 @@ class EpochFailures:
                 f"{self._number} samples of epoch {self._epoch} could not be loaded, above "
                 f"max_errors={self._limit}; repair or remove them, or raise max_errors; on_error='raise' shows a whole "
                 f"error. The first:{listed}"
-            ) from None  # behind NothingLeft, which is none of the user's
+            ) from None  # the exception in whose handling this is raised is fastload's own
 
 
 def _without_row(failure: Failure) -> dict[str, Any]:

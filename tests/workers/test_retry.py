@@ -142,6 +142,8 @@ class Remote(Dataset[Any]):
             return int(response.read())
 
 
+# From Python 3.14 on, an HTTPError that nobody closes warns.
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("method", ["multiprocessing", "thread"])
 def test_a_server_that_is_busy_for_a_moment_costs_no_sample(server: str, method: Any) -> None:
     arguments: dict[str, Any] = {"batch_size": 2, "num_workers": 2, "worker_method": method}
