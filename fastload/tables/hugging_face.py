@@ -119,13 +119,13 @@ class _Numbers:
             if kind == "torch":
                 return [table[row] for row in range(len(table))] if table.is_floating_point() else table.unbind()
             return list(table)
+        if kind == "torch":
+            # Of views, pickle would write the batch for each of them.
+            return torch.split_with_sizes_copy(flat, self._lengths)
         found, start = [], 0
         for length in self._lengths:
             row = flat[start : start + length]
-            if kind == "torch":
-                found.append(row.clone())  # else pickle would write the batch for each of them
-            else:
-                found.append(row.tolist() if kind == "python" else row)
+            found.append(row.tolist() if kind == "python" else row)
             start += length
         return found
 
