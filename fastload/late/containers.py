@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils._pytree import SUPPORTED_NODES, tree_flatten, tree_unflatten
+from torch.utils._pytree import SUPPORTED_NODES
 
 from ..native.rows import DTYPES
 from . import draws, modes
@@ -166,12 +166,12 @@ def _is_image(found: Any) -> bool:
 
 def _is_image_tensor(found: Any) -> bool:
     """Whether an object is an image of version 2, and an :class:`Undecoded` can stand for it."""
-    return type(found) is _known.image and can_stand_for(found)
+    return isinstance(found, Tensor) and type(found) is _known.image and can_stand_for(found)
 
 
 def _is_tensor(found: Any) -> bool:
     """The same, also of a tensor of no class: where it is alone it is an image."""
-    return type(found) in (Tensor, _known.image) and can_stand_for(found)
+    return (type(found) is Tensor and can_stand_for(found)) or _is_image_tensor(found)
 
 
 def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
@@ -217,9 +217,13 @@ def _mapped(transform: Any, inputs: Any) -> Any:
     from .tensors import LateTensor
 
     leaves = list(_leaves(inputs))
-    tables = [_table_of(transform, leaf.undecoded.table) for leaf in leaves if type(leaf) is LateTensor]
-    if None in tables:
-        return None
+    tables: list[Table] = []
+    for leaf in leaves:
+        if type(leaf) is LateTensor:
+            table = _table_of(transform, leaf.undecoded.table)
+            if table is None:
+                return None
+            tables.append(table)
     outputs = inputs if len(inputs) > 1 else inputs[0]
     if not _leaves_others(transform, leaves):
         # It is given small images of their classes in place of late tensors.
@@ -262,7 +266,7 @@ def _leaves(node: Any) -> Iterator[Any]:
 
 
 def _with_late_tensors(table: Table | None, inputs: Any) -> Any:
-    """Return a tree with late tensors in place of late images, by ``ToImage``'s table; without one, of image tensors."""
+    """Return a tree with late tensors in place of image tensors and, with ``ToImage``'s table, of late images."""
     from .tensors import LateTensor
 
     def late_tensor(found: Any) -> Any:
@@ -443,11 +447,13 @@ class _Known:
         for kind in kinds:
             self._originals.add(kind, METHODS)
         if self._originals.replaced() is None and to_image in self.first:
-            from . import tensors  # registers kernels for torchvision's functions
+            from torchvision import tv_tensors
+
+            from .tensors import LateTensor  # registers kernels for torchvision's functions
 
             self.to_image = to_image
-            self.image = tensors.tv_tensors.Image
-            self.unchanged = {Tensor, tensors.LateTensor, tensors.tv_tensors.Mask, tensors.tv_tensors.BoundingBoxes}
+            self.image = tv_tensors.Image
+            self.unchanged = {Tensor, LateTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes}
             self.geometric.update(kinds)
 
     def is_intact(self) -> bool:
