@@ -76,8 +76,8 @@ _CONTAINERS = (
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
-        # Asked first, so that torch.compile sees nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs:
+        # Asked first, so that torch.compile and torch.jit.trace see nothing but the method.
+        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or modes.is_tracing():
             return method(self, *inputs, **named)
         is_image = len(inputs) == 1 and (is_late(inputs[0]) or _is_tensor(inputs[0]))
         if not is_image and not (method.__module__ == _COMPOSE_2 and _has(_is_image, inputs)):

@@ -483,6 +483,17 @@ def test_modes_see_torchvisions_images_alone():
     assert not any(issubclass(kind, torch.Tensor) and kind.__module__.startswith("fastload") for kind in seen)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+def test_transforms_are_traced_as_they_are():
+    run = v2.Compose([v2.CenterCrop(50), v2.Resize(20), to_float(), norm(v2)])
+
+    def traced(image: Any) -> Any:
+        tensor = PLAIN(image)
+        return torch.jit.trace(run, tensor, check_trace=False)(255 - tensor)
+
+    assert_equal(traced, jpeg(80, 60))
+
+
 @pytest.mark.parametrize("kind", ["Tensor", "TVTensor"])
 def test_the_class_that_torchvision_returns_may_be_chosen(kind):
     run = v1.Compose(
