@@ -36,6 +36,9 @@ CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 _attributes: Callable[[Any], dict[str, Any]] = vars(Image.Image)["__dict__"].__get__
 """Returns an image's attributes. ``__dict__`` itself makes a late image real."""
 
+WITH_ALPHA = ("RGBA", "LA")
+"""Modes of PNG files of which ``convert("RGB")`` alone is recorded."""
+
 MOST_BYTES = 8 << 20
 """Read and decoded by a sample's images, before those of them are made real that take less."""
 
@@ -71,7 +74,12 @@ def _state_of(image: Any, method: str) -> _State | None:
     scope = thread.scope
     if scope is None or ORIGINALS.is_replaced(Image.Image, method):
         return None
-    if "_late" not in _attributes(image):
+    if image._mode in WITH_ALPHA:
+        if method != "convert":
+            return None
+        if "_late" not in _attributes(image):
+            _load_png(image)
+    elif "_late" not in _attributes(image):
         image.load()
     state: _State | None = _attributes(image).get("_late")
     if state is not None and state.sample is None:
@@ -165,9 +173,9 @@ class _Late:
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
         """See :meth:`PIL.Image.Image.convert`.
 
-        To the same mode, and from L to RGB, it is recorded; from RGB to L, the native library makes it.
+        To the same mode, and from L, RGBA and LA to RGB, it is recorded; from RGB to L, the native library makes it.
         """
-        known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
+        known = mode == "RGB" or (mode in (None, self._mode) and self._mode not in WITH_ALPHA)
         plain = not args and not options and "transparency" not in self.info
         made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
         if plain and (self._mode, mode) == ("RGB", "L"):
@@ -356,11 +364,20 @@ class LatePng(PngImagePlugin.PngImageFile):
     __dict__ = _real_attributes
 
     def load(self) -> Any:
-        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and inflates it only."""
-        stream = self.png
-        # What Pillow's load_end sets.
-        done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}
-        return _load(self, read_png, **done)
+        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and inflates it only.
+
+        A file with an alpha channel is likely to be needed with it: Pillow decodes it.
+        """
+        if self._mode in WITH_ALPHA:
+            return _Late.load(self)
+        return _load_png(self)
+
+
+def _load_png(image: Any) -> Any:
+    stream = image.png
+    # What Pillow's load_end sets.
+    done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}
+    return _load(image, read_png, **done)
 
 
 OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, LatePng)}
@@ -509,6 +526,8 @@ def _pixels_of(state: _State, layout: str) -> Pixels:
 
 
 def _to_core(state: _State, mode: str) -> Any:
+    if mode in WITH_ALPHA:
+        return getattr(state.source.by_pillow(), CORE)
     layout = "L" if mode == "L" else "RGBX"  # as Pillow keeps them
     pixels = _pixels_of(state, layout)
     height, width = pixels.shape[:2]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from PIL import JpegImagePlugin
+from PIL import JpegImagePlugin, PngImagePlugin
 from torch import Tensor
 
 from ..cache.records import BLOCK_BYTES, Found, Records
@@ -129,7 +129,10 @@ def _read_chunks(image: Any) -> FileSource | str:
     if isinstance(inflated, Status):
         return inflated.name.lower().replace("_", " ")
     image.fp.seek(size.last + 8)  # where Pillow stops: behind the last chunk's name
-    return FileSource(inflated, size.width, size.height, image.mode == "L")
+    source = FileSource(inflated, size.width, size.height, image.mode == "L")
+    if image.mode not in ("RGB", "L"):
+        source.file = data
+    return source
 
 
 class _RecentUses(threading.local):
@@ -160,7 +163,7 @@ class FileSource:
     Sizes are in pixels.
     """
 
-    __slots__ = ("_cached", "_data", "_record", "_uses", "height", "is_grey", "width")
+    __slots__ = ("_cached", "_data", "_record", "_uses", "file", "height", "is_grey", "width")
 
     def __init__(
         self,
@@ -176,13 +179,15 @@ class FileSource:
         self._record = record
         self._cached = cached
         self._uses = [0]
+        self.file = b""
+        """A PNG file whose image has more than the colours that are decoded here."""
 
     @property
     def num_bytes(self) -> int:
         """The memory that it takes."""
         data = self._data
         if isinstance(data, png.Inflated):
-            return data.num_bytes
+            return data.num_bytes + len(self.file)
         return data.nbytes if isinstance(data, np.ndarray) else len(data)
 
     def keep(self, cache: Records, key: Key, file: Any) -> None:
@@ -199,6 +204,12 @@ class FileSource:
             record = cache.keep(key, data, (self.width, self.height), self.is_grey, file.tell())
             if record is not None:
                 self._data, self._cached = record, ", kept in the cache"
+
+    def by_pillow(self) -> Any:
+        """Return the image of :attr:`file`, as Pillow decodes it."""
+        image = PngImagePlugin.PngImageFile(io.BytesIO(self.file))
+        image.load()
+        return image
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: :func:`~fastload.native.rows.pixels_of_image`.
