@@ -76,6 +76,7 @@ def _state_of(image: Any, method: str) -> _State | None:
         return None
     if image._mode in WITH_ALPHA:
         if method != "convert":
+            _note_left(image)
             return None
         if "_late" not in _attributes(image):
             _load_png(image)
@@ -86,6 +87,12 @@ def _state_of(image: Any, method: str) -> _State | None:
         state.sample = scope.sample
     # An image that is kept over several samples is decoded once, as without late decoding.
     return state if state is not None and state.sample is scope.sample else None
+
+
+def _note_left(image: Any) -> None:
+    """Count an opened image whose alpha channel is needed: Pillow decodes it."""
+    if thread.scope is not None and "_late" not in _attributes(image):
+        thread.scope.count(f"at once ({image._mode})")
 
 
 def _recorded(image: Any, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
@@ -368,9 +375,11 @@ class LatePng(PngImagePlugin.PngImageFile):
 
         A file with an alpha channel is likely to be needed with it: Pillow decodes it.
         """
-        if self._mode in WITH_ALPHA:
-            return _Late.load(self)
-        return _load_png(self)
+        image: Any = self
+        if self._mode in WITH_ALPHA and "_late" not in _attributes(image):
+            _note_left(image)
+            return _Late.load(image)
+        return _load_png(image)
 
 
 def _load_png(image: Any) -> Any:
