@@ -105,6 +105,8 @@ def read_png(image: Any, scope: Scope) -> FileSource | str:
     found = _read_chunks(image)
     if isinstance(found, str):
         image.fp.seek(place)
+    elif image.mode == "P":
+        scope.count("late, whole")
     return found
 
 
@@ -128,8 +130,15 @@ def _read_chunks(image: Any) -> FileSource | str:
     inflated = png.inflate(data, size)
     if isinstance(inflated, Status):
         return inflated.name.lower().replace("_", " ")
+    made: png.Inflated | Pixels = inflated
+    if image.mode == "P":
+        # All of it is looked at: a colour may be missing anywhere.
+        pixels = inflated.pixels(whole(size.height, size.width))
+        if isinstance(pixels, Status):
+            return "a missing color"
+        made = pixels
     image.fp.seek(size.last + 8)  # where Pillow stops: behind the last chunk's name
-    source = FileSource(inflated, size.width, size.height, image.mode == "L")
+    source = FileSource(made, size.width, size.height, image.mode == "L")
     if image.mode not in ("RGB", "L"):
         source.file = data
     return source
@@ -188,7 +197,7 @@ class FileSource:
         data = self._data
         if isinstance(data, png.Inflated):
             return data.num_bytes + len(self.file)
-        return data.nbytes if isinstance(data, np.ndarray) else len(data)
+        return (data.nbytes if isinstance(data, np.ndarray) else len(data)) + len(self.file)
 
     def keep(self, cache: Records, key: Key, file: Any) -> None:
         """Keep the record of a JPEG file that was just read in the cache, and go on with it; if there is room.

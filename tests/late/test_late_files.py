@@ -305,7 +305,7 @@ def test_damaged_png_files_give_what_pillow_gives(monkeypatch):
         assert_equal(lambda data=data: used(data))
 
 
-ALPHA = [kind for kind in KINDS if kind[1] in (4, 6)]
+TO_RGB = [kind for kind in KINDS if kind[1] in (3, 4, 6)]
 
 
 def colors_of(data: bytes) -> list[Any]:
@@ -313,11 +313,13 @@ def colors_of(data: bytes) -> list[Any]:
     image = opened(data)
     rgb = image.convert("RGB")
     parts = [rgb.crop((3, 4, 15, 14)), image.convert("RGB").resize((9, 8)), rgb]
-    return [*parts, image, image.getpixel((1, 2)), image.getchannel("A"), image.convert("RGB").rotate(90)]
+    palette = image.palette and (image.palette.mode, image.palette.rawmode, image.palette.dirty, image.palette.palette)
+    parts += [palette, image, image.getpixel((1, 2)), image.getchannel(-1 % len(image.getbands())), image.getpalette()]
+    return [*parts, image.convert("RGB").rotate(90), image.copy().palette and image.copy().palette.palette]
 
 
-@pytest.mark.parametrize(("bits", "color"), ALPHA)
-def test_files_with_an_alpha_channel_are_late_where_they_become_rgb(bits, color):
+@pytest.mark.parametrize(("bits", "color"), TO_RGB)
+def test_files_with_alpha_or_a_palette_are_late_where_they_become_rgb(bits, color):
     rng = np.random.default_rng(2)
     data = drawn(rng, 40, 30, bits, color)
     for before in (b"", chunk(b"tEXt", b"Title\0text"), chunk(b"gAMA", bytes(4)), chunk(b"tRNS", bytes(6))):
@@ -336,14 +338,14 @@ def test_files_with_an_alpha_channel_are_late_where_they_become_rgb(bits, color)
         image.convert("RGB").crop((0, 0, 9, 9)).tobytes()
     counts = late.take_counts()
     # How it was decoded hangs on how images were used before.
-    assert counts.pop(f"at once ({image.mode})") == 2
+    assert counts.pop(f"at once ({opened(data).mode})") == 2
     assert sum(counts.values()) == 1
 
 
-def test_damaged_files_with_an_alpha_channel_give_what_pillow_gives(monkeypatch):
+def test_damaged_files_with_alpha_or_a_palette_give_what_pillow_gives(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
     rng = np.random.default_rng(3)
-    files = [drawn(rng, 24, 17, *kind) for kind in ALPHA]
+    files = [drawn(rng, 24, 17, *kind) for kind in TO_RGB]
     for _ in range(600):
         data = damaged(rng, files)
         assert_equal(lambda data=data: colors_of(data))
