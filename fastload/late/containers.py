@@ -5,8 +5,8 @@ other returns, bit for bit, with the same strides and type. Random resized crops
 fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. From there
 on the image is an :class:`~fastload.late.undecoded.Undecoded`: transforms that look at one value at a time become a
 table of 256 levels for each channel, which the transforms themselves make once, of an image that has all levels;
-version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded tensor. What
-follows on an image that is a tensor of uint8 already is recorded in the same way, and done in one pass.
+version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded tensor. An
+image that is a tensor of uint8 already is recorded from the first crop, resize or flip of version 2 on.
 
 ``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
 ``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
@@ -118,7 +118,7 @@ def _made_late(transform: Any, image: Any) -> Any:
     """Return what a transform makes of a late or undecoded image; None if the transform is to be called."""
     kind = type(transform)
     if isinstance(image, Tensor):
-        if kind is not _known.to_image and kind not in _known.later and not _is_geometric(transform):
+        if not _is_geometric(transform):
             return None
         image = Undecoded.of_tensor(image)
     if type(image) is not Undecoded:
@@ -182,11 +182,11 @@ def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
     is_intact: bool | None = None  # None: to be asked
     for transform in transforms:
         is_to_image = type(transform) is _known.to_image and not change_of(transform)
-        is_of_values = _is_of_values(transform)
-        is_known = is_of_values or _is_geometric(transform) or is_to_image
+        is_geometric = _is_geometric(transform)
+        is_of_values = holds_tensors and _is_of_values(transform)
         wanted = is_late if is_to_image else _is_image_tensor
-        begins = is_known and (is_to_image or not holds_tensors) and _has(wanted, inputs)
-        is_known = begins or (is_known and holds_tensors)
+        begins = (is_to_image or (is_geometric and not holds_tensors)) and _has(wanted, inputs)
+        is_known = begins or is_of_values or (holds_tensors and (is_geometric or is_to_image))
         if is_known and is_intact is None:
             is_intact = _known.is_intact()
         is_known = is_known and bool(is_intact)

@@ -149,12 +149,12 @@ class Undecoded:
         """
         if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
             return None
+        given = self._given
+        if given is not None:
+            if not table.shares_memory or not table.is_identity:
+                return None  # torch's operators change values sooner than a table, unless they are resized too
+            given = given.as_subclass(table.kind)
         if table.shares_memory:
-            given = self._given
-            if given is not None:
-                if not table.is_identity:
-                    return None
-                given = given.as_subclass(table.kind)
             return Undecoded(self._source, self._view, table, self._storage, given)
         return Undecoded(self._source, self._view, table, Storage(*self.size, 0, 0, self._storage.channels_last))
 
