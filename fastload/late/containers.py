@@ -5,7 +5,8 @@ other returns, bit for bit, with the same strides and type. Random resized crops
 fewer calls (:mod:`fastload.late.draws`); other transforms up to ``ToTensor`` (``ToImage``, ...) are called. From there
 on the image is an :class:`~fastload.late.undecoded.Undecoded`: transforms that look at one value at a time become a
 table of 256 levels for each channel, which the transforms themselves make once, of an image that has all levels;
-version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded tensor.
+version 2's crops, resizes and flips are recorded. The first transform that is neither gets the decoded tensor. An
+image that is a tensor of uint8 already is recorded from the first crop, resize or flip of version 2 on.
 
 ``__call__`` of v1's ``Compose`` and ``forward`` of v2's are replaced, and pass every call outside of samples on.
 ``forward`` of ``nn.Sequential`` is replaced in worker processes alone: models are made of it.
@@ -24,14 +25,14 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils._pytree import SUPPORTED_NODES, tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import SUPPORTED_NODES
 
 from ..native.rows import DTYPES
 from . import draws, modes
 from .image import is_late, undecoded_of
 from .originals import METHODS, Originals, change_of, is_imported, is_written_in
 from .scope import thread, tried
-from .undecoded import V2_FUNCTIONAL, Table, Undecoded
+from .undecoded import V2_FUNCTIONAL, Table, Undecoded, can_stand_for
 
 _tables: dict[tuple[Any, ...], Table | None] = {}
 """By default dtype and signatures of transforms."""
@@ -75,11 +76,11 @@ _CONTAINERS = (
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
-        # Asked first, so that torch.compile sees nothing but the method.
-        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs:
+        # Asked first, so that torch.compile and torch.jit.trace see nothing but the method.
+        if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or modes.is_tracing():
             return method(self, *inputs, **named)
-        is_image = len(inputs) == 1 and is_late(inputs[0])
-        if not is_image and not (method.__module__ == _COMPOSE_2 and _has_late(inputs)):
+        is_image = len(inputs) == 1 and (is_late(inputs[0]) or _is_tensor(inputs[0]))
+        if not is_image and not (method.__module__ == _COMPOSE_2 and _has(_is_image, inputs)):
             return method(self, *inputs, **named)
         transforms = self if isinstance(self, nn.Sequential) else self.transforms
         # A list itself: a transform may change it meanwhile, and the loop that this stands in for sees that.
@@ -97,7 +98,7 @@ def _run(transforms: Sequence[Any], image: Any) -> Any:
     is_intact: bool | None = None  # None: to be asked
     for transform in transforms:
         made = None
-        if is_late(image) or type(image) is Undecoded:
+        if is_late(image) or type(image) is Undecoded or _is_tensor(image):
             if is_intact is None:
                 is_intact = _known.is_intact()
             if is_intact:
@@ -116,6 +117,10 @@ def _decoded(image: Any) -> Any:
 def _made_late(transform: Any, image: Any) -> Any:
     """Return what a transform makes of a late or undecoded image; None if the transform is to be called."""
     kind = type(transform)
+    if isinstance(image, Tensor):
+        if not _is_geometric(transform):
+            return None
+        image = Undecoded.of_tensor(image)
     if type(image) is not Undecoded:
         if kind in _known.random:
             return None if change_of(transform) else _drawn(transform, image)
@@ -125,7 +130,9 @@ def _made_late(transform: Any, image: Any) -> Any:
         made = _drawn(transform, image) if kind in _known.random else None
         return _made_by_kernels(transform, image) if made is None else made
     # Version 1 makes a plain tensor of an image of version 2, or not: the user may choose.
-    if kind not in _known.later or (image.table.kind is not Tensor and kind.__module__ == _V1):
+    if kind is not _known.to_image and kind not in _known.later:
+        return None
+    if image.table.kind is not Tensor and kind.__module__ == _V1:
         return None
     table = _table_of(transform, image.table)
     return None if table is None else image.mapped(table)
@@ -153,6 +160,20 @@ def _made_by_kernels(transform: Any, image: Undecoded) -> Any:
     return made.undecoded if type(made) is LateTensor else made
 
 
+def _is_image(found: Any) -> bool:
+    return is_late(found) or _is_image_tensor(found)
+
+
+def _is_image_tensor(found: Any) -> bool:
+    """Whether an object is an image of version 2, and an :class:`Undecoded` can stand for it."""
+    return isinstance(found, Tensor) and type(found) is _known.image and can_stand_for(found)
+
+
+def _is_tensor(found: Any) -> bool:
+    """The same, also of a tensor of no class: where it is alone it is an image."""
+    return (type(found) is Tensor and can_stand_for(found)) or _is_image_tensor(found)
+
+
 def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
     """Return what version 2's transforms make of images with boxes, masks and the like, as their container does."""
     outputs: Any = None
@@ -160,19 +181,25 @@ def _run_tree(transforms: Sequence[Any], inputs: Any) -> Any:
     holds_tensors = False  # whether the inputs hold late tensors
     is_intact: bool | None = None  # None: to be asked
     for transform in transforms:
-        is_first = type(transform) is _known.to_image and not change_of(transform) and _has_late(inputs)
+        is_to_image = type(transform) is _known.to_image and not change_of(transform)
+        is_geometric = _is_geometric(transform)
         is_of_values = holds_tensors and _is_of_values(transform)
-        is_known = is_first or is_of_values or (holds_tensors and _is_geometric(transform))
+        wanted = is_late if is_to_image else _is_image_tensor
+        begins = (is_to_image or (is_geometric and not holds_tensors)) and _has(wanted, inputs)
+        is_known = begins or is_of_values or (holds_tensors and (is_geometric or is_to_image))
         if is_known and is_intact is None:
             is_intact = _known.is_intact()
-        if not (is_known and is_intact):
-            inputs = _with_decoded(inputs) if holds_tensors else inputs
-            holds_tensors = False
-            is_intact = None  # it may be the user's, and may replace something
-        elif is_first:
-            inputs = _with_late_tensors(transform, inputs)
+        is_known = is_known and bool(is_intact)
+        if is_known and begins:
+            inputs = _with_late_tensors(_table_of(transform) if is_to_image else None, inputs)
             holds_tensors = True
-        outputs = _mapped(transform, inputs) if is_known and is_intact and is_of_values else transform(*inputs)
+        outputs = _mapped(transform, inputs) if is_known and is_of_values else None
+        if outputs is None:
+            if is_of_values or not is_known:
+                inputs = _with_decoded(inputs) if holds_tensors else inputs
+                holds_tensors = False
+                is_intact = None  # it may be the user's, and may replace something
+            outputs = transform(*inputs)
         inputs = (outputs,) if is_single else outputs
     return _with_decoded(outputs) if holds_tensors else outputs
 
@@ -186,31 +213,48 @@ def _is_of_values(transform: Any) -> bool:
 
 
 def _mapped(transform: Any, inputs: Any) -> Any:
-    """Return what a transform that looks at one value at a time makes of a tree.
-
-    It is given images that have all levels in place of late tensors, and what it makes of them are their new tables.
-    """
+    """Return what a transform that looks at one value at a time makes of a tree; None if it is to be called."""
     from .tensors import LateTensor
 
-    leaves, form = tree_flatten(inputs)
-    late = {place: leaf.undecoded for place, leaf in enumerate(leaves) if type(leaf) is LateTensor}
-    examples = {place: image.table.example() for place, image in late.items()}
-    for place, example in examples.items():
-        leaves[place] = example
-    leaves, form = tree_flatten(transform(*tree_unflatten(leaves, form)))
-    for place, image in late.items():
-        # No signature: only the transforms of an image alone are looked up by it.
-        table = _table_from(leaves[place], examples[place], ())
-        made = None if table is None else image.mapped(table)
-        leaves[place] = transform(image.tensor()) if made is None else LateTensor.of(made)
-    return tree_unflatten(leaves, form)
+    leaves = list(_leaves(inputs))
+    tables: list[Table] = []
+    for leaf in leaves:
+        if type(leaf) is LateTensor:
+            table = _table_of(transform, leaf.undecoded.table)
+            if table is None:
+                return None
+            tables.append(table)
+    outputs = inputs if len(inputs) > 1 else inputs[0]
+    if not _leaves_others(transform, leaves):
+        # It is given small images of their classes in place of late tensors.
+        outputs = transform(
+            *_with_leaves(lambda one: one.undecoded.table.example() if type(one) is LateTensor else one, inputs)
+        )
+    before, table_of_next = iter(leaves), iter(tables)
+
+    def changed(output: Any) -> Any:
+        one = next(before)
+        if type(one) is not LateTensor:
+            return output
+        made = one.undecoded.mapped(next(table_of_next))
+        return transform(one.undecoded.tensor()) if made is None else LateTensor.of(made)
+
+    return _with_leaves(changed, outputs)
 
 
-def _has_late(inputs: Any) -> bool:
-    """Whether a tree holds a late image, and has no nodes but dicts, lists and tuples: others run code of their own."""
+def _leaves_others(transform: Any, leaves: Sequence[Any]) -> bool:
+    """Whether a transform that looks at one value at a time changes no other leaf than late tensors."""
+    name = type(transform).__name__
+    if name != "Normalize" and (name != "ToDtype" or type(vars(transform).get("dtype")) is not torch.dtype):
+        return False
+    return all(type(one) in _known.unchanged for one in leaves if isinstance(one, (Tensor, Image.Image)))
+
+
+def _has(is_wanted: Callable[[Any], bool], inputs: Any) -> bool:
+    """Whether a tree holds such a leaf, and has no nodes but dicts, lists and tuples: others run code of their own."""
     leaves = list(_leaves(inputs))
     is_plain = not any(isinstance(leaf, tuple) or type(leaf) in SUPPORTED_NODES for leaf in leaves)
-    return is_plain and any(map(is_late, leaves))
+    return is_plain and any(map(is_wanted, leaves))
 
 
 def _leaves(node: Any) -> Iterator[Any]:
@@ -221,23 +265,35 @@ def _leaves(node: Any) -> Iterator[Any]:
         yield node
 
 
-def _with_late_tensors(to_image: Any, inputs: Any) -> Any:
-    """Return a tree with late tensors in place of late images."""
+def _with_late_tensors(table: Table | None, inputs: Any) -> Any:
+    """Return a tree with late tensors in place of image tensors and, with ``ToImage``'s table, of late images."""
     from .tensors import LateTensor
 
-    table = _table_of(to_image)
-
     def late_tensor(found: Any) -> Any:
-        made = undecoded_of(found, table) if table is not None and is_late(found) else None
+        made = None
+        if table is not None and is_late(found):
+            made = undecoded_of(found, table)
+        elif _is_image_tensor(found):
+            made = Undecoded.of_tensor(found)
         return found if made is None else LateTensor.of(made)
 
-    return tree_map(late_tensor, inputs)
+    return _with_leaves(late_tensor, inputs)
 
 
 def _with_decoded(made: Any) -> Any:
     from .tensors import decoded
 
-    return tree_map(decoded, made)
+    return _with_leaves(decoded, made)
+
+
+def _with_leaves(change: Callable[[Any], Any], node: Any) -> Any:
+    """Return a tree with changed leaves. It has dicts, lists and tuples alone: torch's way takes twice the time."""
+    kind = type(node)
+    if kind is dict:
+        return {name: _with_leaves(change, one) for name, one in node.items()}
+    if kind is list or kind is tuple:
+        return kind([_with_leaves(change, one) for one in node])
+    return change(node)
 
 
 def _table_of(transform: Any, before: Table | None = None) -> Table | None:
@@ -245,7 +301,7 @@ def _table_of(transform: Any, before: Table | None = None) -> Table | None:
 
     None if it was changed, or has arguments of an unusual type, or does not look at one value at a time.
     """
-    signature = _signature(transform)
+    signature = _signature(transform, None if before is None else before.kind)
     if signature is None:
         return None
     signatures = (*(() if before is None else before.signatures), signature)
@@ -281,8 +337,11 @@ def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -
     return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory)
 
 
-def _signature(transform: Any) -> tuple[Any, ...] | None:
-    """Return a transform's class and arguments; None if it was changed, or an argument is of an unusual type."""
+def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:
+    """Return a transform's class and arguments; None if it was changed, or an argument is of an unusual type.
+
+    ``image``: the class of the image, by which arguments are looked up; None: it is no tensor yet.
+    """
     if change_of(transform):
         return None
     arguments: list[Any] = [type(transform)]
@@ -292,8 +351,10 @@ def _signature(transform: Any) -> tuple[Any, ...] | None:
             value = value.dtype, value.shape, *value.flatten().tolist()
         elif isinstance(value, (list, tuple)) and all(isinstance(one, (int, float, np.number)) for one in value):
             value = tuple(value)
-        elif not isinstance(value, (bool, torch.dtype)):
-            return None
+        else:
+            value = value.get(image) if type(value) is dict else value
+            if not isinstance(value, (bool, torch.dtype)):
+                return None
         arguments.append(value)
     return tuple(arguments)
 
@@ -352,6 +413,10 @@ class _Known:
         self.random: set[type] = set()
         """Classes whose draws can be made with fewer calls."""
         self.to_image: type | None = None
+        self.image: type | None = None
+        """Version 2's class of images that are tensors."""
+        self.unchanged: set[type] = set()
+        """Classes of tensors that transforms of an image's values leave as they are; and that of late tensors."""
         self.geometric: set[type] = set()
         """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
@@ -382,9 +447,13 @@ class _Known:
         for kind in kinds:
             self._originals.add(kind, METHODS)
         if self._originals.replaced() is None and to_image in self.first:
-            from . import tensors  # noqa: F401  # registers kernels for torchvision's functions
+            from torchvision import tv_tensors
+
+            from .tensors import LateTensor  # registers kernels for torchvision's functions
 
             self.to_image = to_image
+            self.image = tv_tensors.Image
+            self.unchanged = {Tensor, LateTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes}
             self.geometric.update(kinds)
 
     def is_intact(self) -> bool:

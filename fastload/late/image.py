@@ -36,6 +36,9 @@ CORE = "_im" if "_im" in vars(Image.Image()) else "im"
 _attributes: Callable[[Any], dict[str, Any]] = vars(Image.Image)["__dict__"].__get__
 """Returns an image's attributes. ``__dict__`` itself makes a late image real."""
 
+TO_RGB = ("RGBA", "LA", "P")
+"""Modes of PNG files of which ``convert("RGB")`` alone is recorded."""
+
 MOST_BYTES = 8 << 20
 """Read and decoded by a sample's images, before those of them are made real that take less."""
 
@@ -71,13 +74,25 @@ def _state_of(image: Any, method: str) -> _State | None:
     scope = thread.scope
     if scope is None or ORIGINALS.is_replaced(Image.Image, method):
         return None
-    if "_late" not in _attributes(image):
+    if image._mode in TO_RGB:
+        if method != "convert":
+            _note_left(image)
+            return None
+        if "_late" not in _attributes(image):
+            _load_png(image)
+    elif "_late" not in _attributes(image):
         image.load()
     state: _State | None = _attributes(image).get("_late")
     if state is not None and state.sample is None:
         state.sample = scope.sample
     # An image that is kept over several samples is decoded once, as without late decoding.
     return state if state is not None and state.sample is scope.sample else None
+
+
+def _note_left(image: Any) -> None:
+    """Count an opened image that is needed as it is, with an alpha channel or a palette: Pillow decodes it."""
+    if thread.scope is not None and "_late" not in _attributes(image):
+        thread.scope.count(f"at once ({image._mode})")
 
 
 def _recorded(image: Any, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:
@@ -165,9 +180,9 @@ class _Late:
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> Any:
         """See :meth:`PIL.Image.Image.convert`.
 
-        To the same mode, and from L to RGB, it is recorded; from RGB to L, the native library makes it.
+        To the same mode, and from L, RGBA, LA and P to RGB, it is recorded; from RGB to L, the native library makes it.
         """
-        known = mode in (None, self._mode) or (self._mode == "L" and mode == "RGB")
+        known = mode == "RGB" or (mode in (None, self._mode) and self._mode not in TO_RGB)
         plain = not args and not options and "transparency" not in self.info
         made = _recorded(self, "convert", lambda view: view, mode) if known and plain else None
         if plain and (self._mode, mode) == ("RGB", "L"):
@@ -356,11 +371,28 @@ class LatePng(PngImagePlugin.PngImageFile):
     __dict__ = _real_attributes
 
     def load(self) -> Any:
-        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and inflates it only."""
-        stream = self.png
-        # What Pillow's load_end sets.
-        done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}
-        return _load(self, read_png, **done)
+        """See :meth:`PIL.ImageFile.ImageFile.load`: reads and closes the file as it does, and inflates it only.
+
+        A file with an alpha channel or a palette is likely to be needed with it: Pillow decodes it.
+        """
+        image: Any = self
+        if self._mode in TO_RGB and "_late" not in _attributes(image):
+            _note_left(image)
+            return _Late.load(image)
+        return _load_png(image)
+
+
+def _load_png(image: Any) -> Any:
+    stream = image.png
+    # What Pillow's load_end sets.
+    done = {} if stream is None else {"png": None, "_text": stream.im_text, "_PngImageFile__idat": 0}
+    access = _load(image, read_png, **done)
+    if image._mode == "P" and "_late" in _attributes(image):
+        # Pillow's load brings the palette into another form, whatever the image.
+        small = Image.new("P", (1, 1))
+        small.palette = image.palette
+        small.load()
+    return access
 
 
 OPENED: dict[type[Any], type[Any]] = {kind._plain: kind for kind in (LateJpeg, LatePng)}
@@ -509,6 +541,8 @@ def _pixels_of(state: _State, layout: str) -> Pixels:
 
 
 def _to_core(state: _State, mode: str) -> Any:
+    if mode in TO_RGB:
+        return getattr(state.source.by_pillow(), CORE)
     layout = "L" if mode == "L" else "RGBX"  # as Pillow keeps them
     pixels = _pixels_of(state, layout)
     height, width = pixels.shape[:2]

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from ..native import jpeg, png
-from .image import CORE, OPENED, ORIGINALS, made_late, make_late, release
+from .image import CORE, OPENED, ORIGINALS, TO_RGB, made_late, make_late, release
 from .scope import thread
 from .source import FileSource
 from .view import View
@@ -49,7 +49,7 @@ def _opener_around(factory: Any) -> Any:
             return image
         if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
             return image  # another opener has loaded it, or another decoder is to do it
-        if image.mode not in ("RGB", "L"):
+        if image.mode not in ("RGB", "L") and (image.format != "PNG" or image.mode not in TO_RGB):
             scope.count(f"at once ({image.mode})")
         elif getattr(image, "is_animated", False):
             scope.count("at once (animated)")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from PIL import JpegImagePlugin
+from PIL import JpegImagePlugin, PngImagePlugin
 from torch import Tensor
 
 from ..cache.records import BLOCK_BYTES, Found, Records
@@ -105,6 +105,8 @@ def read_png(image: Any, scope: Scope) -> FileSource | str:
     found = _read_chunks(image)
     if isinstance(found, str):
         image.fp.seek(place)
+    elif image.mode == "P":
+        scope.count("late, whole")
     return found
 
 
@@ -128,8 +130,18 @@ def _read_chunks(image: Any) -> FileSource | str:
     inflated = png.inflate(data, size)
     if isinstance(inflated, Status):
         return inflated.name.lower().replace("_", " ")
+    made: png.Inflated | Pixels = inflated
+    if image.mode == "P":
+        # All of it is looked at: a colour may be missing anywhere.
+        pixels = inflated.pixels(whole(size.height, size.width))
+        if isinstance(pixels, Status):
+            return "a missing color"
+        made = pixels
     image.fp.seek(size.last + 8)  # where Pillow stops: behind the last chunk's name
-    return FileSource(inflated, size.width, size.height, image.mode == "L")
+    source = FileSource(made, size.width, size.height, image.mode == "L")
+    if image.mode not in ("RGB", "L"):
+        source.file = data
+    return source
 
 
 class _RecentUses(threading.local):
@@ -160,7 +172,7 @@ class FileSource:
     Sizes are in pixels.
     """
 
-    __slots__ = ("_cached", "_data", "_record", "_uses", "height", "is_grey", "width")
+    __slots__ = ("_cached", "_data", "_record", "_uses", "file", "height", "is_grey", "width")
 
     def __init__(
         self,
@@ -176,14 +188,16 @@ class FileSource:
         self._record = record
         self._cached = cached
         self._uses = [0]
+        self.file = b""
+        """A PNG file whose image has more than the colours that are decoded here."""
 
     @property
     def num_bytes(self) -> int:
         """The memory that it takes."""
         data = self._data
         if isinstance(data, png.Inflated):
-            return data.num_bytes
-        return data.nbytes if isinstance(data, np.ndarray) else len(data)
+            return data.num_bytes + len(self.file)
+        return (data.nbytes if isinstance(data, np.ndarray) else len(data)) + len(self.file)
 
     def keep(self, cache: Records, key: Key, file: Any) -> None:
         """Keep the record of a JPEG file that was just read in the cache, and go on with it; if there is room.
@@ -199,6 +213,12 @@ class FileSource:
             record = cache.keep(key, data, (self.width, self.height), self.is_grey, file.tell())
             if record is not None:
                 self._data, self._cached = record, ", kept in the cache"
+
+    def by_pillow(self) -> Any:
+        """Return the image of :attr:`file`, as Pillow decodes it."""
+        image = PngImagePlugin.PngImageFile(io.BytesIO(self.file))
+        image.load()
+        return image
 
     def pixels(self, cut: Cut, layout: str, scope: Scope | None) -> Pixels:
         """Return the pixels of a cut, and count the image; ``layout``: :func:`~fastload.native.rows.pixels_of_image`.

@@ -1,7 +1,8 @@
 """Images that are tensors for the user and not decoded yet: what ``ToImage`` makes, and crops, resizes and flips of it.
 
 In: a late image, and what the transforms so far make of its levels. Out: the tensor that torch's operators make, bit
-for bit, with the same strides; of the file, only what was kept is decoded.
+for bit, with the same strides; of the file, only what was kept is decoded. A tensor that a user's code has made of an
+image stands for one too: what transforms do with it is then done in one pass.
 
 The native library resizes as torch's ``interpolate`` does tensors of uint8, where both were compared
 (:func:`tensor_filters`). In all other cases the part that is kept is decoded, and torchvision resizes it.
@@ -24,6 +25,8 @@ from .source import FileSource
 from .view import View
 
 V2_FUNCTIONAL = "torchvision.transforms.v2.functional"
+LEAST_VALUES = 10_000
+"""Of a tensor: what is done with smaller ones costs less than to put it off."""
 
 
 class Table(NamedTuple):
@@ -49,7 +52,7 @@ class Table(NamedTuple):
 
     def of_kind(self, made: Tensor) -> Tensor:
         """Return a tensor as one of the result's class."""
-        return made if self.kind is Tensor else made.as_subclass(self.kind)
+        return made if type(made) is self.kind else made.as_subclass(self.kind)
 
 
 class Storage(NamedTuple):
@@ -76,13 +79,30 @@ class Undecoded:
     last two return what torchvision's version 2 makes of the decoded tensor.
     """
 
-    __slots__ = ("_source", "_storage", "_view", "table")
+    __slots__ = ("_given", "_source", "_storage", "_view", "table")
 
-    def __init__(self, source: FileSource, view: View, table: Table, storage: Storage | None = None) -> None:
+    def __init__(
+        self,
+        source: FileSource,
+        view: View,
+        table: Table,
+        storage: Storage | None = None,
+        given: Tensor | None = None,
+    ) -> None:
         self._source = source
         self._view = view
         self.table = table
         self._storage = storage or Storage(*view.shown_size, 0, 0, table.channels_last)
+        self._given = given
+        """The tensor itself, where all that was done shares its memory; None: it is to be made."""
+
+    @classmethod
+    def of_tensor(cls, image: Tensor) -> Undecoded:
+        """Return what stands for a tensor of which :func:`can_stand_for` is true."""
+        _, height, width = image.shape
+        pixels = image.as_subclass(Tensor).permute(1, 2, 0).numpy()
+        source = FileSource(pixels, width, height, is_grey=False)
+        return cls(source, View.whole(width, height), _levels_of(type(image)), given=image)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -95,7 +115,10 @@ class Undecoded:
         if view is None:
             return None
         storage = self._storage._replace(left=self._storage.left + box[0], upper=self._storage.upper + box[1])
-        return Undecoded(self._source, view, self.table, storage)
+        given = self._given
+        if given is not None:
+            given = given.as_subclass(Tensor)[:, box[1] : box[3], box[0] : box[2]]
+        return Undecoded(self._source, view, self.table, storage, given)
 
     def transpose(self, method: Image.Transpose) -> Undecoded | Tensor:
         """Return it flipped."""
@@ -126,8 +149,13 @@ class Undecoded:
         """
         if not _tells_order(self.size) or table.channels_last != self.table.channels_last:
             return None
+        given = self._given
+        if given is not None:
+            if not table.shares_memory or not table.is_identity:
+                return None  # torch's operators change values sooner than a table, unless they are resized too
+            given = given.as_subclass(table.kind)
         if table.shares_memory:
-            return Undecoded(self._source, self._view, table, self._storage)
+            return Undecoded(self._source, self._view, table, self._storage, given)
         return Undecoded(self._source, self._view, table, Storage(*self.size, 0, 0, self._storage.channels_last))
 
     def _as_new(self, view: View, channels_last: bool) -> Undecoded:
@@ -135,6 +163,8 @@ class Undecoded:
 
     def tensor(self) -> Tensor:
         """Return the tensor: of the table's dtype and class."""
+        if self._given is not None:
+            return self.table.of_kind(self._given)
         table, storage, (width, height) = self.table, self._storage, self.size
         is_part = (width, height) != (storage.width, storage.height)
         made = storage.new(table.levels.dtype, is_part)
@@ -142,6 +172,25 @@ class Undecoded:
             made = made[:, storage.upper : storage.upper + height, storage.left : storage.left + width]
         self._source.row(self._view.cut, None if table.is_identity else table.levels, made, thread.scope)
         return table.of_kind(made)
+
+
+def can_stand_for(image: Tensor) -> bool:
+    """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps, and large enough."""
+    if image.dtype is not torch.uint8 or image.ndim != 3 or image.layout is not torch.strided or not image.is_cpu:
+        return False
+    channels, height, width = image.shape
+    if channels != 3 or not _tells_order((width, height)) or max(width, height) > MOST_SIDE:
+        return False
+    if 3 * height * width < LEAST_VALUES or torch._C._are_functorch_transforms_active():
+        return False
+    return image.as_subclass(Tensor).stride() == (1, 3 * width, 3)
+
+
+@functools.cache
+def _levels_of(kind: type[Tensor]) -> Table:
+    """Return the table of a tensor as it is."""
+    levels = torch.arange(256, dtype=torch.uint8, device="cpu").repeat(3, 1)
+    return Table((kind,), levels, channels_last=True, kind=kind, is_identity=True, shares_memory=True)
 
 
 def _tells_order(size: tuple[int, int]) -> bool:

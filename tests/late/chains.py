@@ -40,7 +40,7 @@ def files() -> tuple[bytes, ...]:
     files += [
         png(width, height, mode, seed=9, exif=_exif(5), dpi=(72, 72))
         for width, height in [(64, 48), (37, 51), (1, 40), (40, 1), (90, 133)]
-        for mode in ("RGB", "L")
+        for mode in ("RGB", "L", "RGBA", "LA", "P")
     ]
     return tuple(files)
 

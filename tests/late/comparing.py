@@ -19,7 +19,10 @@ def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.
     """Return an image of coarse noise."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (max(1, height // 4), max(1, width // 4), 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize((width, height)).convert(mode)
+    image = Image.fromarray(coarse).resize((width, height)).convert(mode)
+    if mode in ("RGBA", "LA"):
+        image.putalpha(Image.linear_gradient("L").resize((width, height)))
+    return image
 
 
 def jpeg(width: int = 64, height: int = 48, mode: str = "RGB", seed: int = 0, **options: Any) -> bytes:

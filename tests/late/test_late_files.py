@@ -305,6 +305,52 @@ def test_damaged_png_files_give_what_pillow_gives(monkeypatch):
         assert_equal(lambda data=data: used(data))
 
 
+TO_RGB = [kind for kind in KINDS if kind[1] in (3, 4, 6)]
+
+
+def colors_of(data: bytes) -> list[Any]:
+    """Return what is made of an image in RGB, and then of the image."""
+    image = opened(data)
+    rgb = image.convert("RGB")
+    parts = [rgb.crop((3, 4, 15, 14)), image.convert("RGB").resize((9, 8)), rgb]
+    palette = image.palette and (image.palette.mode, image.palette.rawmode, image.palette.dirty, image.palette.palette)
+    parts += [palette, image, image.getpixel((1, 2)), image.getchannel(-1 % len(image.getbands())), image.getpalette()]
+    return [*parts, image.convert("RGB").rotate(90), image.copy().palette and image.copy().palette.palette]
+
+
+@pytest.mark.parametrize(("bits", "color"), TO_RGB)
+def test_files_with_alpha_or_a_palette_are_late_where_they_become_rgb(bits, color):
+    rng = np.random.default_rng(2)
+    data = drawn(rng, 40, 30, bits, color)
+    for before in (b"", chunk(b"tEXt", b"Title\0text"), chunk(b"gAMA", bytes(4)), chunk(b"tRNS", bytes(6))):
+        for behind in (b"", chunk(b"tEXt", b"Title\0other")):
+            file = drawn(rng, 40, 30, bits, color, before=before, behind=behind)
+            for use in (colors_of, used, lambda file: opened(file).convert(), lambda file: opened(file).convert("L")):
+                assert_equal(lambda use=use, file=file: use(file))
+            for length in range(0, len(file), 37):
+                assert_equal(lambda file=file, length=length: colors_of(file[:length]))
+    late = LateSamples()
+    with late:
+        image = opened(data)
+        assert is_late(image.convert("RGB").crop((0, 0, 9, 9)))
+        assert not is_late(opened(data).crop((0, 0, 9, 9)))
+        opened(data).load()
+        image.convert("RGB").crop((0, 0, 9, 9)).tobytes()
+    counts = late.take_counts()
+    # How it was decoded hangs on how images were used before.
+    assert counts.pop(f"at once ({opened(data).mode})") == 2
+    assert sum(counts.values()) == 1
+
+
+def test_damaged_files_with_alpha_or_a_palette_give_what_pillow_gives(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
+    rng = np.random.default_rng(3)
+    files = [drawn(rng, 24, 17, *kind) for kind in TO_RGB]
+    for _ in range(600):
+        data = damaged(rng, files)
+        assert_equal(lambda data=data: colors_of(data))
+
+
 _MUTATED: list[tuple[str, dict[str, Any]]] = [
     ("RGB", {}),
     ("RGB", {"subsampling": 0}),

@@ -114,7 +114,7 @@ def test_an_error_that_passes_while_draws_are_compared_is_raised(kind, monkeypat
 
 def test_an_error_that_passes_while_transforms_are_tried_is_raised(monkeypatch):
     monkeypatch.setattr(containers, "_tables", {})
-    monkeypatch.setattr(containers, "_signature", id)
+    monkeypatch.setattr(containers, "_signature", lambda transform, image: id(transform))
     left = [1]
 
     def interrupted(image: Any) -> Any:

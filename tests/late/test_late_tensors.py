@@ -29,11 +29,11 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import _utils
 
 from fastload import late
-from fastload.late import containers, undecoded
+from fastload.late import containers, source, undecoded
 from fastload.late.image import LateImage, LateJpeg
 from fastload.late.undecoded import tensor_filters
 from fastload.native import LEVELS
-from fastload.native.rows import TENSOR_FILTERS, Cut, pixels_of_image
+from fastload.native.rows import TENSOR_FILTERS, Cut, pixels_of_image, row_of_image
 
 MODES = v2.InterpolationMode
 
@@ -58,6 +58,10 @@ def pair(run: Any) -> Callable[[Any], Any]:
 
 def in_a_dict(run: Any) -> Callable[[Any], Any]:
     return lambda image: run({"image": image, **target(*image.size)})
+
+
+def beside(run: Any) -> Callable[[Any], Any]:
+    return lambda image: run(image, target(image.shape[-1], image.shape[-2]), torch.zeros(3, 70, 60, dtype=torch.uint8))
 
 
 def then_drawn(run: Any) -> Callable[[Any], Any]:
@@ -101,6 +105,7 @@ VERSION_2 = st.one_of(
     st.builds(v2.ConvertImageDtype, DTYPE),
     st.builds(norm, st.just(v2), inplace=st.booleans()),
     st.builds(v2.ToPureTensor),
+    st.builds(v2.ToImage),
     st.builds(v2.RandomErasing, CHANCE),
     st.builds(v2.Grayscale, st.just(3)),
     st.just(v2.ColorJitter(0.4, 0.4, 0.4)),
@@ -121,12 +126,12 @@ FIRST = {1: (v1.ToTensor, v1.PILToTensor), 2: (v2.ToImage, v2.ToImage, v2.PILToT
 
 
 @st.composite
-def pipelines(draw: Any) -> Any:
+def pipelines(draw: Any, *, of_tensors: bool = False) -> Any:
     version = draw(st.sampled_from((1, 2, 2, 2)))
-    first = [draw(st.sampled_from(FIRST[version]))()]
+    first = [] if of_tensors else [draw(st.sampled_from(FIRST[version]))()]
     transforms = [*first, *draw(st.lists((VERSION_1, VERSION_2)[version - 1], min_size=1, max_size=6))]
     if version == 2 and draw(st.booleans()):
-        return draw(st.sampled_from((pair, in_a_dict)))(v2.Compose(transforms))
+        return draw(st.sampled_from((pair, in_a_dict) if not of_tensors else (beside,)))(v2.Compose(transforms))
     if draw(st.booleans()):
         return (v1.Compose, v2.Compose)[version - 1](transforms)
     return nn.Sequential(*(one if isinstance(one, nn.Module) else Called(one) for one in transforms))
@@ -147,6 +152,39 @@ class Called(nn.Module):
 @given(pipelines(), st.sampled_from(((40, 31), (16, 16), (9, 50), (1, 7), (6, 1), (1, 1))), st.booleans())
 def test_any_transforms_after_the_first_give_the_same_and_draw_the_same(run, size, is_grey):
     assert_equal(then_drawn(run), jpeg(*size, "L" if is_grey else "RGB"))
+
+
+def of_tensor(run: Any, made: Callable[[Any], torch.Tensor]) -> Callable[[Any], Any]:
+    """Return what a pipeline makes of a tensor that the sample has made of the image, and of the tensor's memory."""
+
+    def run_on(image: Any) -> Any:
+        tensor = made(image)
+        outputs = run(tensor)
+        before = tensor.as_subclass(torch.Tensor).untyped_storage().data_ptr()
+        parts = [one for one in tree_leaves(outputs) if isinstance(one, torch.Tensor)]
+        shared = [one.as_subclass(torch.Tensor).untyped_storage().data_ptr() == before for one in parts]
+        return outputs, shared, [one is tensor for one in parts], tensor, torch.rand(1)
+
+    return run_on
+
+
+PLAIN: Callable[[Any], torch.Tensor] = v2.PILToTensor()
+MADE = {
+    "image": tv_tensors.Image,
+    "plain": PLAIN,
+    "planes": lambda image: PLAIN(image).contiguous(),
+    "part": lambda image: tv_tensors.Image(PLAIN(image)[:, 1:]),
+    "narrow": lambda image: PLAIN(image)[:, :, 1:],
+    "video": lambda image: tv_tensors.Video(PLAIN(image)[None]),
+    "mask": tv_tensors.Mask,
+    "floats": lambda image: tv_tensors.Image(PLAIN(image).float()),
+}
+
+
+@settings(max_examples=150)
+@given(pipelines(of_tensors=True), st.sampled_from(sorted(MADE)), st.sampled_from(((70, 60), (61, 90), (9, 50))))
+def test_any_transforms_of_a_tensor_give_the_same_in_the_same_memory(run, kind, size):
+    assert_equal(of_tensor(run, MADE[kind]), jpeg(*size))
 
 
 RARE: dict[str, Make] = {
@@ -204,6 +242,47 @@ def test_rare_pipelines_give_the_same_also_beside_boxes_and_masks(name, last):
         for size in ((80, 60), (24, 50), (400, 2)):
             for form in (run, pair(run), in_a_dict(run)):
                 assert_equal(then_drawn(form), jpeg(*size))
+
+
+@pytest.mark.parametrize("name", RARE)
+@pytest.mark.parametrize("kind", ["image", "plain", "part"])
+def test_rare_pipelines_of_a_tensor_give_the_same(name, kind):
+    for last in ([v2.RandomHorizontalFlip(0.0)], [v2.ToImage(), to_float(), norm(v2), v2.ToPureTensor()]):
+        run = v2.Compose([*RARE[name](), *last])
+        for form in (run, beside(run)):
+            assert_equal(of_tensor(form, MADE[kind]), jpeg(80, 60))
+
+
+def test_all_that_is_known_of_a_tensors_transforms_is_done_in_one_pass(monkeypatch):
+    calls: list[Cut] = []
+
+    def counted(pixels: Any, cut: Cut, *others: Any) -> Any:
+        calls.append(cut)
+        return row_of_image(pixels, cut, *others)
+
+    monkeypatch.setattr(source, "row_of_image", counted)
+    by_class = v2.ToDtype({tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}, scale=True)
+    flip = v2.RandomHorizontalFlip(1.0)
+    run = v2.Compose([v2.RandomResizedCrop(20), flip, v2.ToImage(), by_class, norm(v2), v2.RandomCrop(9)])
+    for form in (of_tensor(run, tv_tensors.Image), of_tensor(run, PLAIN), of_tensor(beside(run), tv_tensors.Image)):
+        calls.clear()
+        result(form, jpeg(80, 60), late=True)
+        assert [(cut.size, cut.window[2:], cut.flips) for cut in calls] == [((20, 20), (9, 9), (True, False))]
+        assert_equal(form, jpeg(80, 60))
+
+
+def test_a_tensor_that_was_only_cropped_is_a_part_of_what_was_given():
+    written: list[int] = []
+
+    def run(image: Any) -> Any:
+        tensor = tv_tensors.Image(image)
+        part = v2.Compose([v2.CenterCrop(50), v2.RandomHorizontalFlip(0.0), v2.ToPureTensor()])(tensor)
+        tensor[:] = 7
+        written.append(int(part.float().mean()))
+        return part
+
+    assert_equal(run, jpeg(80, 60))
+    assert written == [7, 7]
 
 
 def decoded(run: Any, data: bytes) -> str:
@@ -402,6 +481,17 @@ def test_modes_see_torchvisions_images_alone():
             assert_equal(within, jpeg(80, 60))
     assert torch.Tensor in seen
     assert not any(issubclass(kind, torch.Tensor) and kind.__module__.startswith("fastload") for kind in seen)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+def test_transforms_are_traced_as_they_are():
+    run = v2.Compose([v2.CenterCrop(50), v2.Resize(20), to_float(), norm(v2)])
+
+    def traced(image: Any) -> Any:
+        tensor = PLAIN(image)
+        return torch.jit.trace(run, tensor, check_trace=False)(255 - tensor)
+
+    assert_equal(traced, jpeg(80, 60))
 
 
 @pytest.mark.parametrize("kind", ["Tensor", "TVTensor"])

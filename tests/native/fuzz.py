@@ -1,6 +1,9 @@
 """Fuzzes the JPEG decoder under ASan and UBSan, from made files and records and, where given, real files.
 
     python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--memory | --coverage]
+    python tests/native/fuzz.py --seconds 3600 --piece png|distort|table|cache
+
+The second does the same with other functions: what they do is said in fuzz_pieces.c.
 
 Prints the rounds, how many requests were refused and how many ended in which status, how many rows were compared with
 libjpeg's own, and with ``--coverage`` the share of lines that ran and which did not. The file that caused a crash is
@@ -47,6 +50,18 @@ def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None, l
     else:
         command += ["--coverage"] if kind == "coverage" else SANITIZE
     subprocess.run([*command, f"-I{SOURCES}", *sources, "-o", str(program), *library, "-lm"], check=True, cwd=folder)
+    return program
+
+
+PIECES = ("png", "distort", "table", "cache")
+
+
+def build_pieces(folder: Path, *, level: str = "-O1") -> Path:
+    """Return the program that tries :data:`PIECES`, built in a folder; it needs libpng and zlib."""
+    program = folder / "fuzz_pieces"
+    sources = [str(Path(__file__).with_name("fuzz_pieces.c")), *map(str, sorted(SOURCES.glob("*.c")))]
+    command = [compiler(), *FLAGS, level, *SANITIZE, f"-I{SOURCES}", *sources, "-o", str(program)]
+    subprocess.run([*command, "-lpng", "-lz", "-lm"], check=True, cwd=folder)
     return program
 
 
@@ -102,11 +117,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path, help="a folder with JPEG files; 200 of them are used")
     parser.add_argument("--libjpeg", type=Path, help="a folder with an instrumented libjpeg.a and its headers")
+    parser.add_argument("--piece", choices=PIECES, help="try another part of the library")
     kinds = parser.add_mutually_exclusive_group()
     for kind, what in (("memory", "look for unwritten memory"), ("coverage", "count lines")):
         kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="address", help=what)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fastload-fuzz-"))
+    if options.piece:
+        return subprocess.run([build_pieces(folder), str(options.seconds), str(options.seed), options.piece]).returncode
     program = build(folder, kind=options.kind, libjpeg=options.libjpeg)
     files = made_files(folder)
     if options.real:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damaged_files import mutants
-from fuzz import build, build_threads, made_files, start
+from fuzz import PIECES, build, build_pieces, build_threads, made_files, start
 from hand_jpeg import AC, DC, END, EOI, coded, frame, grey
 from jpeg_files import by_pillow, cut_of, picture, saved
 from scan_encoder import Scan, drawn, file_of
@@ -40,6 +40,23 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     assert counts[Status.DONE] > 50
     assert counts[Status.DAMAGED] > 50
     assert min(compared, records, returned, waited) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_png_files_colors_columns_and_caches_do_no_harm_under_the_sanitizers(tmp_path):
+    try:
+        program = build_pieces(tmp_path, level="-O0")
+    except subprocess.CalledProcessError as error:
+        if os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0"):
+            raise
+        pytest.skip(f"the compiler here has no sanitizers, or finds no libpng: {error}")
+    for piece in PIECES:
+        done = subprocess.run([program, "60", "1", piece, "1500"], capture_output=True, text=True, timeout=100)
+        assert (done.returncode, done.stderr) == (0, "")
+        rounds, *counts = map(int, re.findall(r"\d+", done.stdout))
+        assert rounds == 1500
+        assert min(counts[: 2 if piece == "distort" else 3]) > 10
 
 
 @pytest.mark.slow

@@ -1,0 +1,482 @@
+/* Feeds made and damaged input to functions that fuzz_jpeg.c does not reach; built with the library's sources under
+ * sanitizers by fuzz.py.
+ *
+ * fuzz_pieces SECONDS SEED png|distort|table|cache [ROUNDS]
+ *
+ * png: files of any kind, damaged chunk by chunk and byte by byte, most with the right checksums again. What the library
+ * decodes, libpng must decode without a warning to the same pixels, and each instruction set too.
+ * distort: images of any strides, in memory of just their size; each instruction set must make the same.
+ * table: columns in chunks, whose offsets are damaged; no value outside of the buffers may be read.
+ * cache: tables that are filled, damaged, checked and used again, between pages that nobody may touch.
+ *
+ * Prints how many rounds there were, and: files that were decoded, that were refused, and that were inflated; changed images
+ * and refused ones; columns that were read, that are damaged, and rows that there are not; entries, caches that are damaged,
+ * and that are used again. */
+#define _GNU_SOURCE
+#include "fuzz_damage.h"
+#include "png_header.h"
+#include "resample.h"
+
+#include <limits.h>
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+struct fastload_scratch *fastload_scratch_new(void);
+void fastload_scratch_free(struct fastload_scratch *);
+int fastload_png_whole(struct fastload_scratch *, const uint8_t *, size_t, uint8_t *, int, const int32_t[2], int);
+int fastload_png_size(const uint8_t *, size_t, int64_t[8]);
+int fastload_png_inflate(struct fastload_scratch *, const uint8_t *, size_t, void *, int);
+int fastload_inflated_row(struct fastload_scratch *, const void *, const struct fastload_request *);
+int fastload_distort(int, const uint8_t *, const int64_t *, uint8_t *, const int64_t *, int64_t, int64_t, const float *,
+                     const int32_t *, int, int);
+int fastload_distort_greys(const uint8_t *, const int64_t *, int64_t, int64_t, float *, int, int);
+struct chunk {
+    const uint8_t *values;
+    int64_t num_values;
+    const void *offsets;
+    int64_t first;
+};
+struct column {
+    const int64_t *ends;
+    const struct chunk *chunks;
+    int64_t num_chunks, size, offset_width, item, kind;
+};
+struct place {
+    const uint8_t *values;
+    int64_t length;
+};
+int64_t fastload_table_find(const struct column *, const int64_t *, int64_t, struct place *, int64_t[3]);
+void fastload_table_copy(const struct column *, const struct place *, int64_t, uint8_t *);
+struct key {
+    uint64_t words[3];
+};
+int fastload_cache_begin(void *, uint64_t, uint64_t);
+int fastload_cache_check(void *, uint64_t);
+int fastload_cache_find(void *, int, const struct key *, uint64_t[2]);
+int fastload_cache_has_room(void *, uint64_t);
+uint64_t fastload_cache_take(void *, uint64_t, uint64_t *);
+int fastload_cache_enter(void *, const struct key *, uint64_t, uint64_t, int, uint64_t *);
+
+static struct fastload_scratch *scratch;
+static long counts[4];
+
+static void fail(const char *what, long first, long second)
+{
+    fprintf(stderr, "%s: %ld and %ld\n", what, first, second);
+    abort();
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* PNG */
+
+static void put_number(uint8_t *to, uint32_t number)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(number >> (24 - 8 * i));
+}
+
+static void put_chunk(struct bytes *file, const char *name, const uint8_t *body, uint32_t size)
+{
+    uint8_t *at = file->data + file->size;
+    put_number(at, size);
+    memcpy(at + 4, name, 4);
+    if (size)
+        memcpy(at + 8, body, size);
+    put_number(at + 8 + size, (uint32_t)crc32(0, at + 4, size + 4));
+    file->size += 12 + (size_t)size;
+}
+
+enum { MOST_FILE = 1 << 17 };
+
+/* Damages a stream, and gives it the checksum of what zlib still makes of it. */
+static uLongf damaged_stream(uint8_t *stream, uLongf coded, size_t size)
+{
+    uint8_t *out = malloc(size + 64);
+    z_stream z = {.next_in = stream + 2, .avail_in = (uInt)coded - 2, .next_out = out, .avail_out = (uInt)size + 64};
+    for (uint32_t i = 1 + draw(2); i && coded > 8; i--)
+        stream[2 + draw((uint32_t)coded - 6)] ^= (uint8_t)(1 << draw(8));
+    inflateInit2(&z, -15);
+    if (inflate(&z, Z_FINISH) == Z_STREAM_END && z.avail_in >= 4) {
+        put_number(stream + coded - z.avail_in, (uint32_t)adler32(1, out, (uInt)z.total_out));
+        coded -= z.avail_in - 4;
+    }
+    inflateEnd(&z);
+    free(out);
+    return coded;
+}
+
+static struct bytes made_png(void)
+{
+    static const uint8_t kinds[][2] = {{1, 0}, {2, 0}, {4, 0}, {8, 0}, {16, 0}, {8, 2},  {16, 2}, {1, 3},
+                                       {2, 3}, {4, 3}, {8, 3}, {8, 4}, {16, 4}, {8, 6}, {16, 6}};
+    static const char *const others[] = {"pHYs", "sRGB", "gAMA", "cHRM", "tEXt", "tRNS", "eXIf", "bKGD", "acTL", "iCCP"};
+    const uint8_t *kind = kinds[draw(sizeof kinds / sizeof *kinds)];
+    const uint32_t width = 1 + draw(draw(3) ? 40 : 200), height = 1 + draw(40);
+    uint8_t first[13] = {0}, body[800];
+    struct bytes file = {malloc(MOST_FILE), 8};
+    memcpy(file.data, "\x89PNG\r\n\x1a\n", 8);
+    put_number(first, width);
+    put_number(first + 4, height);
+    first[8] = kind[0];
+    first[9] = kind[1];
+    first[12] = draw(20) == 0;
+    put_chunk(&file, "IHDR", first, 13);
+    for (uint32_t i = 0; i < sizeof body; i++)
+        body[i] = draw(3) ? 0 : (uint8_t)draw(256);
+    const uint32_t num = draw(3);
+    for (uint32_t i = 0; i < num; i++) {
+        static const uint8_t gamma[4] = {0, 0, 0xB1, 0x8F};
+        const char *name = others[draw(draw(2) ? 4 : 10)];
+        put_chunk(&file, name, !strcmp(name, "gAMA") ? gamma : body,
+                  !strcmp(name, "gAMA") ? 4 : !strcmp(name, "pHYs") ? 9 : !strcmp(name, "sRGB") ? 1 : draw(34));
+    }
+    if (kind[1] == 3 || (kind[1] != 0 && draw(10) == 0))
+        put_chunk(&file, "PLTE", body, 3 * (draw(4) && kind[0] < 9 ? 1u << kind[0] : 1 + draw(256)));
+    const size_t stride = ((size_t)width * kind[0] * (size_t)png_samples(kind[1]) + 7) / 8 + 1, size = stride * height;
+    uint8_t *rows = malloc(size);
+    for (size_t i = 0; i < size; i++)
+        rows[i] = i % stride == 0 ? (uint8_t)draw(draw(300) ? 5 : 6) : (uint8_t)draw(1 + draw(draw(8) ? 3 : 255));
+    uLongf coded = compressBound(size);
+    uint8_t *stream = malloc(coded);
+    compress2(stream, &coded, rows, draw(60) ? size : size - 1, (int)draw(10));
+    if (draw(3) == 0)
+        coded = damaged_stream(stream, coded, size);
+    for (uLongf at = 0; at < coded;) {
+        const uint32_t piece = draw(4) ? (uint32_t)(coded - at) : 1 + draw((uint32_t)(coded - at));
+        put_chunk(&file, "IDAT", stream + at, piece);
+        at += piece;
+    }
+    if (draw(20) == 0)
+        put_chunk(&file, "tEXt", body, draw(30));
+    put_chunk(&file, "IEND", NULL, 0);
+    free(rows);
+    free(stream);
+    return file;
+}
+
+/* Damages a file, and makes the checksums of its chunks right again, or not. */
+static struct bytes damaged_png(struct bytes *file)
+{
+    if (draw(2)) {
+        struct bytes copy = {malloc(file->size), file->size};
+        memcpy(copy.data, file->data, file->size);
+        return copy;
+    }
+    size_t at[64], num = 0;
+    for (size_t place = 8; place + 12 <= file->size && num < 64; place += 12 + png_number(file->data + place))
+        at[num++] = place;
+    const size_t which = draw((uint32_t)num), begin = at[which], size = 12 + (size_t)png_number(file->data + begin);
+    const int mends = draw(3) != 0;
+    switch (draw(8)) {
+    case 0:
+        remove_bytes(file, begin, size);
+        break;
+    case 1:
+        insert(file, MOST_FILE, at[draw((uint32_t)num)], file->data + begin, size);
+        break;
+    case 2:
+        file->size = draw((uint32_t)file->size);
+        break;
+    case 3: /* a length */
+        put_number(file->data + begin, draw(2) ? draw(40) : (uint32_t)draw(0x7fffffff) * 2);
+        break;
+    default: /* a byte of a name or a body, mostly of the data */
+        file->data[begin + 4 + draw((uint32_t)size - 8)] = draw(2) ? edge() : (uint8_t)draw(256);
+        if (mends && size >= 12)
+            put_number(file->data + begin + size - 4, (uint32_t)crc32(0, file->data + begin + 4, (uInt)size - 8));
+    }
+    struct bytes exact = {malloc(file->size ? file->size : 1), file->size};
+    memcpy(exact.data, file->data, file->size);
+    return exact;
+}
+
+struct reading {
+    const struct bytes *file;
+    size_t at;
+    int warned;
+};
+
+static void read_on(png_structp png, png_bytep to, size_t size)
+{
+    struct reading *reading = png_get_io_ptr(png);
+    if (size > reading->file->size - reading->at)
+        png_error(png, "the end");
+    memcpy(to, reading->file->data + reading->at, size);
+    reading->at += size;
+}
+
+static void say_error(png_structp png, png_const_charp what)
+{
+    (void)what;
+    longjmp(png_jmpbuf(png), 1);
+}
+
+static void note_warning(png_structp png, png_const_charp what)
+{
+    (void)what;
+    ((struct reading *)png_get_error_ptr(png))->warned = 1;
+}
+
+/* RGB by libpng; NULL: it fails or warns. */
+static uint8_t *by_libpng(const struct bytes *file, size_t width, size_t height)
+{
+    struct reading reading = {file, 0, 0};
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, say_error, note_warning);
+    png_infop info = png_create_info_struct(png);
+    uint8_t *volatile pixels = malloc(width * height * 3);
+    volatile int failed = 1;
+    if (!setjmp(png_jmpbuf(png))) {
+        png_set_read_fn(png, &reading, read_on);
+        png_read_info(png, info);
+        png_set_expand(png);
+        png_set_strip_alpha(png);
+        png_set_gray_to_rgb(png);
+        png_read_update_info(png, info);
+        for (size_t y = 0; y < height; y++)
+            png_read_row(png, pixels + y * width * 3, NULL);
+        png_read_end(png, info);
+        failed = reading.warned;
+    }
+    png_destroy_read_struct(&png, &info, NULL);
+    if (!failed)
+        return pixels;
+    free(pixels);
+    return NULL;
+}
+
+static void try_png(void)
+{
+    static const int channels[] = {1, 3, 3, 4, 4};
+    static const int32_t weights[2] = {9797, 19234};
+    struct bytes made = made_png();
+    const struct bytes file = damaged_png(&made);
+    int64_t size[8];
+    const int known = fastload_png_size(file.data, file.size, size);
+    const size_t width = (size_t)size[0], height = (size_t)size[1], pixels = width * height;
+    if (known == FASTLOAD_DONE && pixels <= 1 << 18) {
+        for (int layout = 0; layout < 5; layout++) {
+            uint8_t *out[3];
+            int status[3];
+            for (int level = 0; level < 3; level++) {
+                out[level] = calloc(pixels * (size_t)channels[layout], 1);
+                status[level] = fastload_png_whole(scratch, file.data, file.size, out[level], layout, weights, level);
+                if (status[level] != status[0] ||
+                    (!status[0] && memcmp(out[0], out[level], pixels * (size_t)channels[layout])))
+                    fail("levels differ", status[0], status[level]);
+            }
+            if (layout == 1) {
+                uint8_t *expected = status[0] ? NULL : by_libpng(&file, width, height);
+                if (!status[0] && (!expected || memcmp(expected, out[0], pixels * 3)))
+                    fail("libpng says otherwise", (long)width, expected != NULL);
+                counts[status[0] ? 2 : 1]++;
+                free(expected);
+            }
+            for (int level = 0; level < 3; level++)
+                free(out[level]);
+        }
+        void *inflated = malloc((size_t)size[7]);
+        if (fastload_png_inflate(scratch, file.data, file.size, inflated, (int)draw(3)) == FASTLOAD_DONE) {
+            struct fastload_request q = {.level = (int)draw(3)};
+            q.box[2] = q.size[0] = q.window[2] = (int)height;
+            q.box[3] = q.size[1] = q.window[3] = (int)width;
+            q.source[2] = (float)width;
+            q.source[3] = (float)height;
+            uint8_t *row = malloc(pixels * 3);
+            q.target = (struct target){.data = row, .row = 3 * (int64_t)width, .column = 3, .channel = 1, .element = 1,
+                                       .channels = 3};
+            fastload_inflated_row(scratch, inflated, &q);
+            counts[3]++;
+            free(row);
+        }
+        free(inflated);
+    }
+    free(file.data);
+    free(made.data);
+}
+
+/* Colors */
+
+static size_t lay_out(int64_t strides[3], int64_t height, int64_t width)
+{
+    const int64_t gap = draw(2) ? 0 : draw(9);
+    if (draw(2)) {
+        strides[0] = 3 * width + gap;
+        strides[1] = 3;
+        strides[2] = 1;
+        return (size_t)((height - 1) * strides[0] + 3 * width);
+    }
+    strides[0] = width + gap;
+    strides[1] = 1;
+    strides[2] = (height - 1) * strides[0] + width + draw(5);
+    return (size_t)(2 * strides[2] + (height - 1) * strides[0] + width);
+}
+
+static void try_distort(void)
+{
+    const int64_t height = 1 + draw(5), width = 1 + draw(draw(2) ? 40 : 700);
+    int64_t from[3], to[3];
+    const size_t size = lay_out(from, height, width), room = lay_out(to, height, width);
+    uint8_t *image = malloc(size), *made[3];
+    for (size_t i = 0; i < size; i++)
+        image[i] = (uint8_t)draw(256);
+    const int change = draw(30) ? (int)draw(4) : (int)draw(8) - 3, fused = (int)draw(2);
+    const float given[3] = {(float)draw(2000) / 1000, (float)draw(2000) / 1000, (float)draw(1001) / 1000 - 0.5f};
+    const int32_t order[3] = {(int32_t)draw(3), (int32_t)draw(3), draw(40) ? (int32_t)draw(3) : 3};
+    float *greys[3];
+    for (int level = 0; level < 3; level++) {
+        made[level] = calloc(room, 1);
+        greys[level] = calloc((size_t)(height * width), sizeof(float));
+        const int status =
+            fastload_distort(change, image, from, made[level], to, height, width, given, order, fused, level);
+        counts[1 + (status != FASTLOAD_DONE)]++;
+        fastload_distort_greys(image, from, height, width, greys[level], fused, level);
+        if (memcmp(made[0], made[level], room) || memcmp(greys[0], greys[level], (size_t)(height * width) * sizeof(float)))
+            fail("levels differ", change, level);
+    }
+    for (int level = 0; level < 3; level++) {
+        free(made[level]);
+        free(greys[level]);
+    }
+    free(image);
+}
+
+/* Rows of columns */
+
+static void try_table(void)
+{
+    enum { CHUNKS = 4 };
+    static const int64_t items[] = {1, 2, 4, 8};
+    struct chunk chunks[CHUNKS];
+    void *memory[2 * CHUNKS];
+    int64_t ends[CHUNKS], rows[20], found[3], end = 0;
+    struct column column = {ends, chunks, 1 + draw(CHUNKS), 1 + draw(5), draw(2) ? 4 : 8, items[draw(4)], draw(3)};
+    const int has_offsets = draw(2) != 0;
+    for (int i = 0; i < column.num_chunks; i++) {
+        const int64_t num = draw(6), values = has_offsets ? draw(30) : num * column.size;
+        memory[2 * i] = malloc((size_t)(values * column.item + 1));
+        memset(memory[2 * i], 7, (size_t)(values * column.item + 1));
+        memory[2 * i + 1] = malloc((size_t)((num + 1) * column.offset_width));
+        int64_t at = 0;
+        for (int64_t k = 0; k <= num && has_offsets; k++) {
+            at += k ? draw((uint32_t)(values - at) + 1) : 0;
+            const int64_t said = draw(15) ? at : draw(2) ? (int64_t)draw(40) - 5 : INT64_MIN + draw(3);
+            const int32_t narrow = (int32_t)said;
+            memcpy((uint8_t *)memory[2 * i + 1] + k * column.offset_width,
+                   column.offset_width == 8 ? (const void *)&said : (const void *)&narrow, (size_t)column.offset_width);
+        }
+        chunks[i] = (struct chunk){draw(20) ? memory[2 * i] : NULL, values, has_offsets ? memory[2 * i + 1] : NULL,
+                                   draw(30) ? 0 : draw(4)};
+        ends[i] = end += num;
+    }
+    const int64_t num_rows = 1 + draw(20);
+    struct place places[20];
+    for (int64_t i = 0; i < num_rows; i++)
+        rows[i] = draw(20) && end ? (int64_t)draw((uint32_t)end) : (int64_t)draw(40) - 10;
+    const int64_t status = fastload_table_find(&column, rows, num_rows, places, found);
+    counts[status == 0 ? 1 : status == -2 ? 2 : 3]++;
+    if (status == 0) {
+        const int64_t item = column.kind && column.item < 8 ? 8 : column.item;
+        uint8_t *target = malloc((size_t)(found[0] * item + 1));
+        fastload_table_copy(&column, places, num_rows, target);
+        free(target);
+    }
+    for (int i = 0; i < 2 * column.num_chunks; i++)
+        free(memory[i]);
+}
+
+/* The cache */
+
+static void try_cache(void)
+{
+    enum { PAGE = 4096, PAGES = 48, SIZE = PAGE * PAGES };
+    static uint8_t *around;
+    static int file;
+    if (!around) {
+        around = mmap(NULL, SIZE + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        file = memfd_create("cache", 0);
+        if (around == MAP_FAILED || file < 0)
+            exit(2);
+    }
+    uint8_t *const memory = around + PAGE;
+    if (ftruncate(file, 0) || ftruncate(file, SIZE) ||
+        mmap(memory, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != memory)
+        exit(2);
+    uint64_t wanted = 0, found[2];
+    struct key keys[1200];
+    uint64_t places[1200];
+    uint32_t num = 0;
+    if (!fastload_cache_begin(memory, SIZE, SIZE))
+        fail("a cache that does not begin", SIZE, 0);
+    for (int damaged = 0; damaged < 2; damaged++) {
+        const uint32_t more = draw(damaged ? 40 : draw(20) ? 60 : 1200);
+        for (uint32_t i = 0; i < more && num < 1200; i++) {
+            const uint32_t length = draw(draw(10) ? 80 : 3000);
+            const struct key key = {{1 + draw(draw(4) ? 1u << 30 : 3), draw(1u << 30), draw(1u << 30)}};
+            fastload_cache_has_room(memory, length);
+            const uint64_t place = fastload_cache_take(memory, length, &wanted);
+            if (!place)
+                continue;
+            if (place > SIZE || length + 24 > SIZE - place)
+                fail("an entry beyond the end", (long)place, length);
+            const uint32_t head[2] = {0, length};
+            memcpy(memory + place, head, 8);
+            memcpy(memory + place + 8, key.words + 1, 16);
+            if (!fastload_cache_enter(memory, &key, place, length, 1, &wanted) || damaged)
+                continue;
+            keys[num] = key;
+            places[num++] = place;
+            counts[1]++;
+        }
+        for (uint32_t i = 0; i < num; i++) {
+            const int is_there = fastload_cache_find(memory, file, &keys[i], found);
+            if (!damaged && (!is_there || found[0] != places[i] + 24))
+                fail("an entry is not found", i, is_there);
+            if (is_there && (found[0] > SIZE || found[1] > SIZE - found[0]))
+                fail("an entry beyond the end", (long)found[0], (long)found[1]);
+        }
+        for (uint32_t i = 1 + draw(6); i && !damaged; i--) {
+            const uint32_t words = draw(2) ? 80 : SIZE / 8, word = draw(words);
+            const uint64_t values[] = {0, 1, 16, SIZE, SIZE - 16, UINT64_MAX, (uint64_t)draw(SIZE / 16) * 16, draw(1 << 30)};
+            if (word > 1)
+                memcpy(memory + 8 * (size_t)word, &values[draw(8)], 8);
+        }
+        if (!damaged && !fastload_cache_check(memory, SIZE)) {
+            counts[2]++;
+            return;
+        }
+    }
+    counts[3]++;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } pieces[] = {{"png", try_png}, {"distort", try_distort}, {"table", try_table}, {"cache", try_cache}};
+    if (argc < 4)
+        return 2;
+    const double end = now() + atof(argv[1]);
+    const long most = argc > 4 ? atol(argv[4]) : LONG_MAX;
+    seed(strtoull(argv[2], NULL, 10));
+    scratch = fastload_scratch_new();
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        if (!strcmp(argv[3], pieces[i].name)) {
+            for (; now() < end && counts[0] < most; counts[0]++)
+                pieces[i].run();
+            printf("%s: %ld rounds; %ld %ld %ld\n", argv[3], counts[0], counts[1], counts[2], counts[3]);
+        }
+    fastload_scratch_free(scratch);
+    return counts[0] ? 0 : 2;
+}
