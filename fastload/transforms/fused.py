@@ -219,8 +219,8 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:
         error.add_note(
-            "raised by fastload's Triton kernels for crops, flips, resizing and normalisation; set FASTLOAD_TRITON=0 "
-            "in the environment to use torch's own operations"
+            "raised by fastload's Triton kernels for crops, flips, resizing, colours and normalisation; set "
+            "FASTLOAD_TRITON=0 in the environment to use torch's own operations"
         )
         raise
 

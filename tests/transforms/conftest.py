@@ -72,18 +72,21 @@ def compiling(capability: int) -> Iterator[list[Any]]:
     """
     from triton.runtime.driver import driver
 
-    from fastload.transforms import fused, fused_kernel
+    from fastload.transforms import fused, fused_color, fused_color_kernel, fused_kernel
 
     made: list[Any] = []
-    kernels = (fused_kernel.transformed, fused_kernel.resized)
+    kernels = (fused_kernel.transformed, fused_kernel.resized, fused_color_kernel.grey_sums, fused_color_kernel.changed)
+    names = ("transformed", "resized", "grey_sums", "changed")
     launchers = mock.Mock(TYPES=fused_kernel.TYPES)
-    launchers.transformed, launchers.resized = (_Launcher(kernel, made) for kernel in kernels)
+    for name, kernel in zip(names, kernels, strict=True):
+        setattr(launchers, name, _Launcher(kernel, made))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(mock.patch.dict(os.environ, TRITON_CACHE_DIR=folder))
         stack.enter_context(mock.patch.object(driver, "_active", _Pretended(capability)))
         stack.enter_context(mock.patch.object(fused, "available", return_value=True))
-        stack.enter_context(mock.patch.object(fused, "_kernels", return_value=launchers))
+        for module in (fused, fused_color):
+            stack.enter_context(mock.patch.object(module, "_kernels", return_value=launchers))
         for kernel in kernels:  # what they have compiled in this process
             kernel.device_caches.clear()
             stack.callback(kernel.device_caches.clear)
