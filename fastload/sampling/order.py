@@ -112,14 +112,15 @@ class Permutation:
             raise ValueError(f"a permutation needs 1 to 2**62 elements, got {length}")
         self.length = length
         bits = max(2, (length - 1).bit_length())
-        self._bits = bits // 2, bits - bits // 2
+        self.bits = bits // 2, bits - bits // 2
+        """Of the lower and the higher half."""
         self._low_bits = np.uint64(bits // 2)
         self._low = np.uint64((1 << (bits // 2)) - 1)
         self._high = np.uint64((1 << (bits - bits // 2)) - 1)
         # Narrow halves mix slowly: of five elements, eight rounds favour some orders by a quarter, sixteen do not.
         rounds = 24 if bits <= 16 else 8
         words = hashlib.shake_256(key).digest(8 * rounds)
-        self._round_keys = np.frombuffer(words, dtype="<u8").astype(np.uint64)
+        self.round_keys = np.frombuffer(words, dtype="<u8").astype(np.uint64)
 
     def at(self, positions: Indices) -> Indices:
         """Return the values at these positions (int64, any shape, all in 0..length-1).
@@ -142,13 +143,13 @@ class Permutation:
         if permute is None:
             return self.by_numpy(start, backwards=backwards)
         values = np.array(start, dtype=np.int64, order="C")
-        network = *self._bits, self._round_keys.ctypes.data, len(self._round_keys)
+        network = *self.bits, self.round_keys.ctypes.data, len(self.round_keys)
         permute(values.ctypes.data, values.size, self.length, *network, backwards, level)
         return values
 
     def by_numpy(self, start: Indices, *, backwards: bool) -> Indices:
         """Compute :meth:`at`, or with ``backwards`` :meth:`position_of`, by NumPy: the reference."""
-        rounds = range(len(self._round_keys))
+        rounds = range(len(self.round_keys))
         rounds = rounds[::-1] if backwards else rounds
         length = np.uint64(self.length)
         values = self._apply(start.astype(np.uint64).ravel(), rounds)
@@ -164,9 +165,9 @@ class Permutation:
         for i in rounds:
             # A hash of one half changes the other, alternately. The inverse is the same rounds backwards.
             if i % 2:
-                low ^= _mixed(high, self._round_keys[i]) & self._low
+                low ^= _mixed(high, self.round_keys[i]) & self._low
             else:
-                high ^= _mixed(low, self._round_keys[i]) & self._high
+                high ^= _mixed(low, self.round_keys[i]) & self._high
         high <<= self._low_bits
         high |= low
         return high

@@ -9,9 +9,12 @@ import torch
 from references import made_images
 from triton_kernels import CHAIN, MEAN, STD
 
+from fastload.sampling.order import Keyed
 from fastload.transforms.auto import TrivialAugmentWide
+from fastload.transforms.base import BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.device_draws import EpochState
 from fastload.transforms.jitter import ColorJitter
 from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
@@ -186,3 +189,20 @@ def test_colours_of_few_pixels_compile(compiled, target, side):
         Compose([JITTER, ToNormalized([0.4], [0.3])])(made_images(0, (1, channels, 1, side), torch.float32))
         assert len(compiled) == 2
         compiled.clear()
+
+
+@EVERY_TARGET
+@pytest.mark.parametrize("length", [1, 50_000, 1 << 40])
+def test_order_and_draws_compile_without_joined_products(compiled, target, length):
+    state = EpochState(Keyed(length, 7), 7, torch.device("cpu"))
+    rows = state.rows(0, min(length, 300))
+    for transform in (RandomCrop(32, 4), RandomHorizontalFlip(0.1)):
+        draws = state.draws(rows, rows.numpy, None)
+        draws.finished(transform.draw_for(draws, BatchShape(len(rows), 3, 32, 32)))
+    assert len(compiled) == 3
+    for kernel in compiled:
+        code = kernel.asm["ptx"]
+        assert f".target sm_{target}" in code
+        assert "fma." not in code
+        assert kernel.asm["cubin"][:4] == b"\x7fELF"
+    assert "mul.rn.f64" in compiled[1].asm["ptx"]

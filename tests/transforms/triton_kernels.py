@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.transforms import fused, fused_color
+from fastload.transforms import device_draws, fused, fused_color
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -65,7 +65,7 @@ def allow(monkeypatch: Any) -> list[str]:
 
     def taking(*names: str) -> Any:
         """Return what stands for a module of kernels, whose launches are counted."""
-        stands = SimpleNamespace(TYPES=interpreted(names[0]).TYPES)
+        stands = SimpleNamespace(TYPES=interpreted("fused_kernel").TYPES)
         for name in names[1:]:
             setattr(stands, name, _Counted(names[0], name, launches))
         return lambda: stands
@@ -76,6 +76,7 @@ def allow(monkeypatch: Any) -> list[str]:
     # Triton's own is compiled: it was imported without the interpreter.
     monkeypatch.setattr(tl, "sum", lambda values, axis: tl.reduce(values, axis, tl.standard._sum_combine))
     monkeypatch.setattr(fused, "available", lambda device: True)
+    monkeypatch.setattr(device_draws, "_kernels", taking("device_draws_kernel", "order", "drawn"))
     return launches
 
 
