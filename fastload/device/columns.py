@@ -144,6 +144,12 @@ class Columns:
         """Memory that they take."""
         return sum(column.num_bytes for column in self._columns)
 
+    @property
+    def all_there(self) -> bool:
+        """Whether all of them are on ``device``."""
+        columns = self._columns
+        return all(isinstance(column, TensorColumn) and column.values.device == self.device for column in columns)
+
     def tensors(self) -> list[Tensor]:
         """Return the tensors that they are made of."""
         return [column.values for column in self._columns if isinstance(column, TensorColumn)]
@@ -173,6 +179,8 @@ class Columns:
 
         def gathered(batch: Any, draws: Any) -> Any:
             own, host_leaves, watch = draws
+            if callable(batch):  # rows that are made here, and what is drawn for them
+                batch, own = batch()
             if host_leaves is not None:
                 batch = self.gathering(watch)(batch, host_leaves)
             if then is None:

@@ -44,7 +44,7 @@ class Cached(Generic[_T]):
 
     _cache: list[tuple[Any, _T]] = []
 
-    def _of(self, key: Any) -> _T:
+    def of(self, key: Any) -> _T:
         for known, value in self._cache:
             if known == key:
                 return value
@@ -93,7 +93,7 @@ class Keyed(Cached["Permutation"]):
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
-        return self._of(epoch).at(positions)
+        return self.of(epoch).at(positions)
 
 
 class Permutation:
@@ -112,8 +112,7 @@ class Permutation:
             raise ValueError(f"a permutation needs 1 to 2**62 elements, got {length}")
         self.length = length
         bits = max(2, (length - 1).bit_length())
-        self.bits = bits // 2, bits - bits // 2
-        """Of the lower and the higher half."""
+        self.bits = bits // 2, bits - bits // 2  # of the lower and the higher half
         self._low_bits = np.uint64(bits // 2)
         self._low = np.uint64((1 << (bits // 2)) - 1)
         self._high = np.uint64((1 << (bits - bits // 2)) - 1)

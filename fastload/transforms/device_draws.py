@@ -15,19 +15,16 @@ is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..keys.seeding import BATCH, Keys
-from ..sampling.order import PERMUTATION, Keyed, Permutation, order_key
-from ..work import Shard
+from ..sampling.order import Permutation
 from . import fused
 from .base import Transform
-from .draws import Draws, Integers, Planned, PlannedStream
+from .draws import Draws, Planned, PlannedStream
 
 _BLOCK = 256
 # Nothing may be joined: products and sums are rounded as the host's are.
@@ -51,35 +48,28 @@ class EpochState:
     """What is next in an epoch, in the device's memory.
 
     Args:
-        order: of the dataset.
-        seed: of the order, and of the draws.
+        length: of the dataset.
         device: where the numbers are made.
 
-    Ownership: used on one stream; :meth:`begin` and :meth:`rows` only queue work.
+    Ownership: used on one stream; all methods only queue work.
     """
 
-    def __init__(self, order: Keyed, seed: int, device: torch.device) -> None:
-        self._order = order
-        self._seed = seed
+    def __init__(self, length: int, device: torch.device) -> None:
         self.device = device
-        known = Permutation(order.length, bytes(16))
+        self._length = length
+        known = Permutation(length, b"")
         self._network = *known.bits, len(known.round_keys)
         # Row, first position, stride, key of the draws, keys of the order's rounds: see the kernels.
         self.state = torch.zeros(4 + self._network[2], dtype=torch.int64, device=device)
         self._row = self.state[:1]
         self._next = 0
 
-    def begin(self, epoch: int, shard: Shard) -> None:
-        """Begin an epoch, of which ``shard`` says which positions these rows have; one copy of at most 224 bytes.
+    def begin(self, permutation: Permutation, key: bytes, first: int = 0, stride: int = 1) -> None:
+        """Begin an epoch with its order, the key of its draws, and the positions of its rows; copies 224 bytes at most.
 
-        Raises:
-            ValueError: a shard whose positions are not equally far apart, or that repeats samples.
+        Row j is at position ``first + stride * j``.
         """
-        if (shard.global_batch_size is not None and shard.num_ranks > 1) or shard.tail == "pad":
-            raise ValueError(f"the device makes the rows of equally distant positions, got {shard}")
-        key = Keys(self._seed, epoch, BATCH).key(0)
-        permutation = Permutation(self._order.length, order_key(self._seed, epoch, PERMUTATION))
-        numbers = [0, shard.position(0), shard.stride, int.from_bytes(key[:8], "little", signed=True)]
+        numbers = [0, first, stride, int.from_bytes(key[:8], "little", signed=True)]
         words = np.concatenate([np.array(numbers, dtype=np.int64), permutation.round_keys.view(np.int64)])
         held = torch.from_numpy(words)
         if self.device.type == "cuda":
@@ -101,12 +91,12 @@ class EpochState:
         count = len(out)
         with torch.cuda.device_of(out):
             config = *self._network, _BLOCK
-            _kernels().order[(-(-count // _BLOCK),)](out, self.state, count, self._order.length, config, **_OPTIONS)
+            _kernels().order[(-(-count // _BLOCK),)](out, self.state, count, self._length, config, **_OPTIONS)
         self._row.add_(count)
 
-    def draws(self, rows: Tensor, ids: Callable[[], Integers], epochs: tuple[int, bytes] | None) -> DeviceDraws:
-        """Return the draws of the samples at some rows; ``ids``: returns their indices, for who asks on the host."""
-        return DeviceDraws(self, rows, ids, epochs)
+    def draws(self, rows: Tensor) -> DeviceDraws:
+        """Return the draws of the samples at some rows."""
+        return DeviceDraws(self, rows)
 
 
 class _Wanted(NamedTuple):
@@ -117,10 +107,8 @@ class _Wanted(NamedTuple):
 class DeviceDraws(Draws):
     """The draws of a batch whose rows were made on a device: parameters are tensors of that device."""
 
-    def __init__(
-        self, state: EpochState, rows: Tensor, ids: Callable[[], Integers], epochs: tuple[int, bytes] | None
-    ) -> None:
-        super().__init__(b"", np.empty(0, dtype=np.int64), epochs=epochs)
+    def __init__(self, state: EpochState, rows: Tensor) -> None:
+        super().__init__(b"", np.empty(0, dtype=np.int64))
         self._state = state
         self._rows = rows
         self._wanted: list[_Wanted] = []

@@ -49,9 +49,14 @@ class Asking(Transform):
 
 
 def state_of(length, epoch=0, shard=None):
-    state = EpochState(Keyed(length, SEED), SEED, CPU)
-    state.begin(epoch, shard or Shard(length=length))
+    state, shard = EpochState(length, CPU), shard or Shard(length=length)
+    begin(state, length, epoch, shard)
     return state
+
+
+def begin(state, length, epoch, shard):
+    key = Keys(SEED, epoch, BATCH).key(0)
+    state.begin(Keyed(length, SEED).of(epoch), key, shard.position(0), shard.stride)
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def check_draws(state, rows, epoch, transform=None):
     shape = BatchShape(len(rows), 3, 32, 32)
     host = Draws(Keys(SEED, epoch, BATCH).key(0), rows.numpy())
     expected = transform.draw_for(host, shape)
-    draws = state.draws(rows, rows.numpy, None)
+    draws = state.draws(rows)
     found = draws.finished(transform.draw_for(draws, shape))
     assert found.keys() == expected.keys()
     for name, values in expected.items():
@@ -104,13 +109,6 @@ def test_a_rank_has_its_own_rows_and_a_resumed_epoch_its_last(on_cpu, shard):
     assert np.array_equal(state.rows(3, 4).numpy(), rows[3:7].numpy()), "again, after an error"
 
 
-def test_shards_that_the_device_cannot_make_are_refused():
-    with pytest.raises(ValueError, match="equally distant positions"):
-        state_of(100, 0, Shard(length=100, num_ranks=2, global_batch_size=10))
-    with pytest.raises(ValueError, match="equally distant positions"):
-        state_of(100, 0, Shard(length=100, num_ranks=3, tail="pad"))
-
-
 def test_what_is_captured_once_goes_on_in_each_replay(on_cpu):
     # A CUDA graph runs the same launches again: the same tensors, and no value of the host's.
     state, out = state_of(1000), torch.empty(64, dtype=torch.int64)
@@ -120,7 +118,7 @@ def test_what_is_captured_once_goes_on_in_each_replay(on_cpu):
         launch(out)
         found.append(out.clone())
     assert np.array_equal(torch.cat(found).numpy(), Keyed(1000, SEED).at(0, np.arange(192)))
-    state.begin(1, Shard(length=1000))
+    begin(state, 1000, 1, Shard(length=1000))
     state.queue_rows(out)
     assert np.array_equal(out.numpy(), Keyed(1000, SEED).at(1, np.arange(64)))
 
@@ -134,7 +132,7 @@ def test_the_draws_of_a_compose_are_one_launch_and_the_hosts(on_cpu):
     check_draws(state, state.rows(0, 300), 0, chain)
     assert on_cpu == ["order", "drawn"]
     images = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
-    draws = state.draws(state.rows(0, 8), lambda: np.arange(8), None)
+    draws = state.draws(state.rows(0, 8))
     chain(images, draws=draws)
     assert on_cpu[2:] == ["order", "drawn", "transformed"]
 
@@ -144,4 +142,4 @@ def test_other_transforms_are_drawn_for_on_the_host(on_cpu, transform):
     assert not draws_there(Compose([RandomHorizontalFlip(), transform]))
     state = state_of(50)
     with pytest.raises((TypeError, ConfigError)):
-        transform.draw_for(state.draws(state.rows(0, 5), lambda: np.arange(5), None), BatchShape(5, 3, 9, 9))
+        transform.draw_for(state.draws(state.rows(0, 5)), BatchShape(5, 3, 9, 9))

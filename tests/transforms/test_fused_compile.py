@@ -9,7 +9,6 @@ import torch
 from references import made_images
 from triton_kernels import CHAIN, MEAN, STD
 
-from fastload.sampling.order import Keyed
 from fastload.transforms.auto import TrivialAugmentWide
 from fastload.transforms.base import BatchShape
 from fastload.transforms.compose import Compose
@@ -194,10 +193,10 @@ def test_colours_of_few_pixels_compile(compiled, target, side):
 @EVERY_TARGET
 @pytest.mark.parametrize("length", [1, 50_000, 1 << 40])
 def test_order_and_draws_compile_without_joined_products(compiled, target, length):
-    state = EpochState(Keyed(length, 7), 7, torch.device("cpu"))
+    state = EpochState(length, torch.device("cpu"))
     rows = state.rows(0, min(length, 300))
     for transform in (RandomCrop(32, 4), RandomHorizontalFlip(0.1)):
-        draws = state.draws(rows, rows.numpy, None)
+        draws = state.draws(rows)
         draws.finished(transform.draw_for(draws, BatchShape(len(rows), 3, 32, 32)))
     assert len(compiled) == 3
     for kernel in compiled:
