@@ -45,6 +45,7 @@ class Cached(Generic[_T]):
     _cache: list[tuple[Any, _T]] = []
 
     def of(self, key: Any) -> _T:
+        """Return the value of an epoch, or of what else it depends on."""
         for known, value in self._cache:
             if known == key:
                 return value
@@ -148,8 +149,7 @@ class Permutation:
 
     def by_numpy(self, start: Indices, *, backwards: bool) -> Indices:
         """Compute :meth:`at`, or with ``backwards`` :meth:`position_of`, by NumPy: the reference."""
-        rounds = range(len(self.round_keys))
-        rounds = rounds[::-1] if backwards else rounds
+        rounds = range(len(self.round_keys))[:: -1 if backwards else 1]
         length = np.uint64(self.length)
         values = self._apply(start.astype(np.uint64).ravel(), rounds)
         outside = np.flatnonzero(values >= length)
