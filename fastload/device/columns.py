@@ -383,6 +383,9 @@ def rows_of(indices: Any, length: int) -> Rows:
 
 def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
     """Yield the collated batches, of these sizes, that a batch consists of, as views."""
+    if type(batch) is list and all(isinstance(leaf, Tensor) for leaf in batch):  # as most are, in a quarter of the time
+        yield from map(list, zip(*(leaf.split(sizes) for leaf in batch), strict=True))
+        return
     ends = list(itertools.accumulate(sizes, initial=0))
     for start, stop in itertools.pairwise(ends):
         yield map_leaves(batch, lambda leaf, rows=slice(start, stop): leaf[rows], is_leaf=_is_leaf)  # type: ignore[misc]

@@ -97,8 +97,8 @@ class DeviceRows(Stage):
     def state(self) -> EpochState:
         """Return what is next, on the device; made on the first call, on the current stream."""
         if self._state is None:
-            self._state = EpochState(self._order.length, self._columns.device)
             permutation = self._order.of(self._epoch)
+            self._state = EpochState(permutation, self._columns.device)
             self._state.begin(permutation, self._key, self._shard.position(0), self._shard.stride)
         return self._state
 

@@ -48,19 +48,18 @@ class EpochState:
     """What is next in an epoch, in the device's memory.
 
     Args:
-        length: of the dataset.
+        permutation: an order of the dataset, of any epoch.
         device: where the numbers are made.
 
     Ownership: used on one stream; all methods only queue work.
     """
 
-    def __init__(self, length: int, device: torch.device) -> None:
+    def __init__(self, permutation: Permutation, device: torch.device) -> None:
         self.device = device
-        self._length = length
-        known = Permutation(length, b"")
-        self._network = *known.bits, len(known.round_keys)
+        self._length = permutation.length
+        self._network = *permutation.bits, len(permutation.round_keys)
         # Row, first position, stride, key of the draws, keys of the order's rounds: see the kernels.
-        self.state = torch.zeros(4 + self._network[2], dtype=torch.int64, device=device)
+        self.state = torch.empty(4 + self._network[2], dtype=torch.int64, device=device)
         self._row = self.state[:1]
         self._next = 0
 

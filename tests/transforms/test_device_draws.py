@@ -49,7 +49,7 @@ class Asking(Transform):
 
 
 def state_of(length, epoch=0, shard=None):
-    state, shard = EpochState(length, CPU), shard or Shard(length=length)
+    state, shard = EpochState(Keyed(length, SEED).of(0), CPU), shard or Shard(length=length)
     begin(state, length, epoch, shard)
     return state
 

@@ -9,6 +9,7 @@ import torch
 from references import made_images
 from triton_kernels import CHAIN, MEAN, STD
 
+from fastload.sampling.order import Permutation
 from fastload.transforms.auto import TrivialAugmentWide
 from fastload.transforms.base import BatchShape
 from fastload.transforms.compose import Compose
@@ -193,7 +194,7 @@ def test_colours_of_few_pixels_compile(compiled, target, side):
 @EVERY_TARGET
 @pytest.mark.parametrize("length", [1, 50_000, 1 << 40])
 def test_order_and_draws_compile_without_joined_products(compiled, target, length):
-    state = EpochState(length, torch.device("cpu"))
+    state = EpochState(Permutation(length, b"key"), torch.device("cpu"))
     rows = state.rows(0, min(length, 300))
     for transform in (RandomCrop(32, 4), RandomHorizontalFlip(0.1)):
         draws = state.draws(rows)
