@@ -3,9 +3,9 @@
     python examples/graphed_step.py
 
 A graph reads the memory that it was captured with. With ``fixed_buffers=True`` the loader's batches lie in a few places
-in turn, ``prefetch_to_device + 2`` of them, so there is one graph for each place, and no batch is copied for the sake of
-a graph. What a graph has captured stays: numbers such as the learning rate are those of the capture (to change it, make
-it a tensor, ``SGD(..., lr=torch.tensor(0.1))``, and fill that in between steps), and all batches have one shape.
+in turn, ``prefetch_to_device + 2`` of them, so there is one graph for each place, and no batch is copied for a graph.
+What it has captured stays: numbers such as the learning rate are those of the capture (to change it, make it a tensor,
+``SGD(..., lr=torch.tensor(0.1))``, and fill that in between steps), and all batches have one shape.
 """
 
 from __future__ import annotations

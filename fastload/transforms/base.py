@@ -186,7 +186,11 @@ class Transform(nn.Module):
 
 def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Return a context without the caller's ``torch.autocast``: transforms choose their own dtypes."""
-    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
+    if torch.compiler.is_compiling():  # torch 2.11 would leave the graph to ask
+        known = device.type in ("cpu", "cuda", "mps", "xpu")
+    else:
+        known = torch.amp.is_autocast_available(device.type)
+    if not known or not torch.is_autocast_enabled(device.type):
         return contextlib.nullcontext()
     return torch.autocast(device.type, enabled=False)
 

@@ -46,6 +46,15 @@ def converted(numbers: Any, source: Any, target: Any, rounding: Any) -> Any:
     return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
 
 
+_patch_tensor = interpreter._patch_lang_tensor
+
+
+def patched(tensor: Any, *scope: Any) -> None:
+    """Make the interpreter's scalars integers where they are asked for: Triton 3.6 and NumPy 2.5 do not get along."""
+    _patch_tensor(tensor, *scope)
+    tensor.__index__ = lambda self: int(self.handle.data.item())
+
+
 class _Counted:
     """A kernel whose launches a list is told of, by its name."""
 
@@ -73,6 +82,7 @@ def allow(monkeypatch: Any) -> list[str]:
     monkeypatch.setattr(fused, "_kernels", taking("fused_kernel", "transformed", "resized"))
     monkeypatch.setattr(fused_color, "_kernels", taking("fused_color_kernel", "grey_sums", "changed"))
     monkeypatch.setattr(interpreter, "_convert_float", converted)
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
     # Triton's own is compiled: it was imported without the interpreter.
     monkeypatch.setattr(tl, "sum", lambda values, axis: tl.reduce(values, axis, tl.standard._sum_combine))
     monkeypatch.setattr(fused, "available", lambda device: True)
