@@ -54,13 +54,13 @@ def farthest(found, expected):
 
 def resized(image, size, interpolation, antialias):
     """Return torchvision's result, on its side where torch's kernels are wrong: one pixel wide."""
+    mode = torchvision_mode(interpolation)
     if is_narrow(image, size, interpolation):
         half = image.dtype != torch.float64
-        lying = functional.resize(
-            (image.float() if half else image).mT, list(size[::-1]), interpolation, antialias=antialias
-        ).mT
+        wide = image.float() if half else image
+        lying = functional.resize(wide.mT, list(size[::-1]), mode, antialias=antialias).mT
         return (lying.round().clamp(0, 255) if image.dtype == torch.uint8 else lying).to(image.dtype)
-    return functional.resize(image, list(size), torchvision_mode(interpolation), antialias=antialias)
+    return functional.resize(image, list(size), mode, antialias=antialias)
 
 
 def is_narrow(image, size, interpolation):
