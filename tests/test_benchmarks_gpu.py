@@ -230,6 +230,24 @@ def test_allocating_and_page_locking_block_and_what_is_asynchronous_does_not():
     assert waits.blocked_us == len(BLOCKING)
 
 
+def test_the_device_is_busy_while_anything_runs_on_it():
+    from benchmarks.gpu.trace import waits_of
+
+    events = [
+        call("loop", 100.0, 100.0, "user_annotation"),
+        call("before the loop", 50.0, 60.0, "kernel"),  # 10 of it within
+        call("a kernel", 120.0, 30.0, "kernel"),
+        call("beside it", 130.0, 30.0, "gpu_memcpy"),
+        call("and within", 140.0, 5.0, "gpu_memset"),
+        call("after the host's end", 190.0, 110.0, "kernel"),
+        call("cudaLaunchKernel", 150.0, 400.0),
+    ]
+    waits = waits_of({"traceEvents": events}, "loop")
+    assert (waits.device_us, waits.busy_us) == (200.0, 10.0 + 40.0 + 110.0)
+    assert waits.percent_busy == 80.0
+    assert waits_of({"traceEvents": events[:1]}, "loop").percent_busy == 0.0
+
+
 def test_an_asynchronous_copy_of_pageable_memory_blocks():
     from benchmarks.gpu.trace import waits_of
 
