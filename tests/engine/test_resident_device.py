@@ -12,6 +12,7 @@ from transforms.triton_kernels import allow
 
 from fastload import DataLoader, DistributedSampler
 from fastload import transforms as T
+from fastload.device.moving import Mover
 from fastload.engine import resident_source
 from fastload.transforms import device_draws
 
@@ -134,3 +135,16 @@ def test_what_the_device_does_not_make_the_host_does(launches, options):
     batches = list(itertools.islice(loader(resident="host", **options), 2))
     assert batches
     assert "order" not in launches
+
+
+def test_rows_to_be_made_are_no_tensors_that_a_stream_would_wait_for(launches, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        Mover,
+        "move",
+        lambda self, batch, *given, move=Mover.move, **more: seen.append(batch) or move(self, batch, *given, **more),
+    )
+    next(iter(loader(resident="host")))
+    assert seen
+    assert Mover(torch.device("cpu"), None)._tensors(seen[0]) == []
+    assert not isinstance(seen[0], torch.Tensor)
