@@ -108,24 +108,25 @@ def drawn(
     low = _unsigned(0xFFFFFFFF, sample)
     key = _unsigned(0, sample) + tl.load(state + KEY).to(tl.uint64, bitcast=True)
     for number in tl.static_range(len(draws)):
-        _draw(outs[number], place, there, sample, key, low, draws[number])
-
-
-@triton.jit
-def _draw(out, place, there, sample, key, low, draw: tl.constexpr):
-    block, purpose = _unsigned(draw[2], sample), _unsigned(draw[1], sample)
-    a, b, c, d = _philox(block, purpose, sample & low, sample >> 32, key & low, key >> 32)
-    if draw[3] == 0:
-        high, more = a, b
-    else:
-        high, more = c, d
-    unit = ((high >> 5 << 26) | (more >> 6)).to(tl.float64) * 1.1102230246251565e-16  # 2**-53
-    if draw[0] == INTEGER:
-        drawn = tl.minimum((unit * draw[4]).to(tl.int64), draw[4] - 1)
-    elif draw[0] == FLAG:
-        drawn = unit < draw[4]
-    elif draw[4] == 0.0 and draw[5] == 1.0:
-        drawn = unit
-    else:
-        drawn = unit * (draw[5] - draw[4]) + draw[4]
-    tl.store(out + place, drawn.to(out.dtype.element_ty), mask=there)
+        words = _philox(
+            _unsigned(draws[number][2], sample),
+            _unsigned(draws[number][1], sample),
+            sample & low,
+            sample >> 32,
+            key & low,
+            key >> 32,
+        )
+        if draws[number][3] == 0:
+            bits = (words[0] >> 5 << 26) | (words[1] >> 6)
+        else:
+            bits = (words[2] >> 5 << 26) | (words[3] >> 6)
+        unit = bits.to(tl.float64) * 1.1102230246251565e-16  # 2**-53
+        if draws[number][0] == INTEGER:
+            value = tl.minimum((unit * draws[number][4]).to(tl.int64), draws[number][4] - 1)
+        elif draws[number][0] == FLAG:
+            value = unit < draws[number][4]
+        elif draws[number][4] == 0.0 and draws[number][5] == 1.0:
+            value = unit
+        else:
+            value = unit * (draws[number][5] - draws[number][4]) + draws[number][4]
+        tl.store(outs[number] + place, value.to(outs[number].dtype.element_ty), mask=there)

@@ -138,12 +138,13 @@ def test_what_the_device_does_not_make_the_host_does(launches, options):
 
 
 def test_rows_to_be_made_are_no_tensors_that_a_stream_would_wait_for(launches, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        Mover,
-        "move",
-        lambda self, batch, *given, move=Mover.move, **more: seen.append(batch) or move(self, batch, *given, **more),
-    )
+    seen, move_of = [], Mover.move
+
+    def move(self, batch, *given, **more):
+        seen.append(batch)
+        return move_of(self, batch, *given, **more)
+
+    monkeypatch.setattr(Mover, "move", move)
     next(iter(loader(resident="host")))
     assert seen
     assert Mover(torch.device("cpu"), None)._tensors(seen[0]) == []

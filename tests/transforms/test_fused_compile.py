@@ -153,11 +153,12 @@ def test_colours_compile_to_the_products_and_quotients_that_are_meant(compiled, 
         assert not re.search(r"\b(mul|add|sub)\.f32", code)
     # For each pixel: two for a grey level, and one for each channel; the sums have a second grey level, and levels are
     # scaled by one, floats by quotients. A hue has four quotients, the mean one.
-    assert counted(sums, "fma.rn") == 7 * PER_THREAD
-    assert counted(sums, "div.rn") == 4 * PER_THREAD
     scaled = dtype == torch.uint8
-    assert counted(changed, "fma.rn") == (8 if scaled else 5) * PER_THREAD
-    assert counted(changed, "div.rn") == (4 if scaled else 7) * PER_THREAD + 1
+    meant = (sums, 7, 4, 0), (changed, 8 if scaled else 5, 4 if scaled else 7, 1)
+    for code, products, quotients, more in meant:
+        # The compiler of Triton 3.6 writes a few of them twice, in two branches.
+        assert products * PER_THREAD <= counted(code, "fma.rn") <= products * PER_THREAD + 2
+        assert quotients * PER_THREAD + more <= counted(code, "div.rn") <= quotients * PER_THREAD + more + 2
     for kernel in compiled:
         assert kernel.asm["cubin"][:4] == b"\x7fELF"
 
