@@ -25,8 +25,9 @@ _OPTIONS = {"enable_fp_fusion": False}
 
 def takes(images: Tensor) -> bool:
     """Return whether the kernels take these images."""
-    small = images[0].numel() < 2**31
-    return fused.takes(images) and images.dtype in _DTYPES and images.shape[1] in (1, 3) and small
+    if not fused.takes(images) or images.dtype not in _DTYPES or images.shape[1] not in (1, 3):
+        return False
+    return images[0].numel() < 2**31
 
 
 def jittered(images: Tensor, params: Any, arithmetic: Arithmetic) -> Tensor:
