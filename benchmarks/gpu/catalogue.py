@@ -142,7 +142,11 @@ _TRAINING = (
         name="host-blocked",
         measure="benchmarks.gpu.host_blocked:loop",
         sides=(_side("one batch", "none"), *(_side(name) for name in _LOADERS)),
-        metrics=(Metric(name="% blocked", most_value=1.0), Metric(name="loop ms")),
+        metrics=(
+            Metric(name="% blocked", most_value=1.0),
+            Metric(name="% busy", more_is_better=True),
+            Metric(name="loop ms"),
+        ),
         most_repetitions=3,
         arguments={**_STEP, "num_steps": 30, "num_warm_steps": 24},
         small={**_SMALL_STEP, "num_steps": 40, "num_warm_steps": 10},

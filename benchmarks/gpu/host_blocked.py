@@ -7,6 +7,9 @@ because its queue of launches is full, or because the device is several batches 
 ahead. "one batch" shows what the step itself
 does. The profiler makes the loop slower, on the host; its time is part of the loop's.
 
+"% busy" is the share of the same time in which the device had a kernel or a copy under way: a step that is bound by
+launches shows there.
+
 Meaningless if: the trace tells of no launches ("launches" in the JSON line), which is an error here.
 """
 
@@ -56,6 +59,7 @@ def loop(
         raise RuntimeError("the trace tells of no launches: the profiler did not see the device")
     return {
         "% blocked": waits.percent,
+        "% busy": waits.percent_busy,
         "loop ms": waits.wall_us / 1e3,
         "statistics": {"calls that waited": waits.by_name, "launches": waits.num_launches},
     }

@@ -48,6 +48,15 @@ class Waits(NamedTuple):
     """How many calls of each name blocked; copies that are asynchronous by name have " (pageable)" behind it."""
     num_launches: int
     """Kernels and graphs launched; 0: the trace tells nothing of the device."""
+    device_us: float = 0.0
+    """From the loop's beginning until it and its work on the device were done."""
+    busy_us: float = 0.0
+    """For how much of that the device had a kernel, a copy or a fill under way."""
+
+    @property
+    def percent_busy(self) -> float:
+        """The device's busy share of the loop, in percent."""
+        return 100 * self.busy_us / self.device_us if self.device_us else 0.0
 
     @property
     def percent(self) -> float:
@@ -82,7 +91,18 @@ def waits_of(trace: Mapping[str, Any], loop: str) -> Waits:
             continue
         blocked_us += min(stop, end) - max(start, begin)
         by_name[name] = by_name.get(name, 0) + 1
-    return Waits(end - begin, blocked_us, by_name, num_launches)
+    return Waits(end - begin, blocked_us, by_name, num_launches, *_busy(events, begin, end))
+
+
+def _busy(events: Iterable[Any], begin: float, end: float) -> tuple[float, float]:
+    """Return how long a loop took with its work on the device, and for how much of that the device was busy."""
+    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
+    work = sorted((float(one["ts"]), float(one["ts"]) + float(one["dur"])) for one in events if one.get("cat") in kinds)
+    busy, reached = 0.0, begin
+    for start, stop in work:
+        busy += max(0.0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return max(end, reached) - begin, busy
 
 
 class _Queue:

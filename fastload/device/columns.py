@@ -144,6 +144,12 @@ class Columns:
         """Memory that they take."""
         return sum(column.num_bytes for column in self._columns)
 
+    @property
+    def all_there(self) -> bool:
+        """Whether all of them are on ``device``."""
+        columns = self._columns
+        return all(isinstance(column, TensorColumn) and column.values.device == self.device for column in columns)
+
     def tensors(self) -> list[Tensor]:
         """Return the tensors that they are made of."""
         return [column.values for column in self._columns if isinstance(column, TensorColumn)]
@@ -173,6 +179,8 @@ class Columns:
 
         def gathered(batch: Any, draws: Any) -> Any:
             own, host_leaves, watch = draws
+            if callable(batch):  # rows that are made here, and what is drawn for them
+                batch, own = batch()
             if host_leaves is not None:
                 batch = self.gathering(watch)(batch, host_leaves)
             if then is None:
@@ -375,6 +383,9 @@ def rows_of(indices: Any, length: int) -> Rows:
 
 def split(batch: Any, sizes: Sequence[int]) -> Iterable[Any]:
     """Yield the collated batches, of these sizes, that a batch consists of, as views."""
+    if type(batch) is list and all(isinstance(leaf, Tensor) for leaf in batch):  # as most are, in a quarter of the time
+        yield from map(list, zip(*(leaf.split(sizes) for leaf in batch), strict=True))
+        return
     ends = list(itertools.accumulate(sizes, initial=0))
     for start, stop in itertools.pairwise(ends):
         yield map_leaves(batch, lambda leaf, rows=slice(start, stop): leaf[rows], is_leaf=_is_leaf)  # type: ignore[misc]

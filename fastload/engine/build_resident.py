@@ -40,7 +40,7 @@ def resident_source(
     """Return the source of resident data."""
     # A sampler of the user's may look at what the loop has done with the batch before.
     ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
-    return ResidentSource(columns, arguments, kept, keys_of, may_look_ahead=ahead)
+    return ResidentSource(columns, arguments, kept, keys_of, may_look_ahead=ahead, known=epoch.known)
 
 
 @contextlib.contextmanager

@@ -31,10 +31,12 @@ from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
+from ..sampling.epochs import KnownBatches
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
 from ..work import GRACE, Batch, EpochWork, Shard, Source, Stage
 from .kept import Kept
+from .resident_device import DeviceRows, made_there
 
 # Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
 _AT_ONCE_ON_HOST = 1 << 20
@@ -198,6 +200,7 @@ class ResidentSource(Source):
         kept: has the mover, and counts.
         keys_of: returns what names the samples of an epoch, by its shard.
         may_look_ahead: whether the sampler may be asked for more than the next batch.
+        known: the epoch's batches, where they are known.
     """
 
     is_resident = takes_arrays = True
@@ -211,10 +214,12 @@ class ResidentSource(Source):
         keys_of: Callable[[Shard], BatchKeys],
         *,
         may_look_ahead: bool,
+        known: KnownBatches | None = None,
     ) -> None:
         self._columns = columns
         self._arguments = arguments
         self._counts = kept.counts
+        self._known = known
         self._keys_of = keys_of
         self._mover = mover_of(arguments, kept, columns=columns)
         self._bytes_at_once = _bytes_at_once(arguments, self._mover.device) if may_look_ahead else 0
@@ -225,19 +230,27 @@ class ResidentSource(Source):
         listener = observe.listener
         self._observed = None if listener is None else _ListenerCalls(listener)
         self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
-        self._source = _RowBatches(
-            work,
-            self._columns,
-            self._keys_of(work.shard),
-            away=self._mover.device != self._columns.device,
-            in_pairs=getattr(self._arguments.batch_transform, "mixes", False),
-            observed=self._observed,
-        )
+        away = self._mover.device != self._columns.device
+        keys, transform, known = self._keys_of(work.shard), self._arguments.batch_transform, self._known
+        self._source: DeviceRows | _RowBatches
+        # A listener is told which indices are loaded, so the host has to know them.
+        if listener is None and not away and made_there(known, work, keys, self._columns, transform):
+            assert known is not None
+            self._source = DeviceRows(work, known, keys, self._columns)
+        else:
+            self._source = _RowBatches(
+                work,
+                self._columns,
+                keys,
+                away=away,
+                in_pairs=getattr(transform, "mixes", False),
+                observed=self._observed,
+            )
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
         depth = 0 if self._mover.streams is None else self._arguments.prefetch_to_device
         self._stage = DeviceAhead(self._source, self._mover, depth)
         self._given: Iterator[Batch] = iter(())
-        self._singly: deque[_RowBatch] = deque()
+        self._singly: deque[Any] = deque()
 
     def next(self, wait: bool = True) -> Batch:
         if self._stage is None:

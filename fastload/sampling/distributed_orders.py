@@ -37,7 +37,7 @@ class Blocks(Cached["Permutation"]):
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
-        permutation = self._of(epoch)
+        permutation = self.of(epoch)
         # The dataset's last block may be short; the blocks that follow it in the order begin earlier by the difference.
         missing = self._num_blocks * self._size - self.length
         place = int(permutation.position_of(np.array([self._num_blocks - 1]))[0])
@@ -68,7 +68,7 @@ class AsTorch(Cached[Indices]):
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
-        return self._of(epoch)[positions]
+        return self.of(epoch)[positions]
 
 
 class Weighted:
@@ -153,7 +153,7 @@ class Buckets(Cached[Indices]):
         windows = positions // self._window_size
         for window in np.unique(windows[in_full_batch]).tolist():
             inside = in_full_batch & (windows == window)
-            indices[inside] = self._of((epoch, window))[positions[inside] - window * self._window_size]
+            indices[inside] = self.of((epoch, window))[positions[inside] - window * self._window_size]
         return indices
 
     def _compute(self, key: tuple[int, int]) -> Indices:

@@ -44,7 +44,8 @@ class Cached(Generic[_T]):
 
     _cache: list[tuple[Any, _T]] = []
 
-    def _of(self, key: Any) -> _T:
+    def of(self, key: Any) -> _T:
+        """Return the value of an epoch, or of what else it depends on."""
         for known, value in self._cache:
             if known == key:
                 return value
@@ -93,7 +94,7 @@ class Keyed(Cached["Permutation"]):
 
     def at(self, epoch: int, positions: Indices) -> Indices:
         """Return the dataset indices at these positions."""
-        return self._of(epoch).at(positions)
+        return self.of(epoch).at(positions)
 
 
 class Permutation:
@@ -112,14 +113,14 @@ class Permutation:
             raise ValueError(f"a permutation needs 1 to 2**62 elements, got {length}")
         self.length = length
         bits = max(2, (length - 1).bit_length())
-        self._bits = bits // 2, bits - bits // 2
+        self.bits = bits // 2, bits - bits // 2  # of the lower and the higher half
         self._low_bits = np.uint64(bits // 2)
         self._low = np.uint64((1 << (bits // 2)) - 1)
         self._high = np.uint64((1 << (bits - bits // 2)) - 1)
         # Narrow halves mix slowly: of five elements, eight rounds favour some orders by a quarter, sixteen do not.
         rounds = 24 if bits <= 16 else 8
         words = hashlib.shake_256(key).digest(8 * rounds)
-        self._round_keys = np.frombuffer(words, dtype="<u8").astype(np.uint64)
+        self.round_keys = np.frombuffer(words, dtype="<u8").astype(np.uint64)
 
     def at(self, positions: Indices) -> Indices:
         """Return the values at these positions (int64, any shape, all in 0..length-1).
@@ -142,14 +143,13 @@ class Permutation:
         if permute is None:
             return self.by_numpy(start, backwards=backwards)
         values = np.array(start, dtype=np.int64, order="C")
-        network = *self._bits, self._round_keys.ctypes.data, len(self._round_keys)
+        network = *self.bits, self.round_keys.ctypes.data, len(self.round_keys)
         permute(values.ctypes.data, values.size, self.length, *network, backwards, level)
         return values
 
     def by_numpy(self, start: Indices, *, backwards: bool) -> Indices:
         """Compute :meth:`at`, or with ``backwards`` :meth:`position_of`, by NumPy: the reference."""
-        rounds = range(len(self._round_keys))
-        rounds = rounds[::-1] if backwards else rounds
+        rounds = range(len(self.round_keys))[:: -1 if backwards else 1]
         length = np.uint64(self.length)
         values = self._apply(start.astype(np.uint64).ravel(), rounds)
         outside = np.flatnonzero(values >= length)
@@ -164,9 +164,9 @@ class Permutation:
         for i in rounds:
             # A hash of one half changes the other, alternately. The inverse is the same rounds backwards.
             if i % 2:
-                low ^= _mixed(high, self._round_keys[i]) & self._low
+                low ^= _mixed(high, self.round_keys[i]) & self._low
             else:
-                high ^= _mixed(low, self._round_keys[i]) & self._high
+                high ^= _mixed(low, self.round_keys[i]) & self._high
         high <<= self._low_bits
         high |= low
         return high

@@ -78,7 +78,15 @@ class Draws:
 
     def stream(self, purpose: str) -> Stream:
         """Return the stream of one transform; streams of different purposes are independent."""
-        return Stream(self, zlib.crc32((self._prefix + purpose).encode()))
+        return Stream(self, self.purpose_of(purpose))
+
+    def purpose_of(self, purpose: str) -> int:
+        """Return the number that keeps a stream's draws apart."""
+        return zlib.crc32((self._prefix + purpose).encode())
+
+    def finished(self, params: Any) -> Any:
+        """Return parameters that were drawn from the streams."""
+        return params
 
     def for_images(self, num_images: int) -> Draws:
         """Return the draws of a batch's images, which may be more or fewer than its samples.
@@ -235,8 +243,76 @@ class Stream:
         return np.asarray(self._by_rejection((len(self), count), 3 * count, float(np.log(d)), candidates) + added)
 
 
+class Planned:
+    """Uniform numbers, integers or flags of N samples that a device will draw; only ``base.tensor_of`` takes them."""
+
+    def __init__(
+        self,
+        note: Callable[[Planned, torch.dtype], torch.Tensor],
+        place: tuple[int, int, int],
+        kind: int = 0,
+        limits: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        self._note = note
+        self.place = place
+        """Purpose, block of words, and which unit of the block."""
+        self.kind = kind
+        """0 for uniform numbers, 1 for integers, 2 for flags."""
+        self.limits = limits
+        """Lowest and highest; for integers the bound, for flags the probability."""
+
+    def of_kind(self, kind: int, limit: float) -> Planned:
+        """Return integers below a bound, or flags of a probability, from uniform numbers in [0, 1)."""
+        return Planned(self._note, self.place, kind, (limit, 0.0))
+
+    def tensor(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor that they will be in."""
+        return self._note(self, dtype)
+
+
+class _PlannedColumns:
+    """What stands for [N, count] uniform numbers."""
+
+    def __init__(self, columns: list[Planned]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, key: tuple[slice, int]) -> Planned:
+        return self._columns[key[1]]
+
+
+class PlannedStream(Stream):
+    """Notes what a transform draws, for a device to draw it. Has what ``Transform.draws_on_device`` allows, no more."""
+
+    def __init__(self, draws: Draws, purpose: int, note: Callable[[Planned, torch.dtype], torch.Tensor]) -> None:
+        super().__init__(draws, purpose)
+        self._note = note
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, count: int | None = None) -> Any:
+        num = count or 1
+        found = [
+            Planned(self._note, (self._purpose, self._block + unit // 2, unit % 2), limits=(low, high))
+            for unit in range(num)
+        ]
+        self._block += -(-2 * num // 4)
+        return found[0] if count is None else _PlannedColumns(found)
+
+    def chance(self, probability: float) -> Any:
+        return self.uniform().of_kind(2, probability)
+
+    def permutation(self, length: int) -> Integers:
+        raise self._refusal()
+
+    def _next(self) -> SampleWords:
+        raise self._refusal()
+
+    def _refusal(self) -> TypeError:
+        return TypeError("this transform draws what a device does not draw: its draws_on_device must be False")
+
+
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
     """Return uniform integers in [0, bound), from uniform numbers in [0, 1)."""
+    if isinstance(unit, Planned):
+        return unit.of_kind(1, bound)  # type: ignore[return-value, arg-type]  # stands for them
     drawn: Integers = (unit * bound).astype(np.int64)
     least: Integers = np.minimum(drawn, bound - 1, out=drawn)  # a product may be rounded up to the bound
     return least

@@ -9,6 +9,9 @@ from torch.profiler import ProfilerActivity, profile
 import fastload
 from fastload.device import ranges
 
+# torch 2.11 says so whenever it profiles.
+pytestmark = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")
+
 STAGES = {"fastload.wait_for_host_batch", "fastload.copy", "fastload.transform"}
 
 

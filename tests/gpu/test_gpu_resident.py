@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch.utils.data import TensorDataset
 
 from fastload import ConfigError, DataLoader
 from fastload import transforms as T
+from fastload.sampling.order import Keyed
+from fastload.transforms.base import BatchShape
+from fastload.transforms.device_draws import EpochState
 
 LENGTH = 512
 PLACES: dict[str, dict[str, Any]] = {
@@ -84,3 +88,31 @@ def test_data_that_have_no_room_on_the_device_are_an_error_or_go_to_the_host(mon
     loader = DataLoader(dataset(), 32, device="cuda", resident="auto")
     list(loader)
     assert loader.statistics().resident == "cpu"
+
+
+def test_a_captured_graph_goes_on_with_the_order_and_the_draws_of_an_epoch():
+    length, size, key = 1000, 64, bytes(range(16))
+    order = Keyed(length, 7)
+    state, rows = EpochState(order.of(0), torch.device("cuda", 0)), torch.empty(size, dtype=torch.int64, device="cuda")
+    state.begin(order.of(0), key)
+    crops, shape = chain(), BatchShape(size, 3, 32, 32)
+
+    def draw() -> Any:
+        state.queue_rows(rows)
+        draws = state.draws(rows)
+        return draws.finished(crops.draw_for(draws, shape))
+
+    draw()  # compiles
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        params = draw()
+    for epoch in range(2):
+        state.begin(order.of(epoch), key)
+        for batch in range(3):
+            graph.replay()
+            expected = order.at(epoch, np.arange(batch * size, (batch + 1) * size))
+            assert np.array_equal(rows.cpu().numpy(), expected)
+            host = crops.draw_for(T.Draws(key, expected), shape)
+            for name, values in host.items():
+                assert all(torch.equal(params[name][each].cpu(), one) for each, one in values.items())

@@ -27,6 +27,7 @@ from torchvision.transforms.v2.functional import _geometry
 from fastload.errors import ConfigError
 from fastload.transforms.affine import RandomAffine, RandomRotation, _grid
 from fastload.transforms.base import shape_of
+from fastload.transforms.sample import torchvision_mode
 
 HALVES = (torch.float16, torch.bfloat16)
 TOLERANCES = {torch.uint8: 1, torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -66,7 +67,8 @@ def test_random_affine_equals_torchvisions(data, generator):
     )
 
     def reference(image, angle, translate, scale, shear):
-        return functional.affine(image, angle, translate, scale, shear, **settings)
+        mode = torchvision_mode(settings["interpolation"])
+        return functional.affine(image, angle, translate, scale, shear, **{**settings, "interpolation": mode})
 
     check(images, transform, generator, reference)
 
@@ -78,7 +80,8 @@ def test_random_rotation_equals_torchvisions(data, generator):
     degrees = data.draw(st.sampled_from([180, (90, 90), (-90, -90), (180, 180), (0, 0), (30, 60)]))
 
     def reference(image, angle):
-        return functional.rotate(image, angle, **settings)
+        mode = torchvision_mode(settings["interpolation"])
+        return functional.rotate(image, angle, **{**settings, "interpolation": mode})
 
     check(images, RandomRotation(degrees, **settings), generator, reference)
 
@@ -130,8 +133,9 @@ def test_pixels_are_torchvisions_at_sizes_of_photographs(kind, interpolation):
 
     def reference(image, angle, translate=(0, 0), scale=1.0, shear=(0, 0)):
         if kind is RandomRotation:
-            return functional.rotate(image, angle, transform.interpolation, fill=[1, 2, 3])
-        return functional.affine(image, angle, translate, scale, shear, transform.interpolation, [1, 2, 3])
+            return functional.rotate(image, angle, torchvision_mode(transform.interpolation), fill=[1, 2, 3])
+        mode = torchvision_mode(transform.interpolation)
+        return functional.affine(image, angle, translate, scale, shear, mode, [1, 2, 3])
 
     expected = one_by_one(images, reference, params)
     different = transform(images, params=params) != expected

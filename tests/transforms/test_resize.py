@@ -26,6 +26,7 @@ from fastload.errors import ConfigError
 from fastload.transforms.base import BatchShape, shape_of
 from fastload.transforms.resampling import Boxes, _in_integers, nearest_places, resample, resize_boxes, whole_box
 from fastload.transforms.resize import RandomResizedCrop, Resize
+from fastload.transforms.sample import torchvision_mode
 
 # The other way computes as torch does in integers, and torchvision does not everywhere.
 in_integers = pytest.mark.skipif(not _in_integers("bilinear"), reason="torch has no AVX2 here, so floats are resized")
@@ -53,13 +54,13 @@ def farthest(found, expected):
 
 def resized(image, size, interpolation, antialias):
     """Return torchvision's result, on its side where torch's kernels are wrong: one pixel wide."""
+    mode = torchvision_mode(interpolation)
     if is_narrow(image, size, interpolation):
         half = image.dtype != torch.float64
-        lying = functional.resize(
-            (image.float() if half else image).mT, list(size[::-1]), interpolation, antialias=antialias
-        ).mT
+        wide = image.float() if half else image
+        lying = functional.resize(wide.mT, list(size[::-1]), mode, antialias=antialias).mT
         return (lying.round().clamp(0, 255) if image.dtype == torch.uint8 else lying).to(image.dtype)
-    return functional.resize(image, list(size), interpolation, antialias=antialias)
+    return functional.resize(image, list(size), mode, antialias=antialias)
 
 
 def is_narrow(image, size, interpolation):
@@ -111,7 +112,8 @@ def test_a_flip_on_the_way_is_a_flip_afterwards(images, size, interpolation, gen
 def test_resize_equals_torchvisions(images, size, interpolation, antialias):
     transform = Resize(size, interpolation, antialias=antialias)
     found = transform(images)
-    after = tuple(functional.resize(images, list(size) if isinstance(size, tuple) else size, "nearest").shape[2:])
+    nearest = torchvision_mode("nearest")
+    after = tuple(functional.resize(images, list(size) if isinstance(size, tuple) else size, nearest).shape[2:])
     check(found, resized(images, after, interpolation, antialias), images, after, interpolation)
     assert found.data_ptr() != images.data_ptr()
     shape = shape_of(images, "NCHW")

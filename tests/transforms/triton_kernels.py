@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fastload.transforms import fused
+from fastload.transforms import device_draws, fused, fused_color
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
+tl = pytest.importorskip("triton.language", reason="Triton is there on Linux only")
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is there on Linux only")
 
 
-def interpreted() -> ModuleType:
-    """Return the kernel's module once more, for the interpreter: Triton decides when the kernel is defined."""
-    name = "fastload.transforms.fused_kernel_interpreted"
+def interpreted(kernels: str = "fused_kernel") -> ModuleType:
+    """Return the kernels' module once more, for the interpreter: Triton decides when a kernel is defined."""
+    name = f"fastload.transforms.{kernels}_interpreted"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(fused.__file__).with_name("fused_kernel.py"))
+        importlib.import_module("fastload.transforms.fused_kernel")  # others import it, and it must be no interpreter's
+        spec = importlib.util.spec_from_file_location(name, Path(fused.__file__).with_name(f"{kernels}.py"))
         module = importlib.util.module_from_spec(spec)
         os.environ["TRITON_INTERPRET"] = "1"
         try:
@@ -43,18 +46,47 @@ def converted(numbers: Any, source: Any, target: Any, rounding: Any) -> Any:
     return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
 
 
-def allow(monkeypatch: Any) -> list[Any]:
+_patch_tensor = interpreter._patch_lang_tensor
+
+
+def patched(tensor: Any, *scope: Any) -> None:
+    """Make the interpreter's scalars integers where they are asked for: Triton 3.6 and NumPy 2.5 do not get along."""
+    _patch_tensor(tensor, *scope)
+    tensor.__index__ = lambda self: int(self.handle.data.item())
+
+
+class _Counted:
+    """A kernel whose launches a list is told of, by its name."""
+
+    def __init__(self, module: str, name: str, launches: list[str]) -> None:
+        self._module = module
+        self._name = name
+        self._launches = launches
+
+    def __getitem__(self, grid: Any) -> Any:
+        self._launches.append(self._name)
+        return getattr(interpreted(self._module), self._name)[grid]
+
+
+def allow(monkeypatch: Any) -> list[str]:
     """Have the kernels take images of the CPU; return a list that grows with their launches."""
-    launches: list[Any] = []
-    module = interpreted()
+    launches: list[str] = []
 
-    def kernels() -> Any:
-        launches.append(None)
-        return module
+    def taking(*names: str) -> Any:
+        """Return what stands for a module of kernels, whose launches are counted."""
+        stands = SimpleNamespace(TYPES=interpreted("fused_kernel").TYPES)
+        for name in names[1:]:
+            setattr(stands, name, _Counted(names[0], name, launches))
+        return lambda: stands
 
-    monkeypatch.setattr(fused, "_kernels", kernels)
+    monkeypatch.setattr(fused, "_kernels", taking("fused_kernel", "transformed", "resized"))
+    monkeypatch.setattr(fused_color, "_kernels", taking("fused_color_kernel", "grey_sums", "changed"))
     monkeypatch.setattr(interpreter, "_convert_float", converted)
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+    # Triton's own is compiled: it was imported without the interpreter.
+    monkeypatch.setattr(tl, "sum", lambda values, axis: tl.reduce(values, axis, tl.standard._sum_combine))
     monkeypatch.setattr(fused, "available", lambda device: True)
+    monkeypatch.setattr(device_draws, "_kernels", taking("device_draws_kernel", "order", "drawn"))
     return launches
 
 

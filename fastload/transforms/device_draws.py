@@ -1,0 +1,143 @@
+"""The order and the draws of an epoch on CUDA: computed there, and the same numbers as the host's.
+
+::
+
+    seed, epoch ─> EpochState (on the device) ─order─> rows [n] ─drawn─> parameters [n] of each transform
+
+In: the key of an epoch, and how many rows are next. Out: their indices into the dataset, and the parameters of
+transforms. What is next lies in the device's memory and is advanced there, so nothing is computed or kept on the host
+for each sample, and a captured CUDA graph goes on where the last call ended.
+
+Transforms whose ``draw`` asks for uniform numbers, integers and flags alone, and stores them as they come, can be drawn
+for: ``Transform.draws_on_device`` says so. Their ``draw`` runs as ever, once for a batch, with a stream that notes what
+is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..sampling.order import Permutation
+from . import fused
+from .base import Transform
+from .draws import Draws, Planned, PlannedStream
+
+_BLOCK = 256
+# Nothing may be joined: products and sums are rounded as the host's are.
+_OPTIONS = {"enable_fp_fusion": False}
+
+
+def available(device: torch.device) -> bool:
+    """Return whether the kernels run on a device: see ``fused.available``."""
+    return fused.available(device)
+
+
+def draws_there(transform: Transform | None) -> bool:
+    """Return whether all that a transform draws can be drawn on the device."""
+    if transform is None:
+        return True
+    members = list(transform.modules())
+    return all(isinstance(one, Transform) and one.draws_on_device for one in members if len(list(one.children())) == 0)
+
+
+class EpochState:
+    """What is next in an epoch, in the device's memory.
+
+    Args:
+        permutation: an order of the dataset, of any epoch.
+        device: where the numbers are made.
+
+    Ownership: used on one stream; all methods only queue work.
+    """
+
+    def __init__(self, permutation: Permutation, device: torch.device) -> None:
+        self.device = device
+        self._length = permutation.length
+        self._network = *permutation.bits, len(permutation.round_keys)
+        # Row, first position, stride, key of the draws, keys of the order's rounds: see the kernels.
+        self.state = torch.empty(4 + self._network[2], dtype=torch.int64, device=device)
+        self._row = self.state[:1]
+        self._next = 0
+
+    def begin(self, permutation: Permutation, key: bytes, first: int = 0, stride: int = 1) -> None:
+        """Begin an epoch with its order, the key of its draws, and the positions of its rows; copies 224 bytes at most.
+
+        Row j is at position ``first + stride * j``.
+        """
+        numbers = [0, first, stride, int.from_bytes(key[:8], "little", signed=True)]
+        words = np.concatenate([np.array(numbers, dtype=np.int64), permutation.round_keys.view(np.int64)])
+        held = torch.from_numpy(words)
+        if self.device.type == "cuda":
+            held = held.pin_memory()  # torch keeps it until the copy is done
+        self.state.copy_(held, non_blocking=True)
+        self._next = 0
+
+    def rows(self, start: int, count: int) -> Tensor:
+        """Return [count], int64: the dataset's indices at these rows, and advance the device behind them."""
+        if start != self._next:
+            self._row.fill_(start)
+        out = torch.empty(count, dtype=torch.int64, device=self.device)
+        self.queue_rows(out)
+        self._next = start + count
+        return out
+
+    def queue_rows(self, out: Tensor) -> None:
+        """Fill [n], int64, with the next n indices, and advance the device; what a CUDA graph may capture."""
+        count = len(out)
+        with torch.cuda.device_of(out):
+            config = *self._network, _BLOCK
+            _kernels().order[(-(-count // _BLOCK),)](out, self.state, count, self._length, config, **_OPTIONS)
+        self._row.add_(count)
+
+    def draws(self, rows: Tensor) -> DeviceDraws:
+        """Return the draws of the samples at some rows."""
+        return DeviceDraws(self, rows)
+
+
+class _Wanted(NamedTuple):
+    draw: tuple[int, int, int, int, float, float]
+    out: Tensor
+
+
+class DeviceDraws(Draws):
+    """The draws of a batch whose rows were made on a device: parameters are tensors of that device."""
+
+    def __init__(self, state: EpochState, rows: Tensor) -> None:
+        super().__init__(b"", np.empty(0, dtype=np.int64))
+        self._state = state
+        self._rows = rows
+        self._wanted: list[_Wanted] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def stream(self, purpose: str) -> PlannedStream:
+        return PlannedStream(self, self.purpose_of(purpose), self._note)
+
+    def _note(self, planned: Planned, dtype: torch.dtype) -> Tensor:
+        out = torch.empty(len(self), dtype=dtype, device=self._rows.device)
+        stored = out.view(torch.uint8) if dtype == torch.bool else out
+        self._wanted.append(_Wanted((planned.kind, *planned.place, *planned.limits), stored))
+        return out
+
+    def finished(self, params: Any) -> Any:
+        """Return the parameters that were noted; now they are drawn, in one launch."""
+        wanted, self._wanted = self._wanted, []
+        if wanted:
+            count = len(self)
+            draws, outs = tuple(one.draw for one in wanted), tuple(one.out for one in wanted)
+            with torch.cuda.device_of(self._rows):
+                _kernels().drawn[(-(-count // _BLOCK),)](
+                    self._rows, outs, self._state.state, count, draws, _BLOCK, **_OPTIONS
+                )
+        return params
+
+
+def _kernels() -> Any:
+    from . import device_draws_kernel
+
+    return device_draws_kernel

@@ -1,0 +1,145 @@
+"""Order and draws on a device, in Triton's interpreter: the same numbers as the host's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fastload.errors import ConfigError
+from fastload.keys.seeding import BATCH, Keys
+from fastload.sampling.order import Keyed
+from fastload.transforms import device_draws
+from fastload.transforms.base import BatchShape, Transform, tensor_of
+from fastload.transforms.compose import Compose
+from fastload.transforms.crop import (
+    AlternatingFlip,
+    CenterCrop,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+)
+from fastload.transforms.device_draws import EpochState, draws_there
+from fastload.transforms.draws import Draws, to_integers
+from fastload.transforms.erasing import RandomErasing
+from fastload.transforms.jitter import ColorJitter
+from fastload.transforms.values import ToNormalized
+from fastload.work import Shard
+
+CPU = torch.device("cpu")
+SEED = 7
+
+
+class Asking(Transform):
+    """Asks for all that a device draws, in several calls."""
+
+    draws_on_device = True
+
+    def draw(self, stream, shape):
+        units = stream.uniform(count=3)
+        return {
+            "flag": tensor_of(stream.chance(0.1), torch.bool),
+            "first": tensor_of(units[:, 0], torch.float64),
+            "second": tensor_of(to_integers(units[:, 1], 10**9), torch.int64),
+            "third": tensor_of(units[:, 2]),
+            "range": tensor_of(stream.uniform(-0.3, 1.7)),
+            "wide": tensor_of(stream.uniform(-0.3, 1.7), torch.float64),
+            "integer": tensor_of(stream.integers(7), torch.int64),
+        }
+
+
+def state_of(length, epoch=0, shard=None):
+    state, shard = EpochState(Keyed(length, SEED).of(0), CPU), shard or Shard(length=length)
+    begin(state, length, epoch, shard)
+    return state
+
+
+def begin(state, length, epoch, shard):
+    key = Keys(SEED, epoch, BATCH).key(0)
+    state.begin(Keyed(length, SEED).of(epoch), key, shard.position(0), shard.stride)
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """Have a program make many numbers: the interpreter takes as long for each."""
+    monkeypatch.setattr(device_draws, "_BLOCK", 1 << 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [60_000, 1_000_000, (1 << 40) + 3])
+def test_a_million_indices_and_draws_are_the_hosts(on_cpu, wide, length):
+    num, start = min(length, 1_000_000), 0 if length <= 1_000_000 else length - 1_000_000
+    state = state_of(length, epoch=3)
+    rows = state.rows(start, num)
+    assert np.array_equal(rows.numpy(), Keyed(length, SEED).at(3, np.arange(start, start + num)))
+    check_draws(state, rows, epoch=3)
+    assert on_cpu == ["order", "drawn"]
+
+
+def check_draws(state, rows, epoch, transform=None):
+    transform = Asking() if transform is None else transform
+    shape = BatchShape(len(rows), 3, 32, 32)
+    host = Draws(Keys(SEED, epoch, BATCH).key(0), rows.numpy())
+    expected = transform.draw_for(host, shape)
+    draws = state.draws(rows)
+    found = draws.finished(transform.draw_for(draws, shape))
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        if isinstance(values, dict):
+            assert all(torch.equal(found[name][key], one) for key, one in values.items())
+        else:
+            assert found[name].dtype == values.dtype
+            assert torch.equal(found[name], values), name
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 600, 70_000])
+def test_each_row_of_an_epoch_comes_once(on_cpu, length):
+    state = state_of(length)
+    num = min(length, 600)
+    found = torch.cat([state.rows(start, min(256, num - start)) for start in range(0, num, 256)])
+    assert np.array_equal(found.numpy(), Keyed(length, SEED).at(0, np.arange(num)))
+    check_draws(state, found, epoch=0)
+
+
+@pytest.mark.parametrize("shard", [Shard(length=100, rank=2, num_ranks=3), Shard(length=100, base=40, tail="drop")])
+def test_a_rank_has_its_own_rows_and_a_resumed_epoch_its_last(on_cpu, shard):
+    state = state_of(100, 5, shard)
+    rows = state.rows(0, 20)
+    assert np.array_equal(rows.numpy(), Keyed(100, SEED).at(5, shard.positions(0, 20)))
+    assert np.array_equal(state.rows(3, 4).numpy(), rows[3:7].numpy()), "again, after an error"
+
+
+def test_what_is_captured_once_goes_on_in_each_replay(on_cpu):
+    # A CUDA graph runs the same launches again: the same tensors, and no value of the host's.
+    state, out = state_of(1000), torch.empty(64, dtype=torch.int64)
+    replay = [state.queue_rows for _ in range(3)]
+    found = []
+    for launch in replay:
+        launch(out)
+        found.append(out.clone())
+    assert np.array_equal(torch.cat(found).numpy(), Keyed(1000, SEED).at(0, np.arange(192)))
+    begin(state, 1000, 1, Shard(length=1000))
+    state.queue_rows(out)
+    assert np.array_equal(out.numpy(), Keyed(1000, SEED).at(1, np.arange(64)))
+
+
+def test_the_draws_of_a_compose_are_one_launch_and_the_hosts(on_cpu):
+    chain = Compose(
+        [RandomCrop(32, 4), RandomHorizontalFlip(), RandomVerticalFlip(0.3), CenterCrop(30), ToNormalized([0.4], [0.3])]
+    )
+    assert draws_there(chain)
+    state = state_of(500)
+    check_draws(state, state.rows(0, 300), 0, chain)
+    assert on_cpu == ["order", "drawn"]
+    images = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
+    draws = state.draws(state.rows(0, 8))
+    chain(images, draws=draws)
+    assert on_cpu[2:] == ["order", "drawn", "transformed"]
+
+
+@pytest.mark.parametrize("transform", [ColorJitter(0.4), RandomErasing(), AlternatingFlip()])
+def test_other_transforms_are_drawn_for_on_the_host(on_cpu, transform):
+    assert not draws_there(Compose([RandomHorizontalFlip(), transform]))
+    state = state_of(50)
+    with pytest.raises((TypeError, ConfigError)):
+        transform.draw_for(state.draws(state.rows(0, 5)), BatchShape(5, 3, 9, 9))
