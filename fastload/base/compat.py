@@ -76,7 +76,6 @@ def make_worker_rng(random_generator: Any, torch_generator: Any, numpy_generator
 def set_process_worker_info(info: Any) -> None:
     """Make ``get_worker_info()`` return ``info`` in this process."""
     worker._worker_info = info
-    _thread.collates_privately = True
 
 
 def set_thread_worker_info(info: Any) -> None:
@@ -88,7 +87,6 @@ def set_thread_worker_info(info: Any) -> None:
     worker._fastload_thread = _thread  # type: ignore[attr-defined]  # read by the code below
     worker.get_worker_info.__code__ = _thread_aware_worker_info.__code__
     _thread.info = info
-    _thread.collates_privately = True
 
 
 def _thread_aware_worker_info() -> Any:
@@ -164,12 +162,13 @@ def worker_collate(samples: list[Any]) -> Any:
 
 
 def collate_into_private_memory() -> None:
-    """Let ``default_collate`` stack into private memory in our workers.
+    """Let ``default_collate`` stack into private memory in this thread, which is a worker's.
 
     In a worker torch stacks into shared memory, one file under /dev/shm for each tensor. Here results are packed
     into slots, so that would be one copy more and a file too many. Does nothing where the user has put a function
     of his own in the place.
     """
+    _thread.collates_privately = True
     if _collate_map[torch.Tensor] is _torch_collate_map[torch.Tensor]:
         _collate_map[torch.Tensor] = _private_tensor_collate
 

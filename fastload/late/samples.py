@@ -9,10 +9,12 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ..base import compat
 from .scope import Scope, making, thread
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 # Types that neither are images nor hold any.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
+# Types that are no images; what they hold is what the garbage collector sees. Most samples are made of these.
+_CONTAINERS = frozenset((tuple, list, dict, torch.Tensor))
 WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
 """Modules whose functions return whole images: see :mod:`fastload.late.arrays`."""
 # A sample has fewer.
@@ -97,7 +101,7 @@ class LateSamples(Scope):
         self.num_bytes = 0
         if not self.outlived and not any(is_late(reference()) for reference in images):
             return
-        for found in _late_in(sample):
+        for found in _late_in(sample, is_late):
             make_real(found)
         for reference in images:
             image = reference()
@@ -122,10 +126,8 @@ def settle(sample: Any) -> Any:
     return sample
 
 
-def _late_in(sample: Any) -> list[Any]:
+def _late_in(sample: Any, is_late: Callable[[Any], bool]) -> list[Any]:
     """Return the late images in a sample: in containers, attributes, closures, generators, at any depth."""
-    from .image import is_late
-
     found: list[Any] = []
     seen: dict[int, Any] = {}
     pending = [sample]
@@ -138,7 +140,9 @@ def _late_in(sample: Any) -> list[Any]:
             # It holds a whole dataset, say: all images of the process may as well be in it.
             return [one for one in gc.get_objects() if is_late(one)]
         seen[id(one)] = one
-        if is_late(one):
+        if kind in _CONTAINERS:
+            pending += gc.get_referents(one)
+        elif is_late(one):
             found.append(one)
         elif kind is FunctionType:  # not what its module holds
             pending += one.__closure__, one.__defaults__, one.__kwdefaults__, one.__dict__

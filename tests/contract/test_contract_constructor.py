@@ -417,7 +417,7 @@ def test_a_length_follows_a_dataset_that_grows(load):
     return [*seen, len(loader), epochs(loader)]
 
 
-@as_in_torch(ways.everywhere)
+@as_in_torch(ways.everywhere_alone)
 def test_a_stream_that_yields_more_than_its_length_warns_for_every_batch_too_many(load):
     loader = load(data.SizedShards(10, told=4), batch_size=2)
     seen: list[Any] = []

@@ -244,7 +244,7 @@ def test_a_stream_that_cannot_begin(load):
     return outcome(lambda: next(iter(load(data.FailingStreamStart(), batch_size=2))))
 
 
-@as_in_torch(ways.several)
+@as_in_torch(ways.several_alone)
 def test_an_error_of_the_collate_function_of_a_stream(load):
     def collate(batch):
         if any(int(sample[0]) == 6 for sample in batch):

@@ -24,7 +24,7 @@ def test_a_sharded_stream_comes_in_turn(load, batch_size, drop_last):
     return epochs(load(data.Shards(17), batch_size=batch_size, drop_last=drop_last), 2)
 
 
-@as_in_torch(ways.everywhere)
+@as_in_torch(ways.everywhere_alone)
 def test_a_stream_without_batches(load):
     return epochs(load(data.Shards(7), batch_size=None), 2)
 
@@ -41,14 +41,14 @@ def test_a_stream_that_is_not_sharded_comes_from_every_worker(load):
     return epochs(load(data.Everything(range(7)), batch_size=2), 2)
 
 
-@as_in_torch(ways.several)
+@as_in_torch(ways.several_alone)
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_an_endless_stream_can_be_left_and_begins_again(load, batch_size):
     loader = load(data.Endless(), batch_size=batch_size)
     return [list(itertools.islice(loader, taken)) for taken in (10, 1, 7)]
 
 
-@as_in_torch(ways.everywhere)
+@as_in_torch(ways.everywhere_alone)
 def test_a_range_divided_by_the_init_function_as_in_the_documentation(load):
     if load.workers.threads:
         pytest.skip("threads share the dataset that the function changes")
@@ -101,25 +101,29 @@ def test_the_prefetch_factor_changes_nothing_for_a_stream(load, prefetch_factor)
     return epochs(load(data.UnevenShards(9, 2, 5), batch_size=2, prefetch_factor=prefetch_factor), 2)
 
 
-@as_in_torch(ways.in_workers)
+@as_in_torch(
+    ways.with_workers(
+        ways.ONE, ways.TWO, ways.TWO_PERSISTENT, ways.THREE, ways.TWO_THREADS, ways.TWO_PERSISTENT_THREADS
+    )
+)
 def test_without_order_the_same_batches_come(load):
     batches = consume(iter(load(data.UnevenShards(9, 2, 5), batch_size=2, in_order=False)))[:-1]
     return sorted((sorted(batch["worker"].tolist()), batch["value"].tolist()) for batch in batches)
 
 
-@as_in_torch(ways.several)
+@as_in_torch(ways.several_alone)
 def test_the_generators_after_an_epoch_of_a_stream(load):
     loader = load(data.Shards(5), batch_size=2)
     return [[consume(iter(loader)), random_states()] for _ in range(2)]
 
 
-@as_in_torch(ways.several)
+@as_in_torch(ways.several_alone)
 def test_a_stream_has_ended_when_it_has_ended(load):
     iterator = iter(load(data.Shards(5), batch_size=2))
     return [consume(iterator), consume(iterator)]
 
 
-@as_in_torch(ways.several)
+@as_in_torch(ways.several_alone)
 def test_a_stream_whose_iterator_cannot_be_made(load):
     class NoIterator(IterableDataset):
         def __iter__(self) -> Any:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from fastload import DataLoader
 from fastload.errors import ConfigError, LoadTimeout, WorkerDied
@@ -66,6 +66,16 @@ def make_barrier(worker_id):
 
 def as_list(samples):
     return [repr(sample) for sample in samples] + [repr(torch.rand(2))]
+
+
+def collated(samples):
+    return default_collate(samples)
+
+
+def test_what_they_collate_has_the_dtype_of_one_thread():
+    pairs = [torch.tensor([200], dtype=torch.uint8), torch.tensor([-1], dtype=torch.int8)] * 4
+    loader = DataLoader(pairs, 2, collate_fn=collated, num_workers=1, worker_threads=2)
+    assert [batch.flatten().tolist() for batch in loader] == [[200, -1]] * 4
 
 
 class Batched(Drawing):
