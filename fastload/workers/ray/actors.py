@@ -98,7 +98,7 @@ class Actors:
             self._cluster.check_open()
             actors = self._actors
             try:
-                # Not Ray's own restarts (max_restarts, max_task_retries), tried with Ray 2.60: the results are as exact,
+                # Not Ray's own restarts (max_restarts, max_task_retries), tried with Ray 2.60: results are as exact,
                 # but tasks wait at the actor that died, 0.6 to 0.9 s, while the others have nothing to do.
                 handle = self._class.options(max_restarts=0, **self._options.actor).remote()
                 actor = actors[worker.worker_id] = Actor(handle)
