@@ -1,6 +1,6 @@
 """Pillow's and torchvision's functions that change the colors of an image: by the native library, if the image is late.
 
-In: what a sample calls of ``PIL.ImageEnhance`` (``Brightness``, ``Contrast``, ``Color``), and torchvision's hue and
+In: what a sample calls of ``PIL.ImageEnhance`` (all four classes), and torchvision's hue and
 grayscale of Pillow images. ``ColorJitter``, ``RandomGrayscale`` and the policies call these. Out: a late image whose
 pixels are in memory, the same bit for bit. For all other images and arguments the originals are called.
 
@@ -19,17 +19,23 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageStat
 
-from ..native.adjust import Change, adjust
+from ..native.adjust import Change, adjust, sharpen
 from ..native.rows import Pixels
 from .image import LATE, changed, is_late
 from .originals import Originals, is_imported, is_written_in
 from .scope import thread, tried
 
-_ENHANCERS = {"Brightness": Change.BRIGHTNESS, "Contrast": Change.CONTRAST, "Color": Change.SATURATION}
+_ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
+    "Brightness": functools.partial(adjust, change=Change.BRIGHTNESS),
+    "Contrast": functools.partial(adjust, change=Change.CONTRAST),
+    "Color": functools.partial(adjust, change=Change.SATURATION),
+    "Sharpness": sharpen,
+}
 _ORIGINALS = Originals("PIL", "fastload")
 """Pillow's functions that the originals call, beside methods of images."""
 _ORIGINALS.add(Image, ("blend", "fromarray", "merge", "new"))
 _ORIGINALS.add(ImageStat, ("Stat",))
+_ORIGINALS.add(Image.Image, ("filter",))
 _prepared: set[str] = set()
 
 
@@ -99,16 +105,16 @@ def _reduced(self: Any, protocol: Any) -> Any:
     return object.__reduce_ex__(self, protocol)
 
 
-def _enhance(kind: Any, change: Change) -> Callable[..., Any]:
+def _enhance(kind: Any, change: Callable[..., Pixels | None]) -> Callable[..., Any]:
     @functools.wraps(kind.enhance)
     def enhance(self: Any, factor: Any) -> Any:
         image, made = self.image, None
         given, _ = vars(self).get("_postponed", (None, None))
         is_as_given = given is image and "degenerate" not in vars(self)
         if is_as_given and type(factor) in (float, int) and _is_known(image):
-            # Pillow copies the info of the other image: Color converts the given one, the others make a new one.
-            info: Any = None if change is Change.SATURATION else {}
-            made = changed(image, "convert", functools.partial(adjust, change=change, part=factor), info)
+            # Pillow copies the info of the other image: Brightness and Contrast make a new one, the others change this.
+            info: Any = {} if kind.__name__ in ("Brightness", "Contrast") else None
+            made = changed(image, "convert", functools.partial(change, part=factor), info)
         return super(kind, self).enhance(factor) if made is None else made
 
     return enhance

@@ -1,6 +1,6 @@
 """Changes of an image's colors by the native kernels: the same bits as Pillow's and torchvision's, in place.
 
-In: pixels of 8 bits, [H, W, 3] or [H, W], contiguous. Out: the same array, changed; or a histogram, or greys.
+In: pixels of 8 bits, [H, W, 3] or [H, W], contiguous. Out: the same array, changed; or a new one, greys, a histogram.
 
 Calls release the GIL.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,11 @@ def _adjust() -> Any:
 
 
 @functools.cache
+def _sharpen() -> Any:
+    return function("fastload_sharpen", _INT, _POINTER, _INT, _INT, _POINTER, ctypes.c_float, _INT)
+
+
+@functools.cache
 def _map_levels() -> Any:
     return function("fastload_map_levels", None, _POINTER, _LONG, _INT, ctypes.c_char_p, _INT)
 
@@ -75,6 +81,8 @@ def pillow_agrees() -> bool:
         for factor in (0.0, 0.3, 1.7, -1.0):
             enhanced = getattr(ImageEnhance, name)(image).enhance(factor)
             trials.append((adjust(pixels.copy(), change, factor), enhanced))
+    sharpness = ImageEnhance.Sharpness(image)
+    trials += [(sharpen(pixels, factor), sharpness.enhance(factor)) for factor in (0.0, 0.3, 1.7, -1.0)]
     for steps in (0, 100):
         hue, *others = image.convert("HSV").split()
         shifted = Image.fromarray(np.asarray(hue) + np.uint8(steps))
@@ -100,6 +108,19 @@ def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0, le
     """
     _adjust()(change, pixels.ctypes.data, pixels.size // 3, part, steps, LEVELS.index(level))
     return pixels
+
+
+def sharpen(pixels: Pixels, part: float, level: str = _BEST) -> Pixels | None:
+    """Return pixels [H, W, 3] as ``ImageEnhance.Sharpness`` makes them of contiguous ones; ``part``: its factor.
+
+    None where Pillow would compute otherwise: of fewer than three rows or columns, or by a factor that is not finite.
+    """
+    if not math.isfinite(part):
+        return None
+    made = np.empty_like(pixels)
+    height, width = pixels.shape[:2]
+    places = pixels.ctypes.data, height, width, made.ctypes.data
+    return None if _sharpen()(*places, part, LEVELS.index(level)) else made
 
 
 def map_levels(pixels: Pixels, table: bytes, level: str = _BEST) -> Pixels:

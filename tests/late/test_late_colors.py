@@ -32,6 +32,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "brightness": lambda found: ImageEnhance.Brightness(found).enhance(0.7),
     "contrast": lambda found: ImageEnhance.Contrast(found).enhance(1.3),
     "saturation": lambda found: ImageEnhance.Color(found).enhance(2),
+    "sharpness": lambda found: ImageEnhance.Sharpness(found).enhance(1.6),
     "hue": lambda found: _functional_pil.adjust_hue(found, -0.2),
     "hue, version 2": lambda found: functional_2.adjust_hue(found, 0.3),
     "grey in three channels": lambda found: functional_2.rgb_to_grayscale(found, 3),
@@ -76,7 +77,10 @@ def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
         lambda found: ImageEnhance.Color(found).degenerate,
         lambda found: ImageEnhance.Color(found).nothing,
         lambda found: ImageEnhance.Color(found).enhance("much"),
-        lambda found: ImageEnhance.Sharpness(found).enhance(0.5),
+        lambda found: ImageEnhance.Sharpness(found).enhance(float("nan")),
+        lambda found: ImageEnhance.Sharpness(found.crop((0, 0, 60, 2))).enhance(0.5),
+        lambda found: ImageEnhance.Sharpness(found).degenerate,
+        lambda found: _changed_between(found, ImageEnhance.Sharpness),
         lambda found: ImageEnhance.Color.__new__(ImageEnhance.Color).enhance(1),
         lambda found: _functional_pil.adjust_hue(found, 0.7),
         lambda found: _functional_pil.adjust_hue(found),
@@ -107,7 +111,9 @@ def _changed_between(found: Any, kind: Any) -> Any:
 
 
 @replaced
-@pytest.mark.parametrize("kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast])
+@pytest.mark.parametrize(
+    "kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness]
+)
 def test_what_users_set_of_an_enhancer_is_what_it_mixes(kind: Any) -> None:
     def sets(name: str, make: Callable[[Any], Any]) -> Any:
         enhancer = kind(opened(jpeg(60, 44)).convert("RGB"))
@@ -137,7 +143,9 @@ def test_an_enhancer_may_be_used_by_many_threads() -> None:
 
 
 @replaced
-@pytest.mark.parametrize("kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast])
+@pytest.mark.parametrize(
+    "kind", [ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness]
+)
 def test_an_enhancer_is_pickled_with_all_its_attributes(kind: Any) -> None:
     for copied in (copy.copy, copy.deepcopy, lambda enhancer: pickle.loads(pickle.dumps(enhancer))):
         assert_equal(lambda copied=copied: vars(copied(kind(opened(jpeg(60, 44)).convert("RGB")))))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from fastload.native import LEVELS
-from fastload.native.adjust import Change, adjust, greys, histogram, map_levels
+from fastload.native.adjust import Change, adjust, greys, histogram, map_levels, sharpen
 from fastload.native.rows import Pixels
 
 ENHANCERS = {
@@ -77,6 +77,31 @@ def test_images_of_any_size_and_factors_give_what_pillow_gives(
     made = pixels.copy()
     adjust(made, change, part, steps, level)
     assert np.array_equal(made, by_pillow(pixels, change, part, steps))
+
+
+@settings(max_examples=150, deadline=None)
+@given(factors, st.integers(1, 40), st.integers(1, 70), st.integers(0, 9), st.sampled_from([1, 2, 64, 255]), levels)
+def test_sharpness_is_pillows_for_images_of_any_size_and_factors(
+    part: float, height: int, width: int, seed: int, spread: int, level: str
+) -> None:
+    pixels = (noise(height, width, seed) // spread * spread).astype(np.uint8)
+    made = sharpen(pixels, part, level)
+    if min(height, width) < 3:
+        assert made is None
+    else:
+        assert np.array_equal(made, np.asarray(ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(part)))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_sum_of_neighbours_is_rounded_as_pillow_rounds_it(level: str) -> None:
+    for total in range(0, 13 * 255 + 1, 1 if level == LEVELS[-1] else 7):
+        middle = 0 if total < 13 else min(255, -(-total // 13))
+        rest = total - 5 * middle  # of the eight pixels around it
+        values = [rest // 8 + (number < rest % 8) for number in range(8)]
+        values.insert(4, middle)
+        pixels = np.array(values, np.uint8).reshape(3, 3, 1).repeat(3, -1)
+        expected = ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(0.0)
+        assert np.array_equal(sharpen(pixels, 0.0, level), np.asarray(expected))
 
 
 @settings(max_examples=100, deadline=None)

@@ -156,3 +156,30 @@ FASTLOAD_EXPORT int fastload_adjust(int change, uint8_t *pixels, int64_t num, fl
     change_blocks_plain(change, pixels, num, part, steps);
     return FASTLOAD_DONE;
 }
+
+/* Sharpen or smooth an image as ImageEnhance.Sharpness does, into other memory. Returns DONE, or BAD_ARGUMENT for an image
+ * of fewer than three rows or columns. */
+FASTLOAD_EXPORT int fastload_sharpen(const uint8_t *pixels, int height, int width, uint8_t *to, float part, int level)
+{
+    if (height < 3 || width < 3)
+        return FASTLOAD_BAD_ARGUMENT;
+    level = fastload_level(level);
+    const size_t row_size = 3 * (size_t)width;
+    memcpy(to, pixels, row_size);
+    for (int row = 1; row < height - 1; row++) {
+        const uint8_t *from = pixels + row * row_size;
+        uint8_t *out = to + row * row_size;
+        const int num = 3 * (width - 2);
+        memcpy(out, from, 3);
+        memcpy(out + 3 + num, from + 3 + num, 3);
+#ifdef FASTLOAD_X86
+        if (level >= FASTLOAD_AVX2) {
+            sharpen_row_avx2(from + 3 - row_size, from + 3, from + 3 + row_size, out + 3, num, part);
+            continue;
+        }
+#endif
+        sharpen_row_plain(from + 3 - row_size, from + 3, from + 3 + row_size, out + 3, num, part);
+    }
+    memcpy(to + (height - 1) * row_size, pixels + (height - 1) * row_size, row_size);
+    return FASTLOAD_DONE;
+}
