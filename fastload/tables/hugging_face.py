@@ -10,6 +10,7 @@ The first batch is read in both ways: if they differ, in another version of `dat
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -258,7 +259,7 @@ class TableReader:
     def _follow(self) -> None:
         own = vars(self._dataset)
         now = [own.get(name) for name in _OF_A_DATASET]
-        if len(now) != len(self._made_from) or any(map(_differ, now, self._made_from)):
+        if len(now) != len(self._made_from) or not all(map(operator.is_, now, self._made_from)):
             self._look(now)
 
     def _numbers(self, column: ArrowColumn, rows: Tensor) -> Numbers:
@@ -271,7 +272,7 @@ class TableReader:
                 flat = torch.from_numpy(flat.numpy().astype(np.float32, copy=False))
             else:  # Python has only these
                 flat = flat.to(torch.float64)
-        return Numbers(flat, lengths, len(rows), column.is_list, self._kind)
+        return Numbers(flat, lengths, rows.numel(), column.is_list, self._kind)
 
     def _look(self, now: list[Any]) -> None:
         """See how the dataset is to be read, and which of its columns can be read here."""
@@ -298,10 +299,6 @@ class TableReader:
         if self._columns and others:
             self._others = copy.copy(self._dataset)
             self._others._data = data.select(others)
-
-
-def _differ(one: Any, other: Any) -> bool:
-    return one is not other
 
 
 def _alike(one: Any, other: Any) -> bool:
