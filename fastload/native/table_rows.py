@@ -51,6 +51,7 @@ class NativeColumn:
         """What integers become, or the dtype of the floats."""
 
     def _room(self, num_rows: int) -> None:
+        self._most_rows = num_rows
         self._places = torch.empty((num_rows, 2), dtype=torch.int64)
         self._places_address = self._places.data_ptr()
 
@@ -70,8 +71,8 @@ class NativeColumn:
             IndexError: there is no such row.
             ValueError: the column's offsets are damaged.
         """
-        num_rows = len(rows)
-        if num_rows > len(self._places):
+        num_rows = rows.numel()
+        if num_rows > self._most_rows:
             self._room(num_rows)
         places, found = self._places_address, self._found
         status = self._find(self._address, rows.data_ptr(), num_rows, places, self._found_address)

@@ -10,6 +10,7 @@ The first batch is read in both ways: if they differ, in another version of `dat
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -39,25 +40,38 @@ _OF_A_DATASET = (
 # Values that are read in about the time in which the process of the training loop receives a worker's batch: 100 µs.
 _SOON_READ = 1 << 17
 
-Values: TypeAlias = "list[Any] | _Numbers"
+Values: TypeAlias = "list[Any] | Numbers"
 
 
 class Loaded:
     """A batch that was read: its columns in order, of numbers or, as `datasets` gave them, of anything."""
 
     def __init__(self, columns: dict[str, Values]) -> None:
-        self._columns = columns
+        self.columns = columns
+        """By their names, in order."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def numbers(self) -> dict[str, Numbers]:
+        """Return the columns of numbers."""
+        return {name: one for name, one in self.columns.items() if isinstance(one, Numbers)}
+
+    def first(self) -> dict[str, Any]:
+        """Return the first sample."""
+        columns = self.columns.items()
+        return {name: one.first() if isinstance(one, Numbers) else one[0] for name, one in columns}
 
     def samples(self) -> list[dict[str, Any]]:
         """Return what ``__getitems__`` returns."""
-        columns = [one.rows() if isinstance(one, _Numbers) else one for one in self._columns.values()]
-        return [dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns = [one.rows() if isinstance(one, Numbers) else one for one in self.columns.values()]
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def batch(self) -> dict[str, Any] | None:
         """Return what torch's ``default_collate`` makes of the samples; None: it raises an error, or may raise one."""
         batch = {}
-        for name, one in self._columns.items():
-            if not isinstance(one, _Numbers):
+        for name, one in self.columns.items():
+            if not isinstance(one, Numbers):
                 batch[name] = default_collate(one)
             elif one.is_ragged:
                 return None
@@ -71,13 +85,13 @@ class Loaded:
         Raises:
             LayoutMismatch: the layout is of other samples.
         """
-        if not isinstance(layout.root, Dict) or layout.root.keys != tuple(self._columns):
-            raise LayoutMismatch(f"the columns {', '.join(self._columns)}")
+        if not isinstance(layout.root, Dict) or layout.root.keys != tuple(self.columns):
+            raise LayoutMismatch(f"the columns {', '.join(self.columns)}")
         objects: list[Sequence[Any]] = []
         start = 0
-        for place, (one, part) in enumerate(zip(self._columns.values(), layout.root.children, strict=True)):
+        for place, (one, part) in enumerate(zip(self.columns.values(), layout.root.children, strict=True)):
             stop = start + len(Layout(part).leaves)
-            if not isinstance(one, _Numbers):
+            if not isinstance(one, Numbers):
                 objects += layout.write_column(place, one, rows)
             elif not one.write(rows[start:stop]):
                 raise LayoutMismatch(f"rows of column {place}")
@@ -85,7 +99,7 @@ class Loaded:
         return objects
 
 
-class _Numbers:
+class Numbers:
     """The numbers of a column's rows, one row behind the other.
 
     Args:
@@ -98,20 +112,30 @@ class _Numbers:
 
     def __init__(self, flat: Tensor, lengths: list[int] | int, num_rows: int, is_list: bool, kind: str) -> None:
         self.is_ragged = isinstance(lengths, list)
-        self._flat = flat
-        self._lengths = lengths if isinstance(lengths, list) else [lengths] * num_rows
-        self._is_list = is_list
+        self.flat = flat
+        self.lengths = lengths if isinstance(lengths, list) else [lengths] * num_rows
+        self.is_list = is_list
+        self.holds_integers = not flat.is_floating_point()
         self._kind = kind
 
-    def _table(self) -> Tensor:
-        return self._flat.view(len(self._lengths), self._lengths[0]) if self._is_list else self._flat
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def first(self) -> Any:
+        """Return the first row as `datasets` does."""
+        one = self.flat[: self.lengths[0]] if self.is_list else self.flat[:1]
+        return Numbers(one, self.lengths[0], 1, self.is_list, self._kind).rows()[0]
+
+    def table(self) -> Tensor:
+        """Return rows of one length, [B, length], or single numbers [B]."""
+        return self.flat.view(len(self.lengths), self.lengths[0]) if self.is_list else self.flat
 
     def rows(self) -> Any:
         """Return each row as `datasets` does."""
         kind = self._kind
-        flat: Any = self._flat if kind == "torch" else self._flat.numpy()
+        flat: Any = self.flat if kind == "torch" else self.flat.numpy()
         if not self.is_ragged:
-            table: Any = self._table() if kind == "torch" else self._table().numpy()
+            table: Any = self.table() if kind == "torch" else self.table().numpy()
             if kind == "python":
                 return table.tolist()
             # Views that unbind makes, and iteration with it, may not be changed in place by what requires grad, which
@@ -123,7 +147,7 @@ class _Numbers:
             # Of views, pickle would write the batch for each of them.
             return torch.split_with_sizes_copy(flat, self._lengths)
         found, start = [], 0
-        for length in self._lengths:
+        for length in self.lengths:
             row = flat[start : start + length]
             found.append(row.tolist() if kind == "python" else row)
             start += length
@@ -131,8 +155,8 @@ class _Numbers:
 
     def stacked(self) -> Any:
         """Return what torch's collation makes of the rows, which are all of one length."""
-        table = self._table()
-        if self._kind == "python" and self._is_list:
+        table = self.table()
+        if self._kind == "python" and self.is_list:
             return list(map(torch.from_numpy, np.ascontiguousarray(table.numpy().T)))
         return table
 
@@ -140,8 +164,8 @@ class _Numbers:
         """Write what :meth:`stacked` returns; return whether it is of these shapes and dtypes."""
         if self.is_ragged:
             return False
-        table = self._table()
-        made = list(table.T) if self._kind == "python" and self._is_list else [table]
+        table = self.table()
+        made = list(table.T) if self._kind == "python" and self.is_list else [table]
         if len(made) != len(leaves) or any(
             one.shape != leaf.shape or one.dtype != leaf.dtype for one, leaf in zip(made, leaves, strict=True)
         ):
@@ -235,10 +259,10 @@ class TableReader:
     def _follow(self) -> None:
         own = vars(self._dataset)
         now = [own.get(name) for name in _OF_A_DATASET]
-        if len(now) != len(self._made_from) or any(map(_differ, now, self._made_from)):
+        if len(now) != len(self._made_from) or not all(map(operator.is_, now, self._made_from)):
             self._look(now)
 
-    def _numbers(self, column: ArrowColumn, rows: Tensor) -> _Numbers:
+    def _numbers(self, column: ArrowColumn, rows: Tensor) -> Numbers:
         flat, lengths = column.take(rows)
         if flat.is_floating_point():
             # By the library that the format uses: they may differ in the bits of a NaN, and NumPy warns of an overflow.
@@ -248,7 +272,7 @@ class TableReader:
                 flat = torch.from_numpy(flat.numpy().astype(np.float32, copy=False))
             else:  # Python has only these
                 flat = flat.to(torch.float64)
-        return _Numbers(flat, lengths, len(rows), column.is_list, self._kind)
+        return Numbers(flat, lengths, rows.numel(), column.is_list, self._kind)
 
     def _look(self, now: list[Any]) -> None:
         """See how the dataset is to be read, and which of its columns can be read here."""
@@ -275,10 +299,6 @@ class TableReader:
         if self._columns and others:
             self._others = copy.copy(self._dataset)
             self._others._data = data.select(others)
-
-
-def _differ(one: Any, other: Any) -> bool:
-    return one is not other
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -92,7 +92,6 @@ class Fetcher:
     """
 
     def __init__(self, job: Job, worker_id: int, where: str, seeder: Seeder) -> None:
-        self._job = job
         self._worker_id = worker_id
         self._where = where
         heard = observe.listener
@@ -108,6 +107,7 @@ class Fetcher:
 
             self._fused = table_loader(job, seeder, self.watch)
         self.samples = self._fused or SampleLoader(job, seeder, self.watch)
+        self._job = job = self.samples.job
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)
         self.replica: IterableReplica | None = None
         if job.iterable:
@@ -194,7 +194,7 @@ class Fetcher:
                 batch = data.batch() if by_default else None
                 if batch is not None:
                     return batch
-                data = data.samples()
+                data = fused.to_collate(data)
         if self.samples.failures and not data:
             raise NothingLeft
         self.samples.seed_collation(index, epoch, position)

@@ -85,6 +85,11 @@ class FusedLoader(SampleLoader):
             samples += self.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
         return samples
 
+    def to_collate(self, loaded: Any) -> list[Any]:
+        """Return the samples of what :meth:`load_fused` has loaded, for ``collate_fn``."""
+        samples: list[Any] = loaded.samples()
+        return samples
+
     def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
         """Write the images of a chunk where they are to be, if they can be there. Either way they are loaded once.
 

@@ -5,6 +5,7 @@ In: indices. Out: samples, batches, or rows that were written where they are to 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..keys.seeding import Seeder
 from ..observe import Watch
 from ..tables import is_table
 from ..tables.hugging_face import TableReader
+from ..tables.padding import Features, padding_for
 from ..work import WorkItem
 from .samples import Job, SampleLoader
 
@@ -27,7 +29,9 @@ class TableLoader(SampleLoader):
     """
 
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None) -> None:
-        super().__init__(job, seeder, watch)
+        padding = padding_for(job.collate_fn)
+        super().__init__(job if padding is None else replace(job, collate_fn=padding), seeder, watch)
+        self._pads = padding is not None
         read = TableReader(job.dataset).read
         self._read = read if watch is None else watch.batched(read)
 
@@ -43,6 +47,13 @@ class TableLoader(SampleLoader):
         """Return a :class:`~fastload.tables.hugging_face.Loaded`, or what the dataset's ``__getitems__`` returns."""
         loaded = self._read(indices)
         return super().load(indices, epoch, position) if loaded is None else loaded
+
+    def to_collate(self, loaded: Any) -> list[Any]:
+        """Return the samples of what :meth:`load_fused` has loaded, for ``collate_fn``: a list of them, or as good."""
+        if self._pads:
+            return Features(loaded)
+        samples: list[Any] = loaded.samples()
+        return samples
 
     def chunk(self, item: WorkItem, sink: Sink) -> tuple[int, Any] | list[Any]:
         """Write the samples of a batch where they are to be, if they can be there. Either way they are read once.

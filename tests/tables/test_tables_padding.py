@@ -1,0 +1,194 @@
+"""What transformers' collators pad from a table's columns is what they make of its samples, bit for bit."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from torch.utils.data import DataLoader as TorchDataLoader
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+import fastload
+
+pytestmark = pytest.mark.slow
+
+VOCABULARY = {"[PAD]": 0, "[MASK]": 1, **{f"w{number}": number for number in range(2, 500)}}
+
+
+class OtherTokenizer(PreTrainedTokenizerFast):
+    """Pads in its own way."""
+
+    def _pad(self, *arguments: Any, **named: Any) -> Any:
+        padded = super()._pad(*arguments, **named)
+        padded["input_ids"] = [number + 1 for number in padded["input_ids"]]
+        return padded
+
+
+def tokenizer(kind: type = PreTrainedTokenizerFast, **settings: Any) -> Any:
+    model = Tokenizer(models.WordLevel(VOCABULARY, unk_token="w2"))
+    return kind(tokenizer_object=model, pad_token="[PAD]", mask_token="[MASK]", **settings)
+
+
+def table(**more: Any) -> datasets.Dataset:
+    """Return rows of unequal lengths; in the last of each four batches, of equal ones."""
+    generator = np.random.default_rng(0)
+    lengths = [6 if row % 16 >= 12 else generator.integers(0, 20) for row in range(64)]
+    rows = [generator.integers(2, 500, length).tolist() for length in lengths]
+    made = {"input_ids": rows}
+    for name, value in more.items():
+        made[name] = [value(len(row)) for row in rows]
+    return datasets.Dataset.from_dict(made)
+
+
+def ones(length: int) -> list[int]:
+    return [1] * length
+
+
+def batches(kind: Any, dataset: Any, collate_fn: Any, **settings: Any) -> list[Any]:
+    torch.manual_seed(0)
+    loader = kind(dataset, batch_size=4, collate_fn=collate_fn, **settings)
+    return list(loader)
+
+
+def assert_same(ours: list[Any], theirs: list[Any]) -> None:
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert type(one) is type(other)
+        assert list(one) == list(other)
+        for name in one:
+            assert (one[name].dtype, one[name].shape) == (other[name].dtype, other[name].shape), name
+            assert torch.equal(one[name], other[name]), name
+            assert one[name].is_contiguous()
+
+
+def assert_equal_to_torch(dataset: Any, collate_fn: Any, **settings: Any) -> None:
+    theirs = batches(TorchDataLoader, dataset, collate_fn)
+    assert_same(batches(fastload.DataLoader, dataset, collate_fn), theirs)
+    if settings:
+        ours = batches(fastload.DataLoader, dataset, collate_fn, **settings)
+        assert len(ours) == len(theirs)
+        assert all(torch.equal(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in b)
+
+
+@pytest.fixture
+def num_padded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the batches that the tokenizer's own method pads."""
+    counted = [0]
+    own = PreTrainedTokenizerBase.pad
+
+    @functools.wraps(own)
+    def pad(*arguments: Any, **named: Any) -> Any:
+        counted[0] += 1
+        return own(*arguments, **named)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "pad", pad)
+    return counted
+
+
+COLUMNS = {
+    "tokens": {},
+    "a mask and labels": {"attention_mask": ones, "label": lambda length: length},
+    "all that is padded": {"token_type_ids": ones, "attention_mask": ones, "special_tokens_mask": ones},
+    "labels in lists": {"label_ids": lambda length: [1, 2, 3]},
+    "floats": {"label": lambda length: length / 3},
+}
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_padded_batches_are_those_of_the_collator(columns, form):
+    collator = DataCollatorWithPadding(tokenizer())
+    assert_equal_to_torch(table(**COLUMNS[columns]).with_format(form), collator, num_workers=2)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"padding_side": "left"}, {"pad_token_type_id": 3}, {"model_input_names": ["input_ids"]}]
+)
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_the_tokenizers_settings_hold(settings, multiple):
+    collator = DataCollatorWithPadding(tokenizer(**settings), pad_to_multiple_of=multiple)
+    assert_equal_to_torch(table(token_type_ids=ones), collator)
+
+
+@pytest.mark.parametrize("settings", [{"padding": "max_length", "max_length": 24}, {"return_tensors": "np"}])
+def test_other_settings_are_left_to_the_tokenizer(settings):
+    collator = DataCollatorWithPadding(tokenizer(), **settings)
+    ours, theirs = (batches(kind, table(), collator) for kind in (fastload.DataLoader, TorchDataLoader))
+    assert all(np.array_equal(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in b)
+
+
+def test_a_language_models_batches_are_those_of_the_collator():
+    assert_equal_to_torch(table(), DataCollatorForLanguageModeling(tokenizer(), mlm=False), num_workers=2)
+
+
+def test_masked_tokens_are_the_same_as_of_samples_that_are_padded_by_the_tokenizer():
+    collator = DataCollatorForLanguageModeling(tokenizer())
+    ours = batches(fastload.DataLoader, table(), collator, seed=3)
+    theirs = batches(fastload.DataLoader, table(), lambda samples: collator(samples), seed=3)
+    assert_same(ours, theirs)
+    assert any((batch["labels"] >= 0).any() for batch in ours)
+
+
+def test_the_tokenizer_pads_one_batch_of_each_kind(num_padded):
+    batches(fastload.DataLoader, table(attention_mask=ones), DataCollatorWithPadding(tokenizer()))
+    assert num_padded == [2]  # one of unequal rows, one of equal ones
+
+
+def test_other_collators_pad_all_batches(num_padded):
+    assert_equal_to_torch(table(labels=ones), DataCollatorForTokenClassification(tokenizer()))
+    assert num_padded == [32]
+
+
+def test_tokenizers_that_pad_in_their_own_way_pad_all_batches(num_padded):
+    assert_equal_to_torch(table(), DataCollatorWithPadding(tokenizer(OtherTokenizer)))
+    assert num_padded == [32]
+
+
+def test_where_another_version_pads_in_another_way_it_pads_all_batches(monkeypatch):
+    own = PreTrainedTokenizerBase._pad
+
+    def pad(self: Any, *arguments: Any, **named: Any) -> Any:
+        padded = own(self, *arguments, **named)
+        padded["attention_mask"] = [2 * number for number in padded["attention_mask"]]
+        return padded
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "_pad", pad)
+    collator = DataCollatorWithPadding(tokenizer())
+    assert_equal_to_torch(table(attention_mask=ones), collator)
+    assert max(batch["attention_mask"].max() for batch in batches(fastload.DataLoader, table(), collator)) == 2
+
+
+def test_the_tokenizer_is_as_before_after_a_batch_and_after_an_error():
+    own = tokenizer()
+    before = dict(vars(own))
+    batches(fastload.DataLoader, table(), DataCollatorWithPadding(own))
+    with pytest.raises(ValueError, match="Unable to create tensor"):
+        batches(fastload.DataLoader, table(extra=ones), DataCollatorWithPadding(own))
+    assert vars(own).keys() == before.keys()
+
+
+def test_a_tokenizer_that_changes_is_followed():
+    collator = DataCollatorWithPadding(tokenizer())
+    loader = fastload.DataLoader(table(), batch_size=4, collate_fn=collator)
+    first = list(loader)
+    collator.tokenizer.padding_side = "left"
+    assert_same(list(loader), batches(TorchDataLoader, table(), collator))
+    assert any(not torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(first, loader, strict=True))
+
+
+def test_worker_threads_share_a_tokenizer():
+    collator = DataCollatorWithPadding(tokenizer())
+    settings = {"num_workers": 3, "worker_method": "thread"}
+    assert_equal_to_torch(table(attention_mask=ones), collator, **settings)
+    assert "pad" not in vars(collator.tokenizer)
