@@ -161,8 +161,7 @@ def _of_run(asked: Asked, make: Callable[[int], Store]) -> tuple[Store, int]:
         return make(number), 1
     if handed.asked != str(asked):
         raise ConfigError(
-            f"all ranks of a machine share one cache, and another has {handed.asked}, got {asked}; give them the "
-            "same"
+            f"all ranks of a machine share one cache, and another has {handed.asked}, got {asked}; give them the same"
         )
     return handed.store, number
 
