@@ -240,8 +240,8 @@ class FileReader:
         self._cache = cache
         self._is_cache_in_memory = cache is not None and cache.folder is None
         self._samples = dataset.samples
-        # Falls to 0 where all files, or their records, are in memory: asking for them is only work then. A count that threads get wrong
-        # costs a request.
+        # Falls to 0 where all files, or their records, are in memory: asking for them is only work then. A count that
+        # threads get wrong costs a request.
         self._to_ask = _WATCHED
 
     def path(self, index: Any) -> Any:
