@@ -1,6 +1,6 @@
 """One store in memory for all ranks of a user's run on a machine.
 
-In: torchrun's variables of the environment. Out: a store, which local rank 0 makes and hands to the others over an
+In: torchrun's variables of the environment. Out: a store, which one rank makes and hands to the others over an
 abstract socket, as a descriptor. Nothing of it has a name in the file system, so nothing is left when processes end,
 however they do. Linux only.
 """
@@ -28,11 +28,11 @@ _NAMED_BY = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_
 
 
 class Handed(NamedTuple):
-    """A store that local rank 0 has handed over."""
+    """A store that another rank has handed over."""
 
     store: Store
     asked: str
-    """What rank 0 asked for."""
+    """What that rank asked for."""
 
 
 def count() -> int:

@@ -142,7 +142,8 @@ def _of_run(asked: Asked, make: Callable[[int], Store]) -> tuple[Store, int]:
     name, number = ranks.name_of_run(), ranks.count()
     if name is None:
         return make(number), 1
-    listener = ranks.listening(name) if ranks.is_first() else None
+    # With a folder each rank would make the same, so the first that wants it makes it, and none waits for another.
+    listener = ranks.listening(name) if asked.path is not None or ranks.is_first() else None
     if listener is not None:
         try:
             store = make(1)
@@ -160,8 +161,7 @@ def _of_run(asked: Asked, make: Callable[[int], Store]) -> tuple[Store, int]:
         return make(number), 1
     if handed.asked != str(asked):
         raise ConfigError(
-            f"all ranks of a machine share one cache, and local rank 0 has {handed.asked}, got {asked}; give them the "
-            "same"
+            f"all ranks of a machine share one cache, and another has {handed.asked}, got {asked}; give them the same"
         )
     return handed.store, number
 

@@ -238,9 +238,10 @@ class FileReader:
 
     def __init__(self, dataset: Any, cache: Records | None = None) -> None:
         self._cache = cache
+        self._is_cache_in_memory = cache is not None and cache.folder is None
         self._samples = dataset.samples
-        # Falls to 0 where all files are in memory: asking for them is only work then. A count that threads get wrong
-        # costs a request.
+        # Falls to 0 where all files, or their records, are in memory: asking for them is only work then. A count that
+        # threads get wrong costs a request.
         self._to_ask = _WATCHED
 
     def path(self, index: Any) -> Any:
@@ -257,10 +258,11 @@ class FileReader:
             except Exception:  # data() raises it, in its place
                 continue
             try:
-                if self._cache is not None and self._cache.ask_for(file):
+                is_kept = self._cache is not None and self._cache.ask_for(file)
+                if is_kept and not self._is_cache_in_memory:
                     continue
                 self._to_ask = max(0, self._to_ask - 1)
-                if not _in_memory(file):
+                if not is_kept and not _in_memory(file):
                     self._to_ask = _WATCHED
                     _advise(file, 0, 0, os.POSIX_FADV_WILLNEED)
             except OSError:  # a file system that takes no advice

@@ -448,3 +448,27 @@ def test_a_folder_in_the_users_home_is_found_there(kind, tmp_path, monkeypatch):
 def test_a_folder_with_a_null_byte_is_an_error(kind):
     with pytest.raises(ConfigError, match=r"cache='/local/a\\x00b' has a null byte"):
         DataLoader([0], cache=kind("/local/a\0b"), cache_size="1MiB")
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not count what a process reads")
+@pytest.mark.parametrize("fuse", FUSED)
+def test_from_the_second_epoch_on_at_most_the_headers_of_files_are_read(tmp_path, fuse):
+    rng = np.random.default_rng(0)
+    (tmp_path / "a").mkdir()
+    num_bytes, header = 0, io.DEFAULT_BUFFER_SIZE
+    for place in range(4):
+        path = tmp_path / "a" / f"{place}.jpg"
+        PIL.Image.fromarray(rng.integers(0, 256, (600, 600, 3), dtype=np.uint8)).save(path, quality=95)
+        num_bytes += path.stat().st_size
+        header = max(header, path.stat().st_blksize)
+    loader = loader_of(tmp_path, "inline", fuse, cache="32MiB")
+    before = num_bytes_read()
+    epochs(loader, 1)
+    first = num_bytes_read()
+    assert first - before >= num_bytes > 8 * header
+    epochs(loader, 1)
+    assert num_bytes_read() - first < (0 if fuse else 4 * header) + (1 << 14)  # the last: what else is looked up
+
+
+def num_bytes_read() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])

@@ -85,6 +85,25 @@ def test_nothing_is_asked_while_all_is_in_memory_until_a_file_is_not(kernel, tmp
     assert kernel.asked == [files.samples[index][0] for index in (0, 1, 2)]
 
 
+@pytest.mark.parametrize(("where", "times"), [(None, sources._WATCHED), ("/a/folder", sources._WATCHED + 9)])
+def test_records_are_asked_for_each_time_on_a_disk_and_not_in_memory(kernel, tmp_path, where, times):
+    class Cache:
+        folder = where
+        asked = 0
+
+        def ask_for(self, file: int) -> bool:
+            self.asked += 1
+            return True
+
+    cache: Any = Cache()
+    files = folder(tmp_path, CHAIN)
+    reader = FileReader(files, cache)
+    for _ in range(sources._WATCHED + 9):
+        reader.ask_for([0])
+    assert cache.asked == times
+    assert kernel.asked == []
+
+
 def test_samples_are_the_same_where_nothing_can_be_asked(tmp_path, monkeypatch):
     files = folder(tmp_path, CHAIN)
     indices = list(range(len(files)))
