@@ -145,7 +145,7 @@ class Numbers:
             return list(table)
         if kind == "torch":
             # Of views, pickle would write the batch for each of them.
-            return torch.split_with_sizes_copy(flat, self._lengths)
+            return torch.split_with_sizes_copy(flat, self.lengths)
         found, start = [], 0
         for length in self.lengths:
             row = flat[start : start + length]
