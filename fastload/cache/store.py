@@ -212,7 +212,7 @@ class Store:
         return self._file
 
     def find(self, key: Key) -> memoryview | None:
-        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 µs."""
+        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 3 µs."""
         found = _Pair()
         if not self._find(self._address, -1, key, found):
             return None
