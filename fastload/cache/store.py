@@ -212,9 +212,12 @@ class Store:
         return self._file
 
     def find(self, key: Key) -> memoryview | None:
-        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 µs."""
-        found = self._place_of(key, -1)
-        return None if found is None else self._view[found[0] : found[0] + found[1]]
+        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 3 µs."""
+        found = _Pair()
+        if not self._find(self._address, -1, key, found):
+            return None
+        place, length = found
+        return self._view[place : place + length]
 
     def ask_for(self, key: Key) -> bool:
         """Ask the system to read the entry of a key ahead; return whether there is one that is not empty."""

@@ -253,6 +253,11 @@ FASTLOAD_EXPORT int fastload_cache_find(void *memory, int file, const struct key
     int table = 0;
     while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
         table++;
+    /* Most entries are in the newest tables: their slots are fetched from memory at once, not one after the other. */
+    for (int next = table; next >= 0 && next > table - 4; next--) {
+        const struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[next], memory_order_acquire));
+        __builtin_prefetch(slots + (key->words[1] & (num_slots(next) - 1)));
+    }
     for (; table >= 0; table--) {
         struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[table], memory_order_acquire));
         const uint64_t mask = num_slots(table) - 1;
