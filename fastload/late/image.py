@@ -80,6 +80,8 @@ def _state_of(image: Any, method: str) -> _State | None:
             return None
         if "_late" not in _attributes(image):
             _load_png(image)
+        elif image._mode == "P":
+            return None  # its palette may have been changed since
     elif "_late" not in _attributes(image):
         image.load()
     state: _State | None = _attributes(image).get("_late")
@@ -541,8 +543,10 @@ def _pixels_of(state: _State, layout: str) -> Pixels:
 
 
 def _to_core(state: _State, mode: str) -> Any:
-    if mode in TO_RGB:
+    if mode in TO_RGB and not state.source.is_grey:
         return getattr(state.source.by_pillow(), CORE)
+    if mode in TO_RGB:
+        mode = "L"  # remap_palette has set another one, and gives these pixels a palette next
     layout = "L" if mode == "L" else "RGBX"  # as Pillow keeps them
     pixels = _pixels_of(state, layout)
     height, width = pixels.shape[:2]

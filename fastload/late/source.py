@@ -132,6 +132,10 @@ def _read_chunks(image: Any) -> FileSource | str:
         return inflated.name.lower().replace("_", " ")
     made: png.Inflated | Pixels = inflated
     if image.mode == "P":
+        palette = image.palette
+        is_rgb = palette is not None and palette.mode == "RGB" and palette.rawmode in (None, "RGB")
+        if not is_rgb or bytes(palette.palette) != _palette_of(data):
+            return "a changed palette"
         # All of it is looked at: a colour may be missing anywhere.
         pixels = inflated.pixels(whole(size.height, size.width))
         if isinstance(pixels, Status):
@@ -142,6 +146,17 @@ def _read_chunks(image: Any) -> FileSource | str:
     if image.mode not in ("RGB", "L"):
         source.file = data
     return source
+
+
+def _palette_of(data: bytes) -> bytes | None:
+    """Return the palette that the chunks of a PNG file have; None: none."""
+    at = 8
+    while at + 8 <= len(data):
+        size, name = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        if name == b"PLTE":
+            return data[at + 8 : at + 8 + size]
+        at += 12 + size
+    return None
 
 
 class _RecentUses(threading.local):

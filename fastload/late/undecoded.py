@@ -131,7 +131,10 @@ class Undecoded:
     def resize(self, size: tuple[int, int], resample: Image.Resampling) -> Undecoded | Tensor:
         """Return it resized to (width, height), with antialias."""
         if size == self.size:
-            return self
+            if self._given is None or self.table.kind is Tensor:
+                return self
+            given = self._given.as_subclass(Tensor)  # torchvision wraps it anew: another object of the same memory
+            return Undecoded(self._source, self._view, self.table, self._storage, given)
         name = f"tensor {resample.name.lower()}"
         view = None
         if self.table.is_identity and _tells_order(size) and _tells_order(self.size) and max(size) <= MOST_SIDE:

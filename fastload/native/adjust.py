@@ -113,9 +113,10 @@ def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0, le
 def sharpen(pixels: Pixels, part: float, level: str = _BEST) -> Pixels | None:
     """Return pixels [H, W, 3] as ``ImageEnhance.Sharpness`` makes them of contiguous ones; ``part``: its factor.
 
-    None where Pillow would compute otherwise: of fewer than three rows or columns, or by a factor that is not finite.
+    None where Pillow would compute otherwise: of fewer than three rows or columns, or by a factor that is not finite in
+    single precision.
     """
-    if not math.isfinite(part):
+    if not math.isfinite(ctypes.c_float(part).value):
         return None
     made = np.empty_like(pixels)
     height, width = pixels.shape[:2]

@@ -64,12 +64,14 @@ class Growth(NamedTuple):
 
 
 def growth_of(notes: Iterable[Mapping[str, Any]]) -> Growth | None:
-    """Return the largest growth that the notes of one loader tell of; None: there are no two of one process."""
+    """Return the largest growth within an epoch that the notes of one loader tell of; None: nothing has grown."""
     first: dict[str, int] = {}
     found: Growth | None = None
     for note in notes:
+        if note["batch"] == 1:  # an epoch begins, perhaps with the same processes
+            first.clear()
         for pid, num_bytes in note["private"].items():
             grown = Growth(num_bytes - first.setdefault(pid, num_bytes), note["batch"])
-            if note["batch"] > 1 and (found is None or grown > found):
+            if grown.num_bytes > 0 and (found is None or grown > found):
                 found = grown
     return found

@@ -78,6 +78,7 @@ def test_arguments_and_classes_that_are_not_plain_are_left_to_pillow() -> None:
         lambda found: ImageEnhance.Color(found).nothing,
         lambda found: ImageEnhance.Color(found).enhance("much"),
         lambda found: ImageEnhance.Sharpness(found).enhance(float("nan")),
+        lambda found: ImageEnhance.Sharpness(found).enhance(1e39),
         lambda found: ImageEnhance.Sharpness(found.crop((0, 0, 60, 2))).enhance(0.5),
         lambda found: ImageEnhance.Sharpness(found).degenerate,
         lambda found: _changed_between(found, ImageEnhance.Sharpness),

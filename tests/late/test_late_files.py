@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from comparing import as_sample, assert_equal, jpeg, opened, picture, png
 from damaged_files import mutants
-from PIL import Image, ImageFile, JpegImagePlugin
+from PIL import Image, ImageFile, ImagePalette, JpegImagePlugin
 from png_files import KINDS, chunk, damaged, drawn, file_of, filtered, header, in_pieces
 
 from fastload.late import LateSamples, opener
@@ -550,3 +550,31 @@ def test_what_another_opener_has_loaded_or_another_decoder_is_to_decode_is_left_
 def test_a_png_file_that_is_packed_and_damaged_behind_the_image_is_read_as_by_pillow():
     packed = gzip.compress(kinds()["png, 8 bits of 2"])[:-1] + b"?"
     assert_equal(lambda: Image.open(gzip.GzipFile(fileobj=io.BytesIO(packed))).convert("RGB"))
+
+
+def _with_other_palette(image: Any) -> Any:
+    image.palette = ImagePalette.ImagePalette("RGB", bytes(255 - value // 3 for value in range(768)))
+    return image.convert("RGB"), image.getpalette()
+
+
+def _with_changed_palette(image: Any) -> Any:
+    image.palette.palette = bytes(len(image.palette.palette))
+    return image.convert("RGB"), image.getpalette()
+
+
+def _changed_between(image: Any) -> Any:
+    before = image.convert("RGB")
+    image.palette.palette, image.palette.dirty = bytes(len(image.palette.palette)), 1
+    return before, image.convert("RGB"), image.getpalette()
+
+
+@pytest.mark.parametrize("change", [_with_other_palette, _with_changed_palette, _changed_between])
+@pytest.mark.parametrize("bits", [1, 4, 8])
+def test_a_palette_that_the_user_changes_is_the_images(bits, change):
+    data = drawn(np.random.default_rng(3), 40, 30, bits, 3)
+    assert_equal(lambda: change(opened(data)))
+
+
+@pytest.mark.parametrize("make", [lambda found: found, lambda found: found.crop((3, 4, 30, 20))])
+def test_a_grey_image_gets_a_palette(make):
+    assert_equal(lambda: make(opened(jpeg(40, 30)).convert("L")).remap_palette([*range(255, -1, -1)]).convert("RGB"))

@@ -534,3 +534,13 @@ def test_the_kernel_resizes_tensors_as_torchvision_does(height, width, rows, col
     for level in LEVELS:
         found = pixels_of_image(pixels, cut, level=level)
         assert np.array_equal(found, made.permute(1, 2, 0).numpy()[top:, left:]), level
+
+
+def test_a_resize_to_the_same_size_gives_another_object_of_the_same_memory():
+    given = tv_tensors.Image(torch.arange(3 * 90 * 80).to(torch.uint8).reshape(90, 80, 3).permute(2, 0, 1))
+
+    def resized():
+        made = v2.Compose([v2.Resize((90, 80))])(given)
+        return made is given, made.data_ptr() == given.data_ptr(), type(made), made.stride()
+
+    assert as_sample(resized) == resized() == (False, True, tv_tensors.Image, (1, 240, 3))

@@ -213,6 +213,10 @@ def test_growth_is_that_of_the_process_that_grew_most() -> None:
     notes = [{"batch": batch, "private": private} for batch, private in readings]
     assert growth_of(notes) == Growth(300, 2)
     assert growth_of(notes[:1]) is None
+    assert growth_of([{"batch": 1, "private": {"7": 100}}, {"batch": 2, "private": {"7": 90}}]) is None
+    # An epoch begins with the same processes: it counts from its own first batch.
+    numbers = (1, 100), (8, 200), (1, 300), (2, 350)
+    assert growth_of([{"batch": batch, "private": {"7": size}} for batch, size in numbers]) == Growth(100, 8)
 
 
 def test_a_dataset_of_torchs_may_be_asked_whatever_its_sampler() -> None:
