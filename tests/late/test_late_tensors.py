@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 import torch
-from comparing import jpeg
+from comparing import as_sample, jpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL.JpegImagePlugin import JpegImageFile
