@@ -69,6 +69,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     **_family(
         "text",
         ("hf_tokens", "Hugging Face tokens, DataCollatorWithPadding"),
+        ("hf_masked_tokens", "Hugging Face tokens, DataCollatorForLanguageModeling"),
         ("tokenizer_collate", "tokenizer in `collate_fn`"),
         ("tokenizer_getitem", "tokenizer in `__getitem__`"),
         ("memmap", "windows of tokens of an `np.memmap`"),

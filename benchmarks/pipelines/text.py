@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch.utils.data import Dataset
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
+from transformers import DataCollatorForLanguageModeling, DataCollatorWithPadding, PreTrainedTokenizerFast
 
 from benchmarks.pipelines.source import Source
 
@@ -27,24 +27,32 @@ def _tokenizer(source: Source) -> PreTrainedTokenizerFast:
     def make(folder: Path) -> None:
         tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-        trainer = trainers.BpeTrainer(vocab_size=1500, special_tokens=["[UNK]", "[PAD]"], show_progress=False)
+        trainer = trainers.BpeTrainer(vocab_size=1500, special_tokens=["[UNK]", "[PAD]", "[MASK]"], show_progress=False)
         tokenizer.train_from_iterator(_texts(500), trainer)
         tokenizer.save(str(folder / "tokenizer.json"))
 
     file = source.folder("tokenizer", make) / "tokenizer.json"
-    return PreTrainedTokenizerFast(tokenizer_file=str(file), unk_token="[UNK]", pad_token="[PAD]")
+    return PreTrainedTokenizerFast(tokenizer_file=str(file), unk_token="[UNK]", pad_token="[PAD]", mask_token="[MASK]")
 
 
-def hf_tokens(source: Source, loader_class: Any, num_workers: int) -> Any:
-    tokenizer = _tokenizer(source)
-
+def _tokens(source: Source, tokenizer: PreTrainedTokenizerFast) -> datasets.Dataset:
     def make(folder: Path) -> None:
         encoded = tokenizer(_texts(), truncation=True, max_length=256)
         columns = {name: encoded[name] for name in ("input_ids", "attention_mask")}
         datasets.Dataset.from_dict({**columns, "label": [0, 1] * (_NUM_TEXTS // 2)}).save_to_disk(folder)
 
-    dataset = datasets.load_from_disk(str(source.folder("hf_tokens", make)))
-    collator = DataCollatorWithPadding(tokenizer)
+    return datasets.load_from_disk(str(source.folder("hf_tokens", make)))
+
+
+def hf_tokens(source: Source, loader_class: Any, num_workers: int) -> Any:
+    tokenizer = _tokenizer(source)
+    dataset, collator = _tokens(source, tokenizer), DataCollatorWithPadding(tokenizer)
+    return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers, collate_fn=collator)
+
+
+def hf_masked_tokens(source: Source, loader_class: Any, num_workers: int) -> Any:
+    tokenizer = _tokenizer(source)
+    dataset, collator = _tokens(source, tokenizer).remove_columns("label"), DataCollatorForLanguageModeling(tokenizer)
     return loader_class(dataset, batch_size=32, shuffle=True, num_workers=num_workers, collate_fn=collator)
 
 
