@@ -107,9 +107,9 @@ _MANY_CASES = 8
 def _thin_out(items: list[pytest.Item]) -> None:
     """Mark two thirds of the cases of every test that has many as slow.
 
-    They differ in a few arguments, and took more than half of the time that a user waits for the README's command. A
-    checksum of its name chooses a case: the same ones in each run and process, and all values of an argument are among
-    those of some test. What is named on the command line runs whole.
+    They differ in a few arguments, and took more than a third of the time that a user waits for the README's command. A
+    checksum of its name chooses a case: the same ones in each run and process. What is named on the command line runs
+    whole.
     """
     cases = Counter(item.nodeid.partition("[")[0] for item in items)
     for item in items:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..sampling.order import Permutation
 from . import fused
@@ -38,10 +38,16 @@ def available(device: torch.device) -> bool:
 
 def draws_there(transform: Transform | None) -> bool:
     """Return whether all that a transform draws can be drawn on the device."""
-    if transform is None:
-        return True
-    members = list(transform.modules())
-    return all(isinstance(one, Transform) and one.draws_on_device for one in members if len(list(one.children())) == 0)
+    members = [] if transform is None else transform.modules()
+    return all(_is_drawn_there(type(one)) for one in members if not isinstance(one, nn.ModuleList))
+
+
+def _is_drawn_there(kind: type) -> bool:
+    """Whether the class that draws says so itself: one derived from it may draw something else."""
+    for base in kind.__mro__:
+        if not vars(base).keys().isdisjoint(("draws_on_device", "draw", "draw_for", "forward")):
+            return bool(vars(base).get("draws_on_device", False))
+    return False
 
 
 class EpochState:

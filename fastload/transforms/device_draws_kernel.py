@@ -12,6 +12,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .draws import FLAG as _FLAG
+from .draws import INTEGER as _INTEGER
+
 # Of the state.
 ROW = tl.constexpr(0)
 FIRST = tl.constexpr(1)
@@ -19,10 +22,9 @@ STRIDE = tl.constexpr(2)
 KEY = tl.constexpr(3)
 ROUND_KEYS = tl.constexpr(4)
 
-# Kinds of draws.
-UNIFORM = tl.constexpr(0)
-INTEGER = tl.constexpr(1)
-FLAG = tl.constexpr(2)
+# Kinds of draws, beside uniform numbers.
+INTEGER = tl.constexpr(_INTEGER)
+FLAG = tl.constexpr(_FLAG)
 
 
 @triton.jit

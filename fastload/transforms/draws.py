@@ -243,6 +243,10 @@ class Stream:
         return np.asarray(self._by_rejection((len(self), count), 3 * count, float(np.log(d)), candidates) + added)
 
 
+UNIFORM, INTEGER, FLAG = range(3)
+"""Kinds of numbers that a device draws."""
+
+
 class Planned:
     """Uniform numbers, integers or flags of N samples that a device will draw; only ``base.tensor_of`` takes them."""
 
@@ -250,14 +254,13 @@ class Planned:
         self,
         note: Callable[[Planned, torch.dtype], torch.Tensor],
         place: tuple[int, int, int],
-        kind: int = 0,
+        kind: int = UNIFORM,
         limits: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         self._note = note
         self.place = place
         """Purpose, block of words, and which unit of the block."""
         self.kind = kind
-        """0 for uniform numbers, 1 for integers, 2 for flags."""
         self.limits = limits
         """Lowest and highest; for integers the bound, for flags the probability."""
 
@@ -297,7 +300,7 @@ class PlannedStream(Stream):
         return found[0] if count is None else _PlannedColumns(found)
 
     def chance(self, probability: float) -> Any:
-        return self.uniform().of_kind(2, probability)
+        return self.uniform().of_kind(FLAG, probability)
 
     def permutation(self, length: int) -> Integers:
         raise self._refusal()
@@ -312,7 +315,7 @@ class PlannedStream(Stream):
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
     """Return uniform integers in [0, bound), from uniform numbers in [0, 1)."""
     if isinstance(unit, Planned):
-        return unit.of_kind(1, bound)  # type: ignore[return-value, arg-type]  # stands for them
+        return unit.of_kind(INTEGER, bound)  # type: ignore[return-value, arg-type]  # stands for them
     drawn: Integers = (unit * bound).astype(np.int64)
     least: Integers = np.minimum(drawn, bound - 1, out=drawn)  # a product may be rounded up to the bound
     return least

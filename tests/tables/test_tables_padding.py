@@ -132,8 +132,9 @@ def test_a_language_models_batches_are_those_of_the_collator():
     assert_equal_to_torch(table(), DataCollatorForLanguageModeling(tokenizer(), mlm=False), num_workers=2)
 
 
-def test_masked_tokens_are_the_same_as_of_samples_that_are_padded_by_the_tokenizer():
-    collator = DataCollatorForLanguageModeling(tokenizer())
+@pytest.mark.parametrize("seed", [None, 5])
+def test_masked_tokens_are_the_same_as_of_samples_that_are_padded_by_the_tokenizer(seed):
+    collator = DataCollatorForLanguageModeling(tokenizer(), seed=seed)
     ours = batches(fastload.DataLoader, table(), collator, seed=3)
     theirs = batches(fastload.DataLoader, table(), lambda samples: collator(samples), seed=3)
     assert_same(ours, theirs)

@@ -143,3 +143,28 @@ def test_other_transforms_are_drawn_for_on_the_host(on_cpu, transform):
     state = state_of(50)
     with pytest.raises((TypeError, ConfigError)):
         transform.draw_for(state.draws(state.rows(0, 5)), BatchShape(5, 3, 9, 9))
+
+
+class Darker(RandomHorizontalFlip):
+    """A user's, which draws a logarithm too."""
+
+    def draw(self, stream, shape):
+        return super().draw(stream, shape) | {"factor": tensor_of(np.log(stream.uniform(1.0, 2.0)))}
+
+
+class Both(Transform):
+    """A user's, which draws beside its member."""
+
+    def __init__(self):
+        super().__init__()
+        self.member = RandomHorizontalFlip()
+
+    def draw(self, stream, shape):
+        return {"order": tensor_of(stream.permutation(3))}
+
+
+@pytest.mark.parametrize("kind", [Darker, Both])
+def test_classes_derived_from_those_that_a_device_draws_for_are_not(kind):
+    assert not draws_there(kind())
+    assert not draws_there(Compose([RandomHorizontalFlip(), kind()]))
+    assert draws_there(type("Same", (RandomHorizontalFlip,), {})())
