@@ -4,8 +4,9 @@
 
 A graph reads the memory that it was captured with. With ``fixed_buffers=True`` the loader's batches lie in a few places
 in turn, ``prefetch_to_device + 2`` of them, so there is one graph for each place, and no batch is copied for a graph.
-What it has captured stays: numbers such as the learning rate are those of the capture (to change it, make it a tensor,
-``SGD(..., lr=torch.tensor(0.1))``, and fill that in between steps), and all batches have one shape.
+What it has captured stays: all batches have one shape, and numbers such as the learning rate are those of the capture.
+To change it, take an optimizer that reads it on the device (``SGD(..., lr=on_device, fused=True)`` with a tensor on the
+device, ``Adam(..., capturable=True)``), and fill that tensor in between steps.
 """
 
 from __future__ import annotations

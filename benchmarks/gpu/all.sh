@@ -115,7 +115,7 @@ if [ $? -ne 1 ]; then # 1: there is no device; that it took too long to say so i
             --strict-markers -q -ra --tb=short)
         several=()
         cores=$(nproc)
-        [[ " ${plugins[*]} " != *" xdist.plugin "* ]] || several=(-n $((cores < 6 ? cores : 6)))
+        [[ " ${plugins[*]} " != *" xdist.plugin "* ]] || several=(-n $((cores < 12 ? cores : 12)))
         parallel=() serial=()
         for file in "$tests"/test_*.py; do
             case ${file##*/} in

@@ -98,8 +98,9 @@ class DeviceRows(Stage):
         """Return what is next, on the device; made on the first call, on the current stream."""
         if self._state is None:
             permutation = self._order.of(self._epoch)
-            self._state = EpochState(permutation, self._columns.device)
-            self._state.begin(permutation, self._key, self._shard.position(0), self._shard.stride)
+            state = EpochState(permutation, self._columns.device)
+            state.begin(permutation, self._key, self._shard.position(0), self._shard.stride)
+            self._state = state  # not before: where that fails, the next batch tries again
         return self._state
 
     def draws_of(self, rows: range) -> Draws:

@@ -88,12 +88,16 @@ class EpochState:
             self._row.fill_(start)
         out = torch.empty(count, dtype=torch.int64, device=self.device)
         self.queue_rows(out)
-        self._next = start + count
+        self._next = start + count  # last: whatever interrupts this, the next call sets the device's row again
         return out
 
     def queue_rows(self, out: Tensor) -> None:
-        """Fill [n], int64, with the next n indices, and advance the device; what a CUDA graph may capture."""
+        """Fill [n], int64, with the next n indices, and advance the device; what a CUDA graph may capture.
+
+        The host is not told of a replay: call :meth:`begin` before :meth:`rows` afterwards.
+        """
         count = len(out)
+        self._next = -1
         with torch.cuda.device_of(out):
             config = *self._network, _BLOCK
             _kernels().order[(-(-count // _BLOCK),)](out, self.state, count, self._length, config, **_OPTIONS)

@@ -126,7 +126,8 @@ def drawn(
         if draws[number][0] == INTEGER:
             value = tl.minimum((unit * draws[number][4]).to(tl.int64), draws[number][4] - 1)
         elif draws[number][0] == FLAG:
-            value = unit < draws[number][4]
+            # A number beside a comparison would become a float32.
+            value = unit < tl.full(unit.shape, draws[number][4], tl.float64)
         elif draws[number][4] == 0.0 and draws[number][5] == 1.0:
             value = unit
         else:

@@ -1,7 +1,8 @@
 """Colours in at most two launches, on CUDA: ColorJitter, or a policy's step, and the change of values after it.
 
 In: images, the parameters that were drawn, and an Arithmetic. Out: the images that torch's operations would give, one
-after the other. The first kernel sums the grey levels of the images that a contrast meets, the second does all else.
+after the other; but NaN becomes the least value of the range. The first kernel sums the grey levels of the images that
+a contrast meets, the second does all else.
 """
 
 from __future__ import annotations

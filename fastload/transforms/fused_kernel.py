@@ -239,12 +239,20 @@ def _level(value):
 
 
 @triton.jit
+def _quotient(dividend, divisor):
+    """Return a quotient rounded as torch rounds it: a plain one of float32 is up to two units off on a device."""
+    zero = tl.full([], 0.0, tl.float32)
+    dividend, divisor = tl.broadcast(zero + dividend, zero + divisor)
+    return tl.div_rn(dividend, divisor)
+
+
+@triton.jit
 def _axis(length, size, index, cubic: tl.constexpr):
     """Return how an axis of a box is resized: its scale, how far a filter reaches, and the middles of positions."""
-    scale = length.to(tl.float32) / size
+    scale = _quotient(length.to(tl.float32), size)
     spread = tl.maximum(scale, 1.0)
     reach: tl.constexpr = 2.0 if cubic else 1.0
-    return scale, reach * spread, 1.0 / spread, scale * (index.to(tl.float32) + 0.5)
+    return scale, reach * spread, _quotient(1.0, spread), scale * (index.to(tl.float32) + 0.5)
 
 
 @triton.jit
@@ -300,7 +308,7 @@ def resized(
     col_sum = tl.full((tile_cols,), 0.0, tl.float32)
     for tap in range(taps):
         col_sum += _share(first + tap, along[3], box_width, along[2], cubic)
-    by_sum = 1.0 / col_sum
+    by_sum = _quotient(1.0, col_sum)
 
     # Likewise the rows; and which of the box are in any of the tile.
     down = _axis(box_height, height, tl.minimum(row, height - 1), cubic)
@@ -318,7 +326,7 @@ def resized(
         row_sum += share
         total += share[:, None] * levels[None, :]
 
-    number = _level(total * (1.0 / row_sum)[:, None])
+    number = _level(total * _quotient(1.0, row_sum)[:, None])
     if line:
         by = _spread(_of_channel(factors, channel), len(factors), layout[1], tile_rows, tile_cols)
         more = _spread(_of_channel(summands, channel), len(summands), layout[1], tile_rows, tile_cols)

@@ -65,6 +65,11 @@ def _in_one_copy(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor
 
 
 def _page_locked(size: int) -> Tensor:
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "parameters of a transform were drawn on the host while a CUDA graph is captured: each replay would read "
+            "them from memory that is gone; draw them before, copy them to the device, and give them as params="
+        )
     return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
 

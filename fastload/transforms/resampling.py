@@ -44,10 +44,16 @@ def nearest_places(lengths: Tensor, size: int, exact: bool) -> Tensor:
     In float32, as torch computes it, so that ties are the same. For float64 images on the CPU torch computes in
     float64: there one size in 3,000 has a pixel whose neighbour is taken.
     """
-    scale = (lengths.to(torch.float32) / size)[:, None]
+    scale = _scale(lengths, size, torch.float32)[:, None]
     places = torch.arange(size, dtype=torch.float32, device=lengths.device)
     source = (places + 0.5) * scale if exact else places * scale
     return torch.minimum(source.floor().to(torch.int64), lengths[:, None] - 1)
+
+
+def _scale(lengths: Tensor, size: int, dtype: torch.dtype) -> Tensor:
+    """Return how many pixels of a box one of the result stands for."""
+    # By a tensor, since a GPU multiplies by the inverse of a number.
+    return lengths.to(dtype) / torch.full((), size, dtype=dtype, device=lengths.device)
 
 
 def resize_natively(images: Tensor, size: tuple[int, int], interpolation: str, antialias: bool) -> Tensor:
@@ -213,7 +219,7 @@ def weights(
     if flip is not None:
         places = torch.where(flip[:, None], size - 1 - places, places)
     length = length[:, None, None]
-    scale = length.to(dtype) / size
+    scale = _scale(length, size, dtype)
     # Positions in the box: of pixels, and where the middle of each pixel of the result falls.
     pixels = (torch.arange(side, device=start.device) - start[:, None])[:, None, :]
     middles = scale * (places[:, :, None] + 0.5)

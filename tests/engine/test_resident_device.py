@@ -119,6 +119,21 @@ def test_an_error_takes_its_batch_alone(launches, monkeypatch):
     assert next(batches, None) is None
 
 
+def test_a_key_that_did_not_arrive_is_sent_for_the_next_batch(launches, monkeypatch):
+    expected = [batch[1].clone() for batch in loader()]
+    begin = device_draws.EpochState.begin
+
+    def refused(self, *given):
+        monkeypatch.setattr(device_draws.EpochState, "begin", begin)
+        raise RuntimeError("no memory can be page-locked")
+
+    monkeypatch.setattr(device_draws.EpochState, "begin", refused)
+    batches = iter(loader(resident="host"))
+    with pytest.raises(RuntimeError, match="page-locked"):
+        next(batches)
+    check_same([batch[1].clone() for batch in batches], expected[1:])
+
+
 @pytest.mark.parametrize(
     "options",
     [

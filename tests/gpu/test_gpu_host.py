@@ -19,7 +19,7 @@ from fastload import transforms as T
 
 TRACE = Path(__file__).parents[2] / "benchmarks/gpu/trace.py"
 BATCH_SIZE = 64
-NUM_BATCHES = 100
+NUM_BATCHES = 300
 LOOP = "loader and step"
 
 

@@ -16,7 +16,7 @@ from fastload.sampling.order import Keyed
 from fastload.transforms.base import BatchShape
 from fastload.transforms.device_draws import EpochState
 
-LENGTH = 512
+LENGTH = 500  # no power of two, and no multiple of a batch
 PLACES: dict[str, dict[str, Any]] = {
     "device": {"resident": "device"},
     "host": {"resident": "host"},
@@ -38,25 +38,58 @@ def epochs(loader: DataLoader[Any]) -> list[list[Tensor]]:
     return [[part.cpu() for part in batch] for _ in range(2) for batch in loader]
 
 
+@pytest.fixture
+def made_there(monkeypatch) -> list[int]:
+    """How many rows the device was asked to make, in each call."""
+    counts: list[int] = []
+    rows = EpochState.rows
+
+    def counted(self: EpochState, start: int, count: int) -> Tensor:
+        counts.append(count)
+        return rows(self, start, count)
+
+    monkeypatch.setattr(EpochState, "rows", counted)
+    return counts
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("place", PLACES)
-def test_batches_are_those_of_the_cpu(place, channels_last):
-    options = {"shuffle": True, "seed": 3, "batch_transform": chain()}
-    plain = epochs(DataLoader(dataset(), 32, **options))
-    loader = DataLoader(dataset(), 32, device="cuda", channels_last=channels_last, **PLACES[place], **options)
+def test_batches_are_those_of_the_cpu(made_there, place, channels_last, drop_last):
+    options = {"shuffle": True, "seed": 3, "drop_last": drop_last, "batch_transform": chain()}
+    plain = epochs(DataLoader(dataset(), 48, **options))
+    loader = DataLoader(dataset(), 48, device="cuda", channels_last=channels_last, **PLACES[place], **options)
     found = epochs(loader)
     for one, other in zip(plain, found, strict=True):
         assert torch.equal(one[0], other[0])
         assert torch.equal(one[1], other[1])
+    assert sum(made_there) == (0 if place == "host" else sum(len(labels) for _, labels in plain))
     assert loader.statistics().resident == ("cpu" if place == "host" else "cuda:0")
     images, _ = next(iter(loader))
     assert images.device.type == "cuda"
     assert images.is_contiguous(memory_format=torch.channels_last) or not channels_last
 
 
-def test_each_part_of_what_was_made_at_once_may_be_read_by_another_stream():
-    loader = DataLoader(dataset(), 16, seed=3, device="cuda", resident="device", batch_transform=chain())
-    plain = epochs(DataLoader(dataset(), 16, seed=3, batch_transform=chain()))
+def test_a_resumed_epoch_goes_on_where_it_was(made_there):
+    options = {"shuffle": True, "seed": 3, "device": "cuda", "resident": "device", "batch_transform": chain()}
+    first = DataLoader(dataset(), 48, **options)
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    state, rest = first.state_dict(), [[part.cpu() for part in batch] for batch in batches]
+    second = DataLoader(dataset(), 48, **options)
+    second.load_state_dict(state)
+    for one, other in zip(rest, second, strict=True):
+        assert torch.equal(one[0], other[0].cpu())
+        assert torch.equal(one[1], other[1].cpu())
+    assert made_there
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_each_part_of_what_was_made_at_once_may_be_read_by_another_stream(shuffle):
+    options = {"seed": 3, "shuffle": shuffle, "batch_transform": chain()}
+    loader = DataLoader(dataset(), 16, device="cuda", resident="device", **options)
+    plain = epochs(DataLoader(dataset(), 16, **options))
     streams = [torch.cuda.Stream(), torch.cuda.current_stream()]
     seen: list[Tensor] = []
     for _ in range(2):
@@ -83,7 +116,7 @@ def test_nothing_waits_for_the_device(without_waiting, place):
 
 def test_data_that_have_no_room_on_the_device_are_an_error_or_go_to_the_host(monkeypatch):
     monkeypatch.setattr("fastload.device.columns.free_on", lambda device: 1000 if device.type == "cuda" else 1 << 40)
-    with pytest.raises(ConfigError, match=r"resident='device': 512 samples take .* are free on cuda:0"):
+    with pytest.raises(ConfigError, match=r"resident='device': 500 samples take .* are free on cuda:0"):
         iter(DataLoader(dataset(), 32, device="cuda", resident="device"))
     loader = DataLoader(dataset(), 32, device="cuda", resident="auto")
     list(loader)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import graphed_step
 import pytest
 import torch
 from every_transform import CASES, arguments, check, made, params_of
@@ -31,6 +32,23 @@ def test_no_step_waits_for_the_device(precision, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "6 guarded steps"
+
+
+def test_steps_in_graphs_give_the_weights_of_plain_steps(monkeypatch):
+    settings = {"epochs": 1, "batch_size": 128, "lr": 0.05, "workers": 0}
+    captured: list[object] = []
+
+    class Counted(graphed_step.Capturing):
+        def capture(self, work):
+            captured.append(work)
+            return super().capture(work)
+
+    found = graphed_step.train(torch.device("cuda"), Counted(), **settings)
+    assert len(captured) == graphed_step.PREFETCH + 2
+    monkeypatch.setattr(graphed_step.GraphedStep, "__call__", lambda self, *batch: self._step(*batch))
+    plain = graphed_step.train(torch.device("cuda"), Counted(), **settings)
+    for one, other in zip(found.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.01, atol=1e-3)  # sums in another order
 
 
 @pytest.mark.parametrize("setting", ["autocast", "deterministic algorithms", "another device by default"])

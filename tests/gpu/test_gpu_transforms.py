@@ -119,6 +119,23 @@ def test_moved_pixels_keep_their_bits(device, dtype):
     assert torch.equal(found.view(bits), composed(images, params=params).view(bits))
 
 
+# Where quotients of sizes are not rounded as the CPU rounds them, another pixel is the nearest, and ties break.
+@pytest.mark.parametrize(
+    ("side", "size"), [(41, 41), (82, 41), (94, 47), (164, 82), (220, 110), (224, 192), (304, 224)]
+)
+@pytest.mark.parametrize("interpolation", ["nearest", "nearest-exact", "bilinear"])
+def test_resized_images_are_those_of_the_cpu(device, kernels, side, size, interpolation):
+    images = torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    transform = T.Resize((size, size), interpolation)
+    params = params_of(transform, images)
+    expected = transform(images, params=params).int()
+    found = transform(images.to(device), params=params).cpu().int()
+    if interpolation != "bilinear":
+        assert torch.equal(found, expected)
+    assert ((found - expected).abs() > 0).double().mean() < 0.001
+    assert (found - expected).abs().max() <= 1
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_no_chain_waits_for_the_device(device, kernels, without_waiting, name):
     composed = T.Compose(CHAINS[name])

@@ -168,3 +168,31 @@ def test_classes_derived_from_those_that_a_device_draws_for_are_not(kind):
     assert not draws_there(kind())
     assert not draws_there(Compose([RandomHorizontalFlip(), kind()]))
     assert draws_there(type("Same", (RandomHorizontalFlip,), {})())
+
+
+def test_rows_that_were_interrupted_or_queued_by_others_do_not_shift_the_next_ones(on_cpu, monkeypatch):
+    state = state_of(1000)
+    expected = Keyed(1000, SEED).at(0, np.arange(10))
+    queue_rows = EpochState.queue_rows
+
+    def interrupted(self, out):
+        queue_rows(self, out)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(EpochState, "queue_rows", interrupted)
+        state.rows(0, 10)
+    assert state.rows(0, 10).tolist() == expected.tolist()
+    state.queue_rows(torch.empty(10, dtype=torch.int64))
+    assert state.rows(0, 10).tolist() == expected.tolist()
+
+
+def test_a_flag_is_compared_in_double_precision(on_cpu):
+    """0.1 in single precision is larger, and lets through what this sample draws."""
+    rows, key = torch.tensor([425462283]), bytes(range(16))
+    state = EpochState(Keyed(2**40, SEED).of(0), CPU)
+    state.begin(Keyed(2**40, SEED).of(0), key)
+    flip, shape = RandomHorizontalFlip(0.1), BatchShape(1, 3, 4, 4)
+    draws = state.draws(rows)
+    found = draws.finished(flip.draw_for(draws, shape))
+    assert torch.equal(found["flip"], flip.draw_for(Draws(key, rows.numpy()), shape)["flip"])

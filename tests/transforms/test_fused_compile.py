@@ -102,6 +102,7 @@ def test_the_imagenet_chain_compiles(compiled, target, memory, dtype, instructio
     assert instruction in code
     assert "st.global.v4" in code
     assert not re.search(r"ld\.global\.(v|b16|b32)", code), "bytes are loaded one by one"
+    assert not re.search(r"div\.(full|approx)|rcp\.", code), "quotients are rounded"
     # Columns stay with their threads from the first load to the last sum; the tile is turned once, for the stores.
     layouts = kernel.asm["ttgir"]
     # (Factors and summands, which Triton 3.9 gives to the threads too, are small.)
@@ -207,3 +208,4 @@ def test_order_and_draws_compile_without_joined_products(compiled, target, lengt
         assert "fma." not in code
         assert kernel.asm["cubin"][:4] == b"\x7fELF"
     assert "mul.rn.f64" in compiled[1].asm["ptx"]
+    assert "0d3FB999999999999A" in compiled[2].asm["ptx"], "0.1 in float64, not that of float32"

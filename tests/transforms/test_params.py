@@ -66,6 +66,12 @@ def test_all_parameters_go_to_a_gpu_in_one_copy(monkeypatch):
     assert len(sent) == 1
 
 
+def test_parameters_that_a_graph_would_read_from_the_host_are_an_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match=r"a CUDA graph is captured.*params="):
+        params_to({"flip": torch.tensor([True])}, torch.device("cuda", 0))
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_elsewhere_each_tensor_goes_by_itself(device):
     values = torch.arange(3)
