@@ -140,8 +140,8 @@ _sizes = st.tuples(st.integers(1, 90), st.integers(1, 40))
 
 @settings(max_examples=300, deadline=None)
 @given(
-    _sizes, _sizes, st.sampled_from(["RGB", "L"]), _matrices, st.sampled_from(AFFINE_FILTERS), levels, st.integers(0, 9),
-    st.sampled_from([1, 64, 125, 255]),
+    _sizes, _sizes, st.sampled_from(["RGB", "L"]), _matrices, st.sampled_from(AFFINE_FILTERS), levels,
+    st.integers(0, 9), st.sampled_from([1, 64, 125, 255]),
 )  # fmt: skip
 def test_affine_transforms_of_any_size_are_pillows_to_the_last_bit(
     size: tuple[int, int], new_size: tuple[int, int], mode: str, matrix: tuple[float, ...], interpolation: str,
