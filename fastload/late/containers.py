@@ -44,15 +44,18 @@ _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2
 
 def prepare(in_worker_process: bool) -> None:
     """Replace the methods of the containers that are imported, unless somebody else has."""
-    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if is_imported(name))
-    wanted = imported, in_worker_process
-    if wanted == _known.prepared:
+    seen = [in_worker_process, *map(sys.modules.get, _MODULES)]
+    if seen == _known.seen:
         return
+    imported = tuple(name for name in _MODULES if is_imported(name))
+    wanted = imported, in_worker_process
     with _preparing:
         if wanted != _known.prepared:
             _replace_methods(in_worker_process)
             _known.find(imported)
             _known.prepared = wanted
+        is_settled = len(imported) == len(seen) - seen.count(None) - 1  # no module is just being imported
+        _known.seen = seen if is_settled else None
 
 
 def _replace_methods(in_worker_process: bool) -> None:
@@ -397,6 +400,8 @@ _FUNCTIONS = {
 }
 """What they call. Where one of these was replaced, they are called one by one."""
 
+_MODULES = (*_FUNCTIONS, *_CLASSES)
+
 
 class _Known:
     """The known transforms, as far as their modules are imported, and the code that they run."""
@@ -404,6 +409,8 @@ class _Known:
     def __init__(self) -> None:
         self.prepared: tuple[tuple[str, ...], bool] | None = None
         """The modules that were imported, and whether it was in a worker process."""
+        self.seen: list[Any] | None = None
+        """The same as objects, and None for others: compared sooner."""
         self.first: set[type] = set()
         """Classes that make a tensor of a PIL image."""
         self.later: set[type] = set()
