@@ -337,7 +337,7 @@ def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
     is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
     shares_memory = before is not None and made.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
-    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory)
+    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is before)
 
 
 def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:

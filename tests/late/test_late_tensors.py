@@ -544,3 +544,21 @@ def test_a_resize_to_the_same_size_gives_another_object_of_the_same_memory():
         return made is given, made.data_ptr() == given.data_ptr(), type(made), made.stride()
 
     assert as_sample(resized) == resized() == (False, True, tv_tensors.Image, (1, 240, 3))
+
+
+@pytest.mark.parametrize("kind", [tv_tensors.Image, torch.Tensor])
+@pytest.mark.parametrize(
+    "last", [v2.ToImage(), v2.ToDtype(torch.uint8), v2.ConvertImageDtype(torch.uint8), v2.ToPureTensor()]
+)
+def test_a_transform_that_returns_what_it_is_given_does_so_behind_a_flip_too(last, kind):
+    pixels = torch.arange(3 * 90 * 80).to(torch.uint8).reshape(90, 80, 3).permute(2, 0, 1)
+    given = pixels.as_subclass(kind)
+
+    def seen(*transforms):
+        made = v2.Compose([*transforms])(given)
+        return made is given, made.data_ptr() == given.data_ptr(), type(made), made.stride()
+
+    for transforms in ([v2.RandomHorizontalFlip(0), last], [v2.RandomVerticalFlip(0), last, v2.RandomHorizontalFlip(0)]):
+        assert as_sample(lambda each=transforms: seen(*each)) == seen(*transforms)
+    for transforms in ([v2.RandomHorizontalFlip(1), last], [v2.CenterCrop((90, 80)), last]):
+        assert as_sample(lambda each=transforms: seen(*each)) == seen(*transforms)
