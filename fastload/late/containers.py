@@ -392,11 +392,21 @@ _FUNCTIONS = {
         *("get_dimensions", "resized_crop", "crop", "resize", "hflip", "vflip"),
     ),
     "torchvision.transforms._functional_pil": ("get_dimensions", "crop", "resize", "hflip", "vflip"),
-    "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize"),
+    "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize", "_max_value"),
     V2_FUNCTIONAL: (
         *("pil_to_tensor", "to_image", "to_dtype", "normalize"),
         *("center_crop", "crop", "horizontal_flip", "resize", "resized_crop", "vertical_flip"),
     ),
+    f"{V2_FUNCTIONAL}._geometry": (
+        *("center_crop_image", "crop_image", "horizontal_flip_image", "resize_image", "resized_crop_image"),
+        *("vertical_flip_image", "interpolate", "_do_native_uint8_resize_on_cpu", "_check_interpolation"),
+        *("_center_crop_parse_output_size", "_center_crop_compute_crop_anchor", "_compute_resized_output_size"),
+        *("_center_crop_image_pil", "_crop_image_pil", "_horizontal_flip_image_pil", "_resize_image_pil"),
+        *("_resized_crop_image_pil", "_vertical_flip_image_pil", "_get_size_image_pil", "_get_kernel"),
+    ),
+    f"{V2_FUNCTIONAL}._misc": ("normalize_image", "to_dtype_image", "_max_value", "_num_value_bits", "_get_kernel"),
+    f"{V2_FUNCTIONAL}._type_conversion": ("pil_to_tensor",),
+    "torchvision.transforms.v2._transform": ("_get_kernel",),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
 
@@ -427,6 +437,10 @@ class _Known:
         self.geometric: set[type] = set()
         """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
+        self._registry: dict[Any, dict[type, Any]] | None = None
+        """Where version 2's kernels are."""
+        self._kernels: list[tuple[Any, type, Any]] = []
+        """Those of images, as they were written: function, class, kernel."""
 
     def find(self, modules: tuple[str, ...]) -> None:
         """Find the transforms and functions of these modules."""
@@ -458,6 +472,9 @@ class _Known:
 
             from .tensors import LateTensor  # registers kernels for torchvision's functions
 
+            if self._registry is None:
+                self._kernels = list(_kernels(tv_tensors.Image))
+                self._registry = _registry()
             self.to_image = to_image
             self.image = tv_tensors.Image
             self.unchanged = {Tensor, LateTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes}
@@ -470,7 +487,29 @@ class _Known:
         """
         hooks = nn.modules.module
         has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-        return not has_hooks and not modes.are_watching() and self._originals.replaced() is None
+        if has_hooks or modes.are_watching() or self._originals.replaced() is not None:
+            return False
+        return self._registry is None or self._are_kernels_intact(self._registry)
+
+    def _are_kernels_intact(self, registry: dict[Any, dict[type, Any]]) -> bool:
+        if _registry() is not registry:
+            return False
+        return all(registry.get(function, {}).get(kind) is kernel for function, kind, kernel in self._kernels)
+
+
+def _registry() -> Any:
+    """Return version 2's kernels, by function and class of images."""
+    return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
+
+
+def _kernels(image: type[Tensor]) -> Iterator[tuple[Any, type, Any]]:
+    """Find the kernels of images for version 2's functions: function, class, kernel."""
+    for name in _FUNCTIONS[V2_FUNCTIONAL]:
+        function = getattr(sys.modules[V2_FUNCTIONAL], name, None)
+        for kind in (Tensor, image, Image.Image):
+            kernel = _registry().get(function, {}).get(kind)
+            # What a user has put there before is never what is looked for.
+            yield function, kind, kernel if kernel is None or is_written_in(kernel, "torchvision") else object()
 
 
 _known = _Known()
