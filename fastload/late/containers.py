@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -437,26 +438,27 @@ class _Known:
         self.geometric: set[type] = set()
         """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
-        self._registry: dict[Any, dict[type, Any]] | None = None
+        self._registry: Any = None
         """Where version 2's kernels are."""
-        self._kernels: list[tuple[Any, type, Any]] = []
-        """Those of images, as they were written: function, class, kernel."""
+        self._kernels: list[tuple[Any, Any, tuple[Any, ...]]] = []
+        """Those of images, as they were written: see :func:`_kernels`."""
 
     def find(self, modules: tuple[str, ...]) -> None:
         """Find the transforms and functions of these modules."""
         # Other threads may be using it: a class is found once all that is asked about it is known.
         for module in modules:
-            self._originals.add(sys.modules[module], _FUNCTIONS.get(module, ()))
+            functions = _FUNCTIONS.get(module, ())
+            self._originals.add(sys.modules[module], [name for name in functions if hasattr(sys.modules[module], name)])
         for module in modules:
             for name, arguments in _CLASSES.get(module, {}).items():
                 kind = getattr(sys.modules[module], name, None)
                 if not isinstance(kind, type):  # a user's, or another version's
                     continue
-                self._originals.add(kind, METHODS)
+                self._originals.add(kind, _methods(kind))
                 self.arguments[kind] = arguments
                 (self.first if name in _FIRST else self.later).add(kind)
         for kind in draws.classes():
-            self._originals.add(kind, METHODS)
+            self._originals.add(kind, _methods(kind))
             self.random.add(kind)
         if _V2 in modules and V2_FUNCTIONAL in modules:
             self._find_geometric(sys.modules[_V2])
@@ -466,7 +468,7 @@ class _Known:
         found = (getattr(version_2, name, None) for name in _GEOMETRIC)
         kinds = [kind for kind in found if isinstance(kind, type)]
         for kind in kinds:
-            self._originals.add(kind, METHODS)
+            self._originals.add(kind, _methods(kind))
         if self._originals.replaced() is None and to_image in self.first:
             from torchvision import tv_tensors
 
@@ -491,10 +493,13 @@ class _Known:
             return False
         return self._registry is None or self._are_kernels_intact(self._registry)
 
-    def _are_kernels_intact(self, registry: dict[Any, dict[type, Any]]) -> bool:
+    def _are_kernels_intact(self, registry: Any) -> bool:
         if _registry() is not registry:
             return False
-        return all(registry.get(function, {}).get(kind) is kernel for function, kind, kernel in self._kernels)
+        try:
+            return all(read(registry[function]) == kernels for function, read, kernels in self._kernels)
+        except KeyError:  # somebody has deleted one
+            return False
 
 
 def _registry() -> Any:
@@ -502,14 +507,22 @@ def _registry() -> Any:
     return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
 
 
-def _kernels(image: type[Tensor]) -> Iterator[tuple[Any, type, Any]]:
-    """Find the kernels of images for version 2's functions: function, class, kernel."""
+def _kernels(image: type[Tensor]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+    """Find the kernels of images: version 2's function, what reads its kernels, and these."""
     for name in _FUNCTIONS[V2_FUNCTIONAL]:
         function = getattr(sys.modules[V2_FUNCTIONAL], name, None)
-        for kind in (Tensor, image, Image.Image):
-            kernel = _registry().get(function, {}).get(kind)
+        registered = _registry().get(function, {})
+        kinds = [kind for kind in (Tensor, image, Image.Image) if kind in registered]
+        if kinds:
             # What a user has put there before is never what is looked for.
-            yield function, kind, kernel if kernel is None or is_written_in(kernel, "torchvision") else object()
+            known = [one if is_written_in(one, "torchvision") else object() for one in map(registered.get, kinds)]
+            # With one class alone it would return no tuple.
+            yield function, itemgetter(*kinds, kinds[0]), (*known, known[0])
+
+
+def _methods(kind: type) -> list[str]:
+    """Return which of the methods a class has: its code calls no others."""
+    return [name for name in METHODS if hasattr(kind, name)]
 
 
 _known = _Known()
