@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import observe
 from ..errors import NothingLeft
+from ..keys.drawless import drawless_of
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
 from ..work import Batch, Counts, EpochWork, Replica, Source
@@ -41,6 +42,8 @@ class InlineSource(Source):
         self._seeder = VisitingSeeder()
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
+        if job.seed is not None and not job.iterable and self._fetcher.watch is None:
+            self._fetcher.samples.drawless = drawless_of(job.dataset)
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         self.iteration = next(observe.numbers)

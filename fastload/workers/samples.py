@@ -23,6 +23,7 @@ from ..observe import Watch
 if TYPE_CHECKING:
     from ..cache.records import Records
     from ..keys.collator_generators import CollatorGenerators
+    from ..keys.drawless import Drawless
     from ..late import LateSamples
     from .on_error import ErrorPolicy, Failure
 
@@ -89,6 +90,8 @@ class SampleLoader:
         self._source = job.dataset if self._subset is None else self._subset.dataset
         if watch is not None:
             self._watch(watch)
+        self.drawless: Drawless | None = None
+        """Knows which samples need not be seeded; None: all are."""
         self._keys: tuple[int, Keys, Keys] | None = None
         self._collation_draws = not compat.collates_by_default(job.collate_fn)
         self.collators: CollatorGenerators | None = None
@@ -151,7 +154,8 @@ class SampleLoader:
         dataset, places = self._source, None if self._subset is None else self._subset.indices
         late = self._late if self._late is not None and self._late.is_possible else None
         taken = iter(indices)  # goes on behind a sample that has failed
-        keys = self._keys_of(epoch)
+        draw = self.drawless is None or not self.drawless.draw_nothing(indices)
+        keys = self._keys_of(epoch) if draw else None
         seed_next = None if keys is None else self._seeder.each(keys[0], self.ids(indices, position))
         samples: list[Any] = []
         num_left_out = 0
