@@ -8,9 +8,13 @@ In: the key of an epoch, and how many rows are next. Out: their indices into the
 transforms. What is next lies in the device's memory and is advanced there, so nothing is computed or kept on the host
 for each sample, and a captured CUDA graph goes on where the last call ended.
 
-Transforms whose ``draw`` asks for uniform numbers, integers and flags alone, and stores them as they come, can be drawn
-for: ``Transform.draws_on_device`` says so. Their ``draw`` runs as ever, once for a batch, with a stream that notes what
-is asked for.
+Transforms whose ``draw`` asks for uniform numbers, integers, flags and orders of a few elements alone, and stores them
+as they come, can be drawn for: ``Transform.draws_on_device`` says so. Their ``draw`` runs as ever, once for a batch,
+with a stream that notes what is asked for. What is computed from draws (logarithms, sizes of boxes, matrices, sums) is
+left to the host, whose functions round in ways of their own.
+
+Which samples were chosen (``rows``) is not among these parameters: the host would wait for it. Such transforms change
+all images, and take the results for those that were chosen.
 """
 
 from __future__ import annotations
@@ -129,9 +133,11 @@ class DeviceDraws(Draws):
         return PlannedStream(self, self.purpose_of(purpose), self._note)
 
     def _note(self, planned: Planned, dtype: torch.dtype) -> Tensor:
-        out = torch.empty(len(self), dtype=dtype, device=self._rows.device)
+        shape = (len(self),) if planned.width is None else (len(self), planned.width)
+        out = torch.empty(shape, dtype=dtype, device=self._rows.device)
         stored = out.view(torch.uint8) if dtype == torch.bool else out
-        self._wanted.append(_Wanted((planned.kind, *planned.place, *planned.limits), stored))
+        if planned.width != 0:
+            self._wanted.append(_Wanted((planned.kind, *planned.place, *planned.limits), stored))
         return out
 
     def finished(self, params: Any) -> Any:
