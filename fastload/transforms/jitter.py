@@ -193,7 +193,9 @@ class _Sometimes(Transform):
         return params | {"rows": _rows(chosen)} if stream.on_host else params
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        return choose(images, params["chosen"], params.get("rows"), self.change)
+        # A compiler that looks at them compiles for each number of rows.
+        rows = None if torch.compiler.is_compiling() else params.get("rows")
+        return choose(images, params["chosen"], rows, self.change)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the changed images, of any number of samples."""
