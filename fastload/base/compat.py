@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, SequentialSampler, Subset, _utils
+from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, SequentialSampler, Subset, _utils, dataloader
 from torch.utils.data import default_collate as default_collate
 from torch.utils.data import default_convert as default_convert
 from torch.utils.data._utils import collate as _collate
@@ -25,6 +25,8 @@ from torch.utils.data.graph_settings import apply_random_seed
 TorchDataLoader = DataLoader
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
+# Not what somebody has put in its place, to see each call.
+TORCHS_NEXT: Any = getattr(BaseIterator.__next__, "__globals__", None) is vars(dataloader) and BaseIterator.__next__
 set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
 sharding_worker_init_fn: Callable[..., None] = _sharding_worker_init_fn
 

@@ -56,10 +56,11 @@ def _network(words, keys, low_bits: tl.constexpr, high_bits: tl.constexpr, round
     return (high << low_bits) | low
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["start", "count"])
 def order(
     out,  # [count], int64: indices into the dataset
     state,
+    start,  # the first of the rows, counted from the state's
     count,
     length,
     config: tl.constexpr,  # bits of the halves, rounds, block
@@ -71,7 +72,7 @@ def order(
     block: tl.constexpr = config[3]
     place = tl.program_id(0) * block + tl.arange(0, block)
     there = place < count
-    position = tl.load(state + FIRST) + tl.load(state + STRIDE) * (tl.load(state + ROW) + place)
+    position = tl.load(state + FIRST) + tl.load(state + STRIDE) * (tl.load(state + ROW) + start + place)
     words = tl.where(there, position % length, 0).to(tl.uint64)
     keys = state + ROUND_KEYS
     words = _network(words, keys, low_bits, high_bits, rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,10 +82,27 @@ def test_batches_and_their_parameters_are_the_hosts(monkeypatch, options):
 
 
 def test_several_batches_are_three_launches(launches):
-    for _ in loader(resident="host"):
+    batches = loader(resident="host")
+    for _ in batches:
         pass
     # The first batch tells how large one is: then 4 of the 8 others are made at once.
     assert launches == ["order", "drawn", "transformed"] * 3
+
+
+def test_the_second_epoch_begins_with_as_many_batches_as_the_first_one_found_room_for(launches):
+    expected = epochs(loader())
+    launches.clear()
+    found = epochs(loader(resident="host", device="cpu", batch_size=8))
+    check_same(found, expected)
+    # 1 + 4 + 4 batches, then 4 + 4 + 1.
+    assert launches == ["order", "drawn", "transformed"] * 6
+
+
+@pytest.mark.parametrize(("memory", "share"), [(8 << 30, 1 << 26), (80 << 30, 1 << 28)])
+def test_what_is_made_at_once_on_a_device_is_a_share_of_its_memory(monkeypatch, memory, share):
+    monkeypatch.setattr(resident_source, "_memory_of", lambda device: memory)
+    arguments = SimpleNamespace(batch_transform=T.RandomHorizontalFlip(), fixed_buffers=False)
+    assert resident_source._bytes_at_once(arguments, torch.device("cuda", 0)) == share
 
 
 def test_a_resumed_epoch_goes_on_where_it_was(launches):

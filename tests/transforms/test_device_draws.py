@@ -272,16 +272,17 @@ def test_classes_derived_from_those_that_a_device_draws_for_are_not(kind):
 def test_rows_that_were_interrupted_or_queued_by_others_do_not_shift_the_next_ones(on_cpu, monkeypatch):
     state = state_of(1000)
     expected = Keyed(1000, SEED).at(0, np.arange(10))
-    queue_rows = EpochState.queue_rows
+    queue = EpochState._queue
 
-    def interrupted(self, out):
-        queue_rows(self, out)
+    def interrupted(self, out, start):
+        queue(self, out, start)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(EpochState, "queue_rows", interrupted)
-        state.rows(0, 10)
-    assert state.rows(0, 10).tolist() == expected.tolist()
+    for call in (lambda: state.rows(0, 10), lambda: state.queue_rows(torch.empty(10, dtype=torch.int64))):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(EpochState, "_queue", interrupted)
+            call()
+        assert state.rows(0, 10).tolist() == expected.tolist()
     state.queue_rows(torch.empty(10, dtype=torch.int64))
     assert state.rows(0, 10).tolist() == expected.tolist()
 
