@@ -21,7 +21,7 @@ from typing import Any
 
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 
-from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees, pillow_interpolates_alike
+from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees
 from ..native.rows import LAYOUTS, Pixels
 from .originals import Originals
 from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
@@ -137,12 +137,6 @@ def _colors_agree() -> bool:
     return bool(tried(pillow_agrees))
 
 
-@functools.cache
-def _interpolates_alike(resample: int) -> bool:
-    """Whether the native library transforms by this filter as Pillow does."""
-    return resample == Image.Resampling.NEAREST or bool(tried(partial(pillow_interpolates_alike, resample)))
-
-
 def _info_of(image: Any) -> dict[Any, Any]:
     return {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
 
@@ -225,12 +219,10 @@ class _Late:
         fill: Any = 1,
         fillcolor: Any = None,
     ) -> Any:
-        """See :meth:`PIL.Image.Image.transform`; an affine one is made by the native library."""
+        """See :meth:`PIL.Image.Image.transform`; an affine one by the nearest pixel is made by the native library."""
         info = self.info.copy()  # before the file is loaded, which may add to it
         arguments = affine_arguments(self._mode, size, method, data, resample, fillcolor)
-        made = None
-        if arguments is not None and _interpolates_alike(arguments["resample"]):
-            made = changed(self, "transform", partial(affine, **arguments))
+        made = None if arguments is None else changed(self, "transform", partial(affine, **arguments))
         if made is None:
             made = Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
             made.info = info

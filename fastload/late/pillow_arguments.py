@@ -56,9 +56,6 @@ def resized(view: View, size: Any, resample: Any, box: Any) -> View | None:
     return view.resized((columns, rows), interpolation, source)
 
 
-_AFFINE_FILTERS = (Image.Resampling.NEAREST, Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
-
-
 def affine_arguments(
     mode: str, size: Any, method: Any, data: Any, resample: Any, fillcolor: Any
 ) -> dict[str, Any] | None:
@@ -66,13 +63,13 @@ def affine_arguments(
     fill = (0,) * len(mode) if fillcolor is None else fillcolor
     if not (isinstance(method, int) and method == Image.Transform.AFFINE):
         return None
-    if not (isinstance(resample, int) and resample in _AFFINE_FILTERS):
+    if not (isinstance(resample, int) and resample == Image.Resampling.NEAREST):
         return None
     if not (_are(size, 2, int) and _are(data, 6, int, float) and _are(fill, len(mode), int)):
         return None
     if min(size) < 1 or not 0 <= min(fill) <= max(fill) < 256:
         return None
-    return {"size": size, "matrix": data, "fill": fill, "resample": int(resample)}
+    return {"size": size, "matrix": data, "fill": fill}
 
 
 def _are(numbers: Any, length: int, *kinds: type) -> bool:

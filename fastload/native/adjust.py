@@ -88,34 +88,12 @@ def pillow_agrees() -> bool:
         shifted = Image.fromarray(np.asarray(hue) + np.uint8(steps))
         expected = Image.merge("HSV", (shifted, *others)).convert("RGB")
         trials.append((adjust(pixels.copy(), Change.HUE, steps=steps), expected))
-    trials += _affine_trials(image, pixels, Image.Resampling.NEAREST)
+    for matrix in ((0.9, 0.3, -4.0, -0.2, 1.1, 3.0), (0.7, 0.0, 2.4, 0.0, 1.3, -5.0)):
+        transformed = affine(pixels, (45, 44), matrix, (1, 2, 3))
+        trials.append((transformed, image.transform((45, 44), Image.Transform.AFFINE, matrix, fillcolor=(1, 2, 3))))
     return histogram(pixels).tolist() == image.histogram() and all(
         np.array_equal(made, np.asarray(expected)) for made, expected in trials
     )
-
-
-@functools.cache
-def pillow_interpolates_alike(resample: int) -> bool:
-    """Return whether the library transforms by ``BILINEAR`` or ``BICUBIC``, to the same values as Pillow: by trying."""
-    from PIL import Image
-
-    pixels = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-    trials = _affine_trials(Image.fromarray(pixels), pixels, resample)
-    return all(np.array_equal(made, np.asarray(expected)) for made, expected in trials)
-
-
-def _affine_trials(image: Any, pixels: Pixels, resample: int) -> list[tuple[Any, Any]]:
-    """Return what the kernel makes of an image, and what Pillow does, for some transforms."""
-    trials = []
-    size, fill = (45, 44), (1, 2, 3)
-    for matrix in (
-        (0.9, 0.3, -4.0, -0.2, 1.1, 3.0),
-        (0.7, 0.0, 2.4, 0.0, 1.3, -5.0),
-        (0.97, -0.11, 1.3, 0.1, 0.99, 0.7),
-    ):
-        expected = image.transform(size, 0, matrix, resample, fillcolor=fill)  # 0: AFFINE
-        trials.append((affine(pixels, size, matrix, fill, resample), expected))
-    return trials
 
 
 def adjust(pixels: Pixels, change: Change, part: float = 1.0, steps: int = 0, level: str = _BEST) -> Pixels:
@@ -176,36 +154,25 @@ def histogram(pixels: Pixels) -> npt.NDArray[np.int64]:
 @functools.cache
 def _affine() -> Any:
     sizes = (_INT, _INT, _INT)
-    places = _POINTER, *sizes, _POINTER, *sizes[:2]
-    return function("fastload_affine", _INT, *places, _POINTER, ctypes.c_char_p, _INT, _INT)
+    return function("fastload_affine", _INT, _POINTER, *sizes, _POINTER, *sizes[:2], _POINTER, ctypes.c_char_p)
 
 
-def affine(
-    pixels: Pixels,
-    size: tuple[int, int],
-    matrix: Sequence[float],
-    fill: Sequence[int],
-    resample: int = 0,
-    level: str = _BEST,
-) -> Pixels | None:
-    """Return pixels [H, W, 3] or [H, W] after an affine transform, as Pillow does it.
+def affine(pixels: Pixels, size: tuple[int, int], matrix: Sequence[float], fill: Sequence[int]) -> Pixels | None:
+    """Return pixels [H, W, 3] or [H, W] transformed by the nearest, as Pillow does it.
 
-    None where Pillow would compute otherwise, of numbers of 32768 and more; and where it is not slower: between pixels
-    on a processor without AVX2, or of one channel.
+    None where Pillow would compute otherwise: of numbers of 32768 and more.
 
     Args:
         pixels: contiguous.
         size: (width, height) of the result.
         matrix: six numbers, as ``Image.transform`` takes them for ``AFFINE``.
         fill: a level for each channel, of what comes from outside.
-        resample: Pillow's ``NEAREST`` (0), ``BILINEAR`` (2) or ``BICUBIC`` (3).
-        level: the newest instructions to use.
     """
     made = np.empty((size[1], size[0], *pixels.shape[2:]), dtype=np.uint8)
     height, width = pixels.shape[:2]
     numbers = (ctypes.c_double * 6)(*matrix)
     places = pixels.ctypes.data, height, width, _channels(pixels), made.ctypes.data, size[1], size[0]
-    return None if _affine()(*places, numbers, bytes(fill), resample, LEVELS.index(level)) else made
+    return None if _affine()(*places, numbers, bytes(fill)) else made
 
 
 def _channels(pixels: Pixels) -> int:

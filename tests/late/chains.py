@@ -189,10 +189,6 @@ FIXED: dict[str, Step] = {
     ),
     "scaled": lambda image: image.transform((31, 30), Image.Transform.AFFINE, (0.7, 0, -2.5, 0, 1.3, 4)),
     "affine": lambda image: image.transform((30, 30), Image.Transform.AFFINE, (1, 0.1, 2, 0, 1, 1)),
-    "rotated, bilinear": lambda image: image.rotate(
-        20, Image.Resampling.BILINEAR, fillcolor=(7,) * len(image.getbands())
-    ),
-    "affine, bicubic": lambda image: image.transform((30, 30), Image.Transform.AFFINE, (1, 0.1, 2, 0, 1, 1), 3),
     "thumbnail": lambda image: _thumbnail(image, 2.0),
     "thumbnail without a gap": lambda image: _thumbnail(image, None),
     "draft": _in_place(lambda image: image.draft("L", (10, 10))),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,16 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from fastload.native import LEVELS
-from fastload.native.adjust import (
-    Change,
-    adjust,
-    affine,
-    greys,
-    histogram,
-    map_levels,
-    pillow_interpolates_alike,
-    sharpen,
-)
+from fastload.native.adjust import Change, adjust, greys, histogram, map_levels, sharpen
 from fastload.native.rows import Pixels
 
 ENHANCERS = {
@@ -114,43 +102,6 @@ def test_every_sum_of_neighbours_is_rounded_as_pillow_rounds_it(level: str) -> N
         pixels = np.array(values, np.uint8).reshape(3, 3, 1).repeat(3, -1)
         expected = ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(0.0)
         assert np.array_equal(sharpen(pixels, 0.0, level), np.asarray(expected))
-
-
-def at_the_end_of_a_page(pixels: Pixels) -> Pixels:
-    """Return a copy behind which nothing can be read or written."""
-    pages = -(-pixels.nbytes // mmap.PAGESIZE) + 1
-    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
-    buffer = np.frombuffer(memory, np.uint8)
-    last = buffer.ctypes.data + (pages - 1) * mmap.PAGESIZE
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(last), mmap.PAGESIZE, 0) == 0
-    copied = buffer[-mmap.PAGESIZE - pixels.nbytes : -mmap.PAGESIZE].reshape(pixels.shape)
-    copied[...] = pixels
-    return copied
-
-
-numbers = st.floats(-2, 2) | st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-9])
-shifts = st.floats(-60, 60) | st.integers(-20, 20).map(lambda number: number / 2)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.tuples(numbers, numbers, shifts, numbers, numbers, shifts), st.sampled_from([0, 2, 3]),
-    st.integers(1, 30), st.integers(1, 30), st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 255]),
-    st.integers(0, 9), levels,
-)  # fmt: skip
-def test_affine_transforms_are_those_of_pillow(
-    matrix: tuple[float, ...], resample: int, height: int, width: int, rows: int, columns: int, spread: int, seed: int,
-    level: str,
-) -> None:  # fmt: skip
-    pixels = at_the_end_of_a_page((noise(height, width, seed) // spread * spread).astype(np.uint8))
-    made = affine(pixels, (columns, rows), matrix, (7, 8, 9), resample, level)
-    image = Image.fromarray(pixels)
-    expected = image.transform((columns, rows), Image.Transform.AFFINE, matrix, resample, fillcolor=(7, 8, 9))
-    if not resample or (level != "plain" and height * width > 1 and pillow_interpolates_alike(resample)):
-        assert made is not None
-        assert np.array_equal(made, np.asarray(expected))
-    elif level == "plain":
-        assert made is None
 
 
 @settings(max_examples=100, deadline=None)
