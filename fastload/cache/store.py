@@ -90,11 +90,19 @@ def key_that_was_kept(data: memoryview) -> Key:
 
 def key_of(file: Any) -> Key | None:
     """Return the key of an open file object, or of bytes in memory; None for all else; see :func:`key_of_file`."""
-    if type(file) not in (io.BufferedReader, io.BytesIO) or file.closed:
+    if not is_known(file):
         return None
-    if type(file) is io.BytesIO:
-        return key_of_bytes(file.getbuffer())
-    return key_of_file(file.fileno()) if type(file.raw) is io.FileIO else None
+    return key_of_bytes(file.getbuffer()) if type(file) is io.BytesIO else key_of_file(file.fileno())
+
+
+def is_known(file: Any) -> bool:
+    """Return whether a file object is one of Python's own: of an open file, or of bytes in memory."""
+    kind = type(file)
+    return (
+        kind in (io.BufferedReader, io.BytesIO)
+        and not file.closed
+        and (kind is io.BytesIO or type(file.raw) is io.FileIO)
+    )
 
 
 def is_in_file(data: bytes, file: Any) -> bool:

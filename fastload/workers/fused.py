@@ -39,7 +39,7 @@ class FusedLoader(SampleLoader):
 
     def decoded(self) -> dict[str, int] | None:
         found: dict[str, int] | None = self._fused.decoded()
-        return found
+        return found if found is None else found | self.not_kept()
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         if not self.follows(epoch):
