@@ -18,7 +18,7 @@ from ..native import jpeg
 from . import ranks
 from .asked import LEAST_BYTES, Asked, is_path, read
 from .records import Records
-from .store import Store, reserve_of_host
+from .store import Contents, Store, reserve_of_host
 
 # Of "auto": half of what is free.
 _SHARE = 2
@@ -180,6 +180,12 @@ def _in_memory(size: int | None, number: int) -> Store:
 def size_of_auto(number: int = 1) -> int:
     """Return what ``"auto"`` is now, in bytes, for each of so many caches; less than 0: nothing is left."""
     return ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * number)
+
+
+def contents() -> Contents | None:
+    """Return what the cache of this process holds; None: there is none."""
+    records = _process.records
+    return None if records is None else records.store.contents()
 
 
 def forget() -> None:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
+from ..cache import records
 from ..cache.records import CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
 from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..native import LEVELS, jpeg, png, processor_level
@@ -238,7 +239,8 @@ def _array(file: bytes | memoryview, flags: int, kind: str, key: Key | None = No
         _note(OTHER_WAY)
         return None
     data = _kept(file, size, key)
-    made = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR")
+    cut, layout = whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR"
+    made = _made(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), data)
     return None if isinstance(made, Status) else made
 
 
@@ -287,7 +289,8 @@ def _tensor(
         return None
     out = _new_tensor(size.height, size.width, 3).permute(2, 0, 1)
     data = _kept(file, size, None if _cache() is None else key_of_bytes(file))
-    made = jpeg.row_of_jpeg(data, whole(size.height, size.width), out=out)
+    cut = whole(size.height, size.width)
+    made = _made(lambda data: jpeg.row_of_jpeg(data, cut, out=out), data)
     return None if isinstance(made, Status) else made
 
 
@@ -339,6 +342,10 @@ def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes |
     if kept is False:
         note(NO_RECORD)
     return kept.record if isinstance(kept, Found) else file
+
+
+def _made(decode: Callable[[Any], Any], data: bytes | memoryview) -> Any:
+    return decode(data) if isinstance(data, bytes) else records.decoded(decode, data)
 
 
 def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size | None:

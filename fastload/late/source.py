@@ -16,6 +16,7 @@ import numpy as np
 from PIL import JpegImagePlugin, PngImagePlugin
 from torch import Tensor
 
+from ..cache import records
 from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
 from ..cache.store import Key, is_in_file, is_known, key_of, same
 from ..errors import PackError
@@ -282,7 +283,7 @@ class FileSource:
         data = self._data
         if isinstance(data, np.ndarray) or self._uses[0] or _recent_uses.begin(self._uses):
             return None
-        made = decode(data)
+        made = self._made(decode, data)
         if isinstance(made, Status):
             return None
         self._uses[0] = 1
@@ -291,13 +292,17 @@ class FileSource:
             scope.count(self._counted("whole" if is_whole else "in part"))
         return made
 
+    def _made(self, decode: Callable[[Data], Any], data: Data) -> Any:
+        return records.decoded(decode, data) if self._cached else decode(data)
+
     def _decoded(self, scope: Scope | None) -> Pixels:
         """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
         data = self._data
         if isinstance(data, np.ndarray):
             self._uses[0] += 1
             return data
-        pixels = _pixels_of(data, whole(self.height, self.width), "L" if self.is_grey else "RGB")
+        cut, layout = whole(self.height, self.width), "L" if self.is_grey else "RGB"
+        pixels: Pixels | Status = self._made(lambda data: _pixels_of(data, cut, layout), data)
         if isinstance(pixels, Status):
             if self._record is not None:
                 raise PackError(f"{self._record()}: {jpeg.damaged_record()}")
