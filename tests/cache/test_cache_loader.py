@@ -23,6 +23,7 @@ from kit.forks import is_true_in_a_child
 from torchvision import transforms as v1
 from torchvision.datasets import ImageFolder
 
+import fastload
 from fastload import ConfigError, DataLoader, verify
 from fastload.base.memory import limit_of_host
 from fastload.cache import disk, records, shared, store
@@ -135,6 +136,15 @@ def test_of_files_that_could_not_be_written_it_is_said_so(folder, fuse, monkeypa
     monkeypatch.setattr(os, "pwritev", fails)
     epochs(loader, 1)
     assert loader.statistics().not_kept[records.NOT_WRITTEN] >= 10
+
+
+def test_the_profiler_records_what_the_cache_takes(folder):
+    loader = loader_of(folder, "inline", False, cache="32MiB")
+    with fastload.profile(loader, level=2) as recorded:
+        epochs(loader, 2)
+    steps = recorded.trace().ranks[0].steps
+    stages = {stage.name for step in steps for task in step.batch.tasks for one in task.samples for stage in one.stages}
+    assert {"cache.find", "cache.keep", "cache.decode", "late.decode"} <= stages
 
 
 def test_images_that_are_read_in_another_way_are_counted_so(folder):
