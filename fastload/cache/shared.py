@@ -182,6 +182,11 @@ def size_of_auto(number: int = 1) -> int:
     return ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * number)
 
 
+def is_asked_for() -> bool:
+    """Return whether a loader of this process has asked for a cache."""
+    return _process.asked is not None
+
+
 def contents() -> Contents | None:
     """Return what the cache of this process holds; None: there is none."""
     records = _process.records
