@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,9 @@ from ..work import GRACE, EpochWork, Source
 from ..workers.pool import HeldInterrupts
 from .build import Builder, Pipeline
 from .kept import Kept
+
+if TYPE_CHECKING:
+    from .filling import Filling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, kept: Kept) -> None:
         self._pipeline: Pipeline | None = None
+        self._filling: Filling | None = None
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
@@ -133,6 +137,10 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             read_again(epoch, lambda: pipeline.source.next().result())
         if not self._arguments.this_rank_only:
             _compare_ranks(sampling, epoch)  # while the workers load
+        if self._kept.cache is not None:
+            from .filling import filling_of
+
+            self._filling = filling_of(self._kept.cache, sampling.dataset)
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
@@ -192,6 +200,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         steps, counts = self._kept.steps, self._kept.counts
         steps.ask(counts.waited_ns)
         data = self._next_batch()
+        if self._filling is not None:
+            self._filling.look()
         steps.give(counts.waited_ns, None if self._pipeline is None else self._pipeline.last.num_ready())
         return data
 
@@ -215,6 +225,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         except StopIteration:
             epoch.finished = True
             self._kept.steps.end()
+            self._end_filling()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
             raise
@@ -255,11 +266,18 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
+        self._end_filling()
         pipeline = self._pipeline
         if pipeline is None or pipeline.holds_nothing or (pipeline.source.holds_something and compat.exits()):
             return
         self._pipeline = None
         pipeline.close(grace)
+
+    def _end_filling(self) -> None:
+        filling = self._filling
+        if filling is not None:
+            self._filling = None
+            filling.end()
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         # Bound here, since this module's names may be gone by then.
