@@ -92,6 +92,11 @@ class Records:
         self.folder = folder
         self.num_ranks = num_ranks
 
+    @property
+    def shared(self) -> Store:
+        """The memory that processes of this machine hand to each other: all of it, or for a folder the names."""
+        return self.store if self._names is None else self._names
+
     def find(self, key: Key) -> Found | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""
         entry = self._entry(key)

@@ -62,7 +62,7 @@ class Filling:
             self._bar.begin(self._total)
         if self._bar is not None:
             taken, size = in_words(contents.taken_bytes), in_words(self._store.size)
-            self._bar.describe(f"fastload: the cache is filled, {contents.entries:,} files, {taken} of {size}")
+            self._bar.describe(f"fastload: filling the cache, {contents.entries:,} files, {taken} of {size}")
             self._bar.reach(min(contents.entries, self._total))
 
     def end(self) -> None:

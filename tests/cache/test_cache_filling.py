@@ -17,7 +17,7 @@ from fastload import DataLoader
 from fastload.cache import store
 from fastload.engine import filling
 
-WORDS = "the cache is filled"
+WORDS = "filling the cache"
 
 
 class Screen(io.StringIO):

@@ -272,7 +272,7 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     [
         ({"fuse": False}, "fuse=False decodes files by their own libraries"),
         ({"fuse": True, "decoder": "pillow"}, "decoder='pillow' knows files alone"),
-        ({"worker_method": "ray", "num_workers": 1}, "Ray's workers do not share"),
+        ({"worker_method": "ray", "num_workers": 1}, "Ray's workers end with the epoch"),
     ],
 )
 def test_where_nothing_could_be_kept_is_an_error(options, why):
