@@ -34,7 +34,7 @@ def filling_of(records: Records | None, dataset: Any) -> Filling | None:
 
 
 class Filling:
-    """See the module. ``total``: samples of the dataset, of which each may have a file."""
+    """See the module. Dropping it removes the line. ``total``: samples of the dataset, each with a file."""
 
     def __init__(self, records: Records, total: int) -> None:
         self._bar: TerminalBar | None = None
@@ -76,7 +76,7 @@ class Filling:
         self.end()
 
     def __del__(self) -> None:
-        self.end()  # of an iteration that was left in the middle
+        self.end()
 
 
 def _shows_another_bar() -> bool:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -25,9 +25,6 @@ from ..work import GRACE, EpochWork, Source
 from ..workers.pool import HeldInterrupts
 from .build import Builder, Pipeline
 from .kept import Kept
-
-if TYPE_CHECKING:
-    from .filling import Filling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +51,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, kept: Kept) -> None:
         self._pipeline: Pipeline | None = None
-        self._filling: Filling | None = None
+        self._filling: Any = None
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
@@ -224,8 +221,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             batch = pipeline.last.next()
         except StopIteration:
             epoch.finished = True
+            self._filling = None
             self._kept.steps.end()
-            self._end_filling()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
             raise
@@ -266,18 +263,12 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
-        self._end_filling()
+        self._filling = None
         pipeline = self._pipeline
         if pipeline is None or pipeline.holds_nothing or (pipeline.source.holds_something and compat.exits()):
             return
         self._pipeline = None
         pipeline.close(grace)
-
-    def _end_filling(self) -> None:
-        filling = self._filling
-        if filling is not None:
-            self._filling = None
-            filling.end()
 
     def __del__(self, exits: Callable[[], bool] = compat.exits) -> None:
         # Bound here, since this module's names may be gone by then.

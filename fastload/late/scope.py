@@ -44,8 +44,12 @@ class Scope:
         self._counts[outcome] = self._counts.get(outcome, 0) + 1
 
     def take_counts(self) -> dict[str, int]:
-        """Return the counts since they were taken last."""
+        """Return the counts since they were taken last; files that were not kept in the cache are among them."""
         counts, self._counts = self._counts, {}
+        if self.cache is not None:
+            from ..cache.records import take_not_kept
+
+            counts |= take_not_kept()
         return counts
 
 

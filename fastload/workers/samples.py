@@ -138,19 +138,8 @@ class SampleLoader:
         return self.one_by_one(indices, epoch, position)
 
     def decoded(self) -> dict[str, int] | None:
-        """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts.
-
-        Files that were not kept in the cache are among them: see :func:`fastload.cache.records.take_not_kept`.
-        """
-        return None if self._late is None else self._late.take_counts() | self.not_kept()
-
-    def not_kept(self) -> dict[str, int]:
-        """Return the files that the calling thread has not kept in the cache since this was asked last, by reason."""
-        if self.job.cache is None:
-            return {}
-        from ..cache.records import take_not_kept
-
-        return take_not_kept()
+        """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
+        return None if self._late is None else self._late.take_counts()
 
     def settled(self, sample: Any) -> Any:
         """Return a sample of the dataset's, as it leaves it: without late images."""
