@@ -202,7 +202,9 @@ class Store:
         self._map.madvise(_NO_DUMP)
         self._view = memoryview(self._map).toreadonly()
         self._address = address_of(self._view)
+        self._lengths = self._view[: size & -4].cast("I")
         self._find = call("find", _INT, _POINTER, _INT, _POINTER, _POINTER)
+        self._place = call("place", _LONG, _POINTER, _POINTER)
 
     def __reduce__(self) -> Any:
         return _opened, (type(self), self.size, DupFd(self._file))
@@ -220,12 +222,9 @@ class Store:
         return self._file
 
     def find(self, key: Key) -> memoryview | None:
-        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 3 µs."""
-        found = _Pair()
-        if not self._find(self._address, -1, key, found):
-            return None
-        place, length = found
-        return self._view[place : place + length]
+        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 2 µs."""
+        place = self._place(self._address, key)
+        return self._view[place : place + self._lengths[(place >> 2) - 5]] if place else None
 
     def ask_for(self, key: Key) -> bool:
         """Ask the system to read the entry of a key ahead; return whether there is one that is not empty."""
