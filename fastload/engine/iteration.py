@@ -194,14 +194,13 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             raise error
 
     def __next__(self) -> Any:
-        """Return the next batch, as torch does; it names the call for profilers, which costs more than all the rest."""
-        replaced = compat.BaseIterator.__next__ is not compat.TORCHS_NEXT
-        counted = self._IterableDataset_len_called is not None or self._sampler_iter is None
-        if replaced or counted or torch._C._autograd._profiler_enabled():
+        """Return the next batch, as torch's base does; its record for profilers takes 6 us, in Python."""
+        if self._dataset_kind == compat.ITERABLE or not compat.is_next_plain():
             return super().__next__()
-        data = self._next_data()
-        self._num_yielded += 1
-        return data
+        with compat.RecordFunctionFast(self._profile_name):  # for those who trace all of the process
+            data = self._next_data()
+            self._num_yielded += 1
+            return data
 
     def _next_data(self) -> Any:
         steps, counts = self._kept.steps, self._kept.counts

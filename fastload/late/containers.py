@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -44,15 +45,18 @@ _LEVELS = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2
 
 def prepare(in_worker_process: bool) -> None:
     """Replace the methods of the containers that are imported, unless somebody else has."""
-    imported = tuple(name for name in (*_FUNCTIONS, *_CLASSES) if is_imported(name))
-    wanted = imported, in_worker_process
-    if wanted == _known.prepared:
+    seen = [in_worker_process, *map(sys.modules.get, _MODULES)]
+    if seen == _known.seen:
         return
+    imported = tuple(name for name in _MODULES if is_imported(name))
+    wanted = imported, in_worker_process
     with _preparing:
         if wanted != _known.prepared:
             _replace_methods(in_worker_process)
             _known.find(imported)
             _known.prepared = wanted
+        is_settled = len(imported) == len(seen) - seen.count(None) - 1  # no module is just being imported
+        _known.seen = seen if is_settled else None
 
 
 def _replace_methods(in_worker_process: bool) -> None:
@@ -334,7 +338,7 @@ def _table_from(made: Any, before: Tensor | None, signatures: tuple[Any, ...]) -
     levels = made.as_subclass(Tensor).reshape(3, 256).contiguous()
     is_identity = levels.dtype == torch.uint8 and bool((levels == torch.arange(256, dtype=torch.uint8)).all())
     shares_memory = before is not None and made.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
-    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory)
+    return Table(signatures, levels, channels_last, type(made), is_identity, shares_memory, made is before)
 
 
 def _signature(transform: Any, image: type | None) -> tuple[Any, ...] | None:
@@ -389,13 +393,25 @@ _FUNCTIONS = {
         *("get_dimensions", "resized_crop", "crop", "resize", "hflip", "vflip"),
     ),
     "torchvision.transforms._functional_pil": ("get_dimensions", "crop", "resize", "hflip", "vflip"),
-    "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize"),
+    "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize", "_max_value"),
     V2_FUNCTIONAL: (
         *("pil_to_tensor", "to_image", "to_dtype", "normalize"),
         *("center_crop", "crop", "horizontal_flip", "resize", "resized_crop", "vertical_flip"),
     ),
+    f"{V2_FUNCTIONAL}._geometry": (
+        *("center_crop_image", "crop_image", "horizontal_flip_image", "resize_image", "resized_crop_image"),
+        *("vertical_flip_image", "interpolate", "_do_native_uint8_resize_on_cpu", "_check_interpolation"),
+        *("_center_crop_parse_output_size", "_center_crop_compute_crop_anchor", "_compute_resized_output_size"),
+        *("_center_crop_image_pil", "_crop_image_pil", "_horizontal_flip_image_pil", "_resize_image_pil"),
+        *("_resized_crop_image_pil", "_vertical_flip_image_pil", "_get_size_image_pil", "_get_kernel"),
+    ),
+    f"{V2_FUNCTIONAL}._misc": ("normalize_image", "to_dtype_image", "_max_value", "_num_value_bits", "_get_kernel"),
+    f"{V2_FUNCTIONAL}._type_conversion": ("pil_to_tensor",),
+    "torchvision.transforms.v2._transform": ("_get_kernel",),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
+
+_MODULES = (*_FUNCTIONS, *_CLASSES)
 
 
 class _Known:
@@ -404,6 +420,8 @@ class _Known:
     def __init__(self) -> None:
         self.prepared: tuple[tuple[str, ...], bool] | None = None
         """The modules that were imported, and whether it was in a worker process."""
+        self.seen: list[Any] | None = None
+        """The same as objects, and None for others: compared sooner."""
         self.first: set[type] = set()
         """Classes that make a tensor of a PIL image."""
         self.later: set[type] = set()
@@ -420,41 +438,45 @@ class _Known:
         self.geometric: set[type] = set()
         """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm")
+        self._registry: Any = None
+        """Where version 2's kernels are."""
+        self._kernels: list[tuple[Any, Any, tuple[Any, ...]]] = []
+        """Those of images, as they were written: see :func:`_kernels`."""
 
     def find(self, modules: tuple[str, ...]) -> None:
         """Find the transforms and functions of these modules."""
         # Other threads may be using it: a class is found once all that is asked about it is known.
         for module in modules:
-            self._originals.add(sys.modules[module], _FUNCTIONS.get(module, ()))
+            functions = _FUNCTIONS.get(module, ())
+            self._originals.add(sys.modules[module], [name for name in functions if hasattr(sys.modules[module], name)])
         for module in modules:
             for name, arguments in _CLASSES.get(module, {}).items():
                 kind = getattr(sys.modules[module], name, None)
                 if not isinstance(kind, type):  # a user's, or another version's
                     continue
-                self._add(kind)
+                self._originals.add(kind, _methods(kind))
                 self.arguments[kind] = arguments
                 (self.first if name in _FIRST else self.later).add(kind)
         for kind in draws.classes():
-            self._add(kind)
+            self._originals.add(kind, _methods(kind))
             self.random.add(kind)
         if _V2 in modules and V2_FUNCTIONAL in modules:
             self._find_geometric(sys.modules[_V2])
-
-    def _add(self, kind: type) -> None:
-        # To ask for a method that a class lacks takes 0.2 µs, for each of them and each image; and nothing calls it.
-        self._originals.add(kind, [name for name in METHODS if hasattr(kind, name)])
 
     def _find_geometric(self, version_2: Any) -> None:
         to_image: Any = getattr(version_2, "ToImage", None)
         found = (getattr(version_2, name, None) for name in _GEOMETRIC)
         kinds = [kind for kind in found if isinstance(kind, type)]
         for kind in kinds:
-            self._add(kind)
+            self._originals.add(kind, _methods(kind))
         if self._originals.replaced() is None and to_image in self.first:
             from torchvision import tv_tensors
 
             from .tensors import LateTensor  # registers kernels for torchvision's functions
 
+            if self._registry is None:
+                self._kernels = list(_kernels(tv_tensors.Image))
+                self._registry = _registry()
             self.to_image = to_image
             self.image = tv_tensors.Image
             self.unchanged = {Tensor, LateTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes}
@@ -467,7 +489,40 @@ class _Known:
         """
         hooks = nn.modules.module
         has_hooks = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-        return not has_hooks and not modes.are_watching() and self._originals.replaced() is None
+        if has_hooks or modes.are_watching() or self._originals.replaced() is not None:
+            return False
+        return self._registry is None or self._are_kernels_intact(self._registry)
+
+    def _are_kernels_intact(self, registry: Any) -> bool:
+        if _registry() is not registry:
+            return False
+        try:
+            return all(read(registry[function]) == kernels for function, read, kernels in self._kernels)
+        except KeyError:  # somebody has deleted one
+            return False
+
+
+def _registry() -> Any:
+    """Return version 2's kernels, by function and class of images."""
+    return getattr(sys.modules.get(f"{V2_FUNCTIONAL}._utils"), "_KERNEL_REGISTRY", {})
+
+
+def _kernels(image: type[Tensor]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+    """Find the kernels of images: version 2's function, what reads its kernels, and these."""
+    for name in _FUNCTIONS[V2_FUNCTIONAL]:
+        function = getattr(sys.modules[V2_FUNCTIONAL], name, None)
+        registered = _registry().get(function, {})
+        kinds = [kind for kind in (Tensor, image, Image.Image) if kind in registered]
+        if kinds:
+            # What a user has put there before is never what is looked for.
+            known = [one if is_written_in(one, "torchvision") else object() for one in map(registered.get, kinds)]
+            # With one class alone it would return no tuple.
+            yield function, itemgetter(*kinds, kinds[0]), (*known, known[0])
+
+
+def _methods(kind: type) -> list[str]:
+    """Return which of the methods a class has: its code calls no others, and to ask for one takes 0.2 µs."""
+    return [name for name in METHODS if hasattr(kind, name)]
 
 
 _known = _Known()

@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 
 from ..cache.records import OTHER_FORMAT
-from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees
+from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees, pillow_mixes_alike
 from ..native.rows import LAYOUTS, Pixels
 from .originals import Originals
 from .pillow_arguments import affine_arguments, cropped, resized, table_of_levels
@@ -139,6 +139,12 @@ def _colors_agree() -> bool:
     return bool(tried(pillow_agrees))
 
 
+@functools.cache
+def _mixes_alike(interpolation: str) -> bool:
+    """Whether the native library makes affine transforms as Pillow does, where that depends on the filter."""
+    return interpolation == "nearest" or bool(tried(lambda: pillow_mixes_alike(interpolation)))
+
+
 def _info_of(image: Any) -> dict[Any, Any]:
     return {name: value.copy() if isinstance(value, list) else value for name, value in image.info.items()}
 
@@ -221,10 +227,12 @@ class _Late:
         fill: Any = 1,
         fillcolor: Any = None,
     ) -> Any:
-        """See :meth:`PIL.Image.Image.transform`; an affine one by the nearest pixel is made by the native library."""
+        """See :meth:`PIL.Image.Image.transform`; an affine one is made by the native library."""
         info = self.info.copy()  # before the file is loaded, which may add to it
         arguments = affine_arguments(self._mode, size, method, data, resample, fillcolor)
-        made = None if arguments is None else changed(self, "transform", partial(affine, **arguments))
+        made = None
+        if arguments is not None and _mixes_alike(arguments["interpolation"]):
+            made = changed(self, "transform", partial(affine, **arguments))
         if made is None:
             made = Image.Image.transform(make_real(self), size, method, data, resample, fill, fillcolor)
             made.info = info

@@ -31,15 +31,32 @@ def why_not() -> str | None:
 
 
 def prepare() -> bool:
-    """Register the openers of files, whenever a worker begins a chunk; return whether late decoding is on."""
+    """Register the openers of files, whenever a worker begins a chunk; return whether late decoding is on.
+
+    Once they are registered only that they still are is looked at: at each file they ask for themselves whether methods
+    were replaced.
+    """
+    if _registered and all(map(_opens_late_or_not_at_all, _registered)):
+        return True
     if why_not() is not None:
         return False
-    for name in ("JPEG", "PNG") if png.pillow_agrees() else ("JPEG",):
-        factory, accept = Image.OPEN.get(name, (None, None))
-        # None: somebody has removed it, so that no such files are opened.
-        if factory is not None and not getattr(factory, "opens_late", False):
+    names = ("JPEG", "PNG") if png.pillow_agrees() else ("JPEG",)
+    for name in names:
+        if not _opens_late_or_not_at_all(name):
+            factory, accept = Image.OPEN[name]
             Image.OPEN[name] = _opener_around(factory), accept
+    _registered[:] = names
     return True
+
+
+_registered: list[str] = []
+"""Names of the formats, once :func:`prepare` has registered openers."""
+
+
+def _opens_late_or_not_at_all(name: str) -> bool:
+    """Whether our opener is registered; or none, since somebody has removed it, so that no such files are opened."""
+    known = Image.OPEN.get(name)
+    return known is None or known[0] is None or hasattr(known[0], "opens_late")
 
 
 def _opener_around(factory: Any) -> Any:

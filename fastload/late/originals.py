@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
@@ -72,11 +73,14 @@ class Originals:
         self._packages = packages
         self._known: dict[tuple[Any, str], Any] = {}
         """Each function as it was written; None: not seen yet, or there is none."""
+        self._seen: list[tuple[Any, Any, tuple[Any, ...]]] | None = None
+        """What reads the functions of an owner, the owner, and the functions; None: not all of them are known."""
 
     def add(self, owner: Any, names: Iterable[str]) -> None:
         """Add functions of a module, or methods of a class."""
         # A new dict, since another thread may be going through the old one.
         self._known = {**{(owner, name): None for name in names}, **self._known}
+        self._seen = None
 
     def is_replaced(self, owner: Any, name: str) -> bool:
         """Whether one of the added functions was replaced."""
@@ -93,8 +97,34 @@ class Originals:
 
     def replaced(self) -> str | None:
         """Return the name of a function that was replaced; None if none was."""
-        for (owner, name), known in self._known.items():
+        seen = self._seen
+        if seen is not None and _are_as_seen(seen):
+            return None
+        all_known = self._known
+        for (owner, name), known in all_known.items():
             if getattr(owner, name, None) is not known and self.is_replaced(owner, name):
                 where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
                 return f"{where}.{name}"
+        if all_known is self._known and None not in all_known.values():
+            self._seen = list(_readers(all_known))
         return None
+
+
+def _readers(known: dict[tuple[Any, str], Any]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+    """Group the functions by owner: read at once, they take a third of the time."""
+    names: dict[Any, list[str]] = {}
+    for owner, name in known:
+        names.setdefault(owner, []).append(name)
+    for owner, those in names.items():
+        # With one name it would return no tuple.
+        yield attrgetter(*those, "__class__"), owner, (*(known[owner, name] for name in those), type(owner))
+
+
+def _are_as_seen(seen: list[tuple[Any, Any, tuple[Any, ...]]]) -> bool:
+    try:
+        for read, owner, functions in seen:
+            if read(owner) != functions:
+                return False
+    except AttributeError:  # somebody has deleted one
+        return False
+    return True

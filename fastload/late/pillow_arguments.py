@@ -13,10 +13,12 @@ from typing import Any
 
 from PIL import Image
 
+from ..native.adjust import AFFINE_FILTERS
 from ..native.rows import FILTERS, MOST_SIDE
 from .view import View
 
 _INTERPOLATIONS = {int(Image.Resampling[name.upper()]): name for name in FILTERS}
+_AFFINE_FILTERS = {int(Image.Resampling[name.upper()]): name for name in AFFINE_FILTERS}
 
 
 def cropped(view: View, box: Any) -> View | None:
@@ -63,13 +65,14 @@ def affine_arguments(
     fill = (0,) * len(mode) if fillcolor is None else fillcolor
     if not (isinstance(method, int) and method == Image.Transform.AFFINE):
         return None
-    if not (isinstance(resample, int) and resample == Image.Resampling.NEAREST):
+    interpolation = _AFFINE_FILTERS.get(int(resample)) if isinstance(resample, int) else None
+    if interpolation is None:
         return None
     if not (_are(size, 2, int) and _are(data, 6, int, float) and _are(fill, len(mode), int)):
         return None
     if min(size) < 1 or not 0 <= min(fill) <= max(fill) < 256:
         return None
-    return {"size": size, "matrix": data, "fill": fill}
+    return {"size": size, "matrix": data, "fill": fill, "interpolation": interpolation}
 
 
 def _are(numbers: Any, length: int, *kinds: type) -> bool:

@@ -5,6 +5,7 @@ Pillow is imported only if the dataset uses it: otherwise late decoding costs no
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
@@ -32,6 +33,14 @@ WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
 _MOST_OBJECTS = 100_000
 
 
+@functools.cache
+def _of_images() -> tuple[ModuleType, ...]:
+    """Return the modules that need Pillow: an import statement takes a microsecond each time."""
+    from . import colors, containers, opener
+
+    return colors, containers, opener
+
+
 class LateSamples(Scope):
     """A context that turns on late decoding for the calling thread. Each worker has one.
 
@@ -52,19 +61,19 @@ class LateSamples(Scope):
         self._outer: list[Scope | None] = []
 
     def __enter__(self) -> LateSamples:
+        is_worker = compat.process.is_worker
         if "PIL.Image" in sys.modules:
-            from . import colors, containers, opener
-
+            colors, containers, opener = _of_images()
             self.is_possible = opener.prepare()
             if self.is_possible:
-                containers.prepare(compat.process.is_worker)
-                if compat.process.is_worker:
+                containers.prepare(is_worker)
+                if is_worker:
                     colors.prepare()
-        if compat.process.is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
+        if is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
             from . import arrays
 
             arrays.prepare()
-        if compat.process.is_worker and "torchvision.transforms" in sys.modules:
+        if is_worker and "torchvision.transforms" in sys.modules:
             from . import box_crops, tensor_colors
 
             tensor_colors.prepare()

@@ -44,6 +44,8 @@ class Table(NamedTuple):
     """Whether the values are the image's levels themselves."""
     shares_memory: bool
     """Whether the last transform returns a tensor in the memory of the one that it takes."""
+    returns_given: bool = False
+    """Whether it returns the very object that it takes."""
 
     def example(self) -> Tensor:
         """Return what the transforms make of an image that has all levels: [3, 16, 16]."""
@@ -156,7 +158,8 @@ class Undecoded:
         if given is not None:
             if not table.shares_memory or not table.is_identity:
                 return None  # torch's operators change values sooner than a table, unless they are resized too
-            given = given.as_subclass(table.kind)
+            if not table.returns_given:
+                given = given.as_subclass(table.kind)
         if table.shares_memory:
             return Undecoded(self._source, self._view, table, self._storage, given)
         return Undecoded(self._source, self._view, table, Storage(*self.size, 0, 0, self._storage.channels_last))

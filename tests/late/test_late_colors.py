@@ -25,6 +25,7 @@ from torchvision.transforms.v2.functional import _utils
 import fastload
 from fastload.late import colors, image
 from fastload.late.image import LateImage
+from fastload.native.adjust import pillow_mixes_alike
 
 replaced = pytest.mark.usefixtures("colors_replaced")
 
@@ -45,6 +46,11 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "rotate": lambda found: found.rotate(13, fillcolor=(4, 5, 6)),
     "shear": lambda found: found.transform(found.size, Image.Transform.AFFINE, (1, 0.2, -3, 0, 1, 0)),
 }
+if pillow_mixes_alike("bilinear") and pillow_mixes_alike("bicubic"):  # elsewhere Pillow mixes pixels
+    CHANGES["rotate, bicubic"] = lambda found: found.rotate(13, Image.Resampling.BICUBIC, fillcolor=(4, 5, 6))
+    CHANGES["shear, bilinear"] = lambda found: found.transform(
+        found.size, Image.Transform.AFFINE, (1, 0.2, -3, 0, 1, 0), Image.Resampling.BILINEAR
+    )
 
 
 @replaced

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import operator
+import pkgutil
 import sys
 import types
 import unittest.mock
@@ -347,6 +348,50 @@ def test_transforms_whose_functions_or_methods_were_replaced_do_what_they_did(mo
         monkeypatch.undo()
 
 
+GEOMETRY, REGISTRY = "torchvision.transforms.v2.functional._geometry", _utils._KERNEL_REGISTRY
+INNER: dict[str, tuple[Any, Any]] = {
+    "crop_image": (f"{GEOMETRY}.crop_image", v2.RandomResizedCrop(20)),
+    "resize_image": (f"{GEOMETRY}.resize_image", v2.RandomResizedCrop(20)),
+    "interpolate": (f"{GEOMETRY}.interpolate", v2.Resize((20, 30))),
+    "where a crop begins": (f"{GEOMETRY}._center_crop_compute_crop_anchor", v2.CenterCrop(20)),
+    "how a kernel is found": ("torchvision.transforms.v2._transform._get_kernel", v2.CenterCrop(20)),
+    "a kernel of images": ((REGISTRY[v2.functional.resize], tv_tensors.Image), v2.Resize((20, 30))),
+    "a kernel of tensors": ((REGISTRY[v2.functional.horizontal_flip], torch.Tensor), v2.RandomHorizontalFlip(1.0)),
+    "a kernel that normalizes": ((REGISTRY[v2.functional.normalize], torch.Tensor), v2.RandomHorizontalFlip(1.0)),
+}
+
+
+@pytest.mark.parametrize("before_the_first_sample", [False, True])
+@pytest.mark.parametrize("name", INNER)
+def test_a_private_kernel_that_was_replaced_is_called_as_often(name, before_the_first_sample, monkeypatch, request):
+    place, transform = INNER[name]
+    kind = torch.Tensor if name.endswith(("of tensors", "normalizes")) else tv_tensors.Image
+    given = torch.arange(3 * 90 * 80).to(torch.uint8).reshape(90, 80, 3).permute(2, 0, 1).as_subclass(kind)
+    run = v2.Compose([transform, to_float(), v2.Normalize([0.5] * 3, [0.2] * 3)])
+    calls: list[int] = []
+
+    def seen() -> Any:
+        calls.clear()
+        torch.manual_seed(3)
+        return run(given), len(calls)
+
+    def counting(function: Any) -> Any:
+        return lambda *inputs, **named: (calls.append(1), function(*inputs, **named))[1]
+
+    if before_the_first_sample:
+        request.getfixturevalue("known")
+    else:
+        as_sample(seen)
+    if isinstance(place, str):
+        monkeypatch.setattr(place, counting(pkgutil.resolve_name(place)))
+    else:
+        monkeypatch.setitem(*place, counting(place[0][place[1]]))
+    (late_image, num_late), (image, num) = as_sample(seen), seen()
+    assert num_late == num > 0
+    assert torch.equal(late_image, image)
+    assert late_image.stride() == image.stride()
+
+
 @pytest.fixture
 def known(monkeypatch) -> Any:
     """What is known of torchvision's classes, asked for the first time."""
@@ -544,3 +589,24 @@ def test_a_resize_to_the_same_size_gives_another_object_of_the_same_memory():
         return made is given, made.data_ptr() == given.data_ptr(), type(made), made.stride()
 
     assert as_sample(resized) == resized() == (False, True, tv_tensors.Image, (1, 240, 3))
+
+
+@pytest.mark.parametrize("kind", [tv_tensors.Image, torch.Tensor])
+@pytest.mark.parametrize(
+    "last", [v2.ToImage(), v2.ToDtype(torch.uint8), v2.ConvertImageDtype(torch.uint8), v2.ToPureTensor()]
+)
+def test_a_transform_that_returns_what_it_is_given_does_so_behind_a_flip_too(last, kind):
+    pixels = torch.arange(3 * 90 * 80).to(torch.uint8).reshape(90, 80, 3).permute(2, 0, 1)
+    given = pixels.as_subclass(kind)
+
+    def seen(*transforms):
+        made = v2.Compose([*transforms])(given)
+        return made is given, made.data_ptr() == given.data_ptr(), type(made), made.stride()
+
+    for transforms in (
+        [v2.RandomHorizontalFlip(0), last],
+        [v2.RandomVerticalFlip(0), last, v2.RandomHorizontalFlip(0)],
+    ):
+        assert as_sample(lambda each=transforms: seen(*each)) == seen(*transforms)
+    for transforms in ([v2.RandomHorizontalFlip(1), last], [v2.CenterCrop((90, 80)), last]):
+        assert as_sample(lambda each=transforms: seen(*each)) == seen(*transforms)

@@ -1,7 +1,7 @@
 """Fuzzes the JPEG decoder under ASan and UBSan, from made files and records and, where given, real files.
 
     python tests/native/fuzz.py --seconds 3600 [--jobs 2] [--real FOLDER] [--libjpeg FOLDER] [--memory | --coverage]
-    python tests/native/fuzz.py --seconds 3600 --piece png|distort|table|cache
+    python tests/native/fuzz.py --seconds 3600 --piece png|distort|affine|table|cache
 
 The second does the same with other functions: what they do is said in fuzz_pieces.c.
 
@@ -53,7 +53,7 @@ def build(folder: Path, *, kind: str = "address", libjpeg: Path | None = None, l
     return program
 
 
-PIECES = ("png", "distort", "table", "cache")
+PIECES = ("png", "distort", "affine", "table", "cache")
 
 
 def build_pieces(folder: Path, *, level: str = "-O1") -> Path:

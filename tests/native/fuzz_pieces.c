@@ -1,16 +1,18 @@
 /* Feeds made and damaged input to functions that fuzz_jpeg.c does not reach; built with the library's sources under
  * sanitizers by fuzz.py.
  *
- * fuzz_pieces SECONDS SEED png|distort|table|cache [ROUNDS]
+ * fuzz_pieces SECONDS SEED png|distort|affine|table|cache [ROUNDS]
  *
  * png: files of any kind, damaged chunk by chunk and byte by byte, most with the right checksums again. What the library
  * decodes, libpng must decode without a warning to the same pixels, and each instruction set too.
  * distort: images of any strides, in memory of just their size; each instruction set must make the same.
+ * affine: images of any size, in memory of just their size, and any numbers; the filters must make what is written here
+ * without vectors and without a border.
  * table: columns in chunks, whose offsets are damaged; no value outside of the buffers may be read.
  * cache: tables that are filled, damaged, checked and used again, between pages that nobody may touch.
  *
  * Prints how many rounds there were, and: files that were decoded, that were refused, and that were inflated; changed images
- * and refused ones; columns that were read, that are damaged, and rows that there are not; entries, caches that are damaged,
+ * and refused ones, and pixels that were mixed; columns that were read, that are damaged, and rows that there are not; entries, caches that are damaged,
  * and that are used again. */
 #define _GNU_SOURCE
 #include "fuzz_damage.h"
@@ -18,6 +20,7 @@
 #include "resample.h"
 
 #include <limits.h>
+#include <math.h>
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -35,6 +38,8 @@ int fastload_inflated_row(struct fastload_scratch *, const void *, const struct 
 int fastload_distort(int, const uint8_t *, const int64_t *, uint8_t *, const int64_t *, int64_t, int64_t, const float *,
                      const int32_t *, int, int);
 int fastload_distort_greys(const uint8_t *, const int64_t *, int64_t, int64_t, float *, int, int);
+int fastload_affine(const uint8_t *, int, int, int, uint8_t *, int, int, const double[6], const uint8_t *);
+int fastload_affine_filtered(const uint8_t *, int, int, int, uint8_t *, int, int, const double[6], const uint8_t *, int, int);
 struct chunk {
     const uint8_t *values;
     int64_t num_values;
@@ -459,12 +464,76 @@ static void try_cache(void)
     counts[3]++;
 }
 
+/* Affine transforms */
+
+static double a_cubic(double a, double b, double c, double d, double part)
+{
+    return b + part * (-a + c + part * (2 * (a - b) + c - d + part * (-a + b - c + d)));
+}
+
+static int at_least_0_below(int value, int end)
+{
+    return value < 0 ? 0 : value < end ? value : end - 1;
+}
+
+static int mixed_level(const uint8_t *image, int height, int width, int channels, double x, double y, int is_cubic)
+{
+    const int num = is_cubic ? 4 : 2, left = (int)floor(x - 0.5) - is_cubic, upper = (int)floor(y - 0.5) - is_cubic;
+    const double right = x - 0.5 - floor(x - 0.5), down = y - 0.5 - floor(y - 0.5);
+    double row[4];
+    for (int i = 0; i < num; i++) {
+        double v[4];
+        const uint8_t *from = image + (size_t)at_least_0_below(upper + i, height) * (size_t)(width * channels);
+        for (int j = 0; j < num; j++)
+            v[j] = from[at_least_0_below(left + j, width) * channels];
+        row[i] = is_cubic ? a_cubic(v[0], v[1], v[2], v[3], right) : v[0] + (v[1] - v[0]) * right;
+    }
+    const double found = is_cubic ? a_cubic(row[0], row[1], row[2], row[3], down) : row[0] + (row[1] - row[0]) * down;
+    return found <= 0 ? 0 : found >= 255 ? 255 : (int)found;
+}
+
+static void try_affine(void)
+{
+    static const double strange[] = {0, -0.0, 0.5, 1, -1, 32767.5, -32768, 1e5, 1e300, -1e308, INFINITY, NAN, 5e-324};
+    const int height = 1 + (int)draw(30), width = 1 + (int)draw(draw(2) ? 30 : 200), channels = draw(2) ? 3 : 1;
+    const int rows = 1 + (int)draw(20), columns = 1 + (int)draw(draw(2) ? 20 : 200), is_cubic = (int)draw(2);
+    const size_t size = (size_t)(height * width * channels), room = (size_t)(rows * columns * channels);
+    uint8_t *image = malloc(size), *made = malloc(room), *fill = malloc((size_t)channels);
+    for (size_t i = 0; i < size; i++)
+        image[i] = (uint8_t)(draw(3) ? draw(256) : 255 * draw(2));
+    for (int i = 0; i < channels; i++)
+        fill[i] = (uint8_t)draw(256);
+    double a[6];
+    for (int i = 0; i < 6; i++) {
+        const double number = ((double)draw(6001) - 3000) / (draw(2) ? 1000 : 1024);
+        a[i] = draw(60) ? number * (i % 3 == 2 ? 20 : 1) : strange[draw(sizeof strange / sizeof *strange)];
+    }
+    const int is_known = fastload_affine(image, height, width, channels, made, rows, columns, a, fill) == FASTLOAD_DONE;
+    const int status = fastload_affine_filtered(image, height, width, channels, made, rows, columns, a, fill, is_cubic,
+                                                FASTLOAD_BEST);
+    counts[2 - is_known]++;
+    for (int i = 0; i < rows * columns * channels && status == FASTLOAD_DONE; i++) {
+        const int pixel = i / channels, channel = i % channels;
+        const double column = pixel % columns + 0.5, row = pixel / columns + 0.5;
+        const double x = a[0] * column + a[1] * row + a[2], y = a[3] * column + a[4] * row + a[5];
+        const int is_outside = x < 0 || x >= width || y < 0 || y >= height;
+        const int level =
+            is_outside ? fill[channel] : mixed_level(image + channel, height, width, channels, x, y, is_cubic);
+        counts[3] += !is_outside;
+        if (made[i] != level)
+            fail("a pixel is another", made[i], level);
+    }
+    free(image);
+    free(made);
+    free(fill);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } pieces[] = {{"png", try_png}, {"distort", try_distort}, {"table", try_table}, {"cache", try_cache}};
+    } pieces[] = {{"png", try_png}, {"distort", try_distort}, {"affine", try_affine}, {"table", try_table}, {"cache", try_cache}};
     if (argc < 4)
         return 2;
     const double end = now() + atof(argv[1]);

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
-from fastload.native import LEVELS
-from fastload.native.adjust import Change, adjust, greys, histogram, map_levels, sharpen
+from fastload.native import LEVELS, processor_level
+from fastload.native.adjust import (
+    AFFINE_FILTERS,
+    Change,
+    adjust,
+    affine,
+    greys,
+    histogram,
+    map_levels,
+    pillow_mixes_alike,
+    sharpen,
+)
 from fastload.native.rows import Pixels
 
 ENHANCERS = {
@@ -117,6 +129,67 @@ def test_tables_greys_and_histograms_are_those_of_pillow(
         assert np.array_equal(greys(pixels, level), np.asarray(image.convert("L")))
     map_levels(pixels, table.tobytes(), level)
     assert np.array_equal(pixels, np.asarray(image.point(table.tolist())))
+
+
+# Quarters and fifths give places at edges and at the middles of pixels, where a last bit decides.
+_coefficients = st.floats(-3, 3) | st.integers(-12, 12).map(lambda n: n / 4) | st.integers(-15, 15).map(lambda n: n / 5)
+_offsets = st.floats(-60, 60) | st.integers(-240, 240).map(lambda n: n / 4) | st.just(4e4)
+_matrices = st.tuples(_coefficients, _coefficients, _offsets, _coefficients, _coefficients, _offsets)
+_sizes = st.tuples(st.integers(1, 90), st.integers(1, 40))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    _sizes, _sizes, st.sampled_from(["RGB", "L"]), _matrices, st.sampled_from(AFFINE_FILTERS), levels,
+    st.integers(0, 9), st.sampled_from([1, 64, 125, 255]),
+)  # fmt: skip
+def test_affine_transforms_of_any_size_are_pillows_to_the_last_bit(
+    size: tuple[int, int], new_size: tuple[int, int], mode: str, matrix: tuple[float, ...], interpolation: str,
+    level: str, seed: int, spread: int,
+) -> None:  # fmt: skip
+    pixels = np.asarray(Image.fromarray(noise(size[1], size[0], seed) // spread * spread).convert(mode))
+    fill = (seed, 255, 7)[: len(mode)]
+    made = affine(pixels, new_size, matrix, fill, interpolation, level)
+    if made is None:
+        is_far = _farthest(new_size, matrix) >= 32768
+        assert is_far or (interpolation != "nearest" and min(level, processor_level(), key=LEVELS.index) == "plain")
+    else:
+        resample = Image.Resampling[interpolation.upper()]
+        color = fill if mode == "RGB" else fill[0]
+        method = Image.Transform.AFFINE
+        expected = Image.fromarray(pixels).transform(new_size, method, matrix, resample, fillcolor=color)
+        assert np.array_equal(made, np.asarray(expected))
+
+
+def _farthest(size: tuple[int, int], matrix: tuple[float, ...]) -> float:
+    corners = [(x, y) for x in (0, size[0]) for y in (0, size[1])]
+    return max(abs(x * a + y * b + c) for x, y in corners for a, b, c in (matrix[:3], matrix[3:]))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_pillow_is_left_alone_where_it_mixes_pixels_to_another_last_bit(
+    interpolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if processor_level() == "plain":
+        pytest.skip("without AVX2 Pillow mixes the pixels")
+    assert pillow_mixes_alike(interpolation)
+    transform = Image.Image.transform
+
+    def off_by_one(self: Image.Image, *args: Any, **named: Any) -> Image.Image:
+        made = transform(self, *args, **named)
+        made.putpixel((20, 20), tuple(level ^ 1 for level in np.atleast_1d(made.getpixel((20, 20)))))
+        return made
+
+    monkeypatch.setattr(Image.Image, "transform", off_by_one)
+    assert not pillow_mixes_alike.__wrapped__(interpolation)
+
+
+def test_numbers_that_are_none_are_left_to_pillow() -> None:
+    for number in (float("nan"), float("inf"), -1e300):
+        for place in range(6):
+            matrix = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+            matrix[place] = number
+            assert all(affine(noise(9, 9, 0), (5, 5), matrix, (0, 0, 0), name) is None for name in AFFINE_FILTERS)
 
 
 def test_a_table_of_another_length_is_refused() -> None:

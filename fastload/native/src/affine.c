@@ -4,18 +4,10 @@
  * row y, the column a[0] x + a[1] y + a[2] and the row a[3] x + a[4] y + a[5]. Out: the result; pixels from outside of the
  * image get the color `fill`.
  */
-#include "fastload.h"
-
-#include <math.h>
-#include <string.h>
+#include "affine.h"
 
 /* Pillow's numbers of fixed point have 16 bits behind the point. */
 #define FIXED(value) ((int)floor((value) * 65536.0 + 0.5))
-
-static int fits(const double a[6], int x, int y)
-{
-    return fabs(x * a[0] + y * a[1] + a[2]) < 32768.0 && fabs(x * a[3] + y * a[4] + a[5]) < 32768.0;
-}
 
 static inline void copy_pixel(uint8_t *to, const uint8_t *from, int channels)
 {
@@ -29,7 +21,7 @@ static inline void copy_pixel(uint8_t *to, const uint8_t *from, int channels)
 static inline void in_fixed_point(const uint8_t *from, int height, int width, int channels, uint8_t *to, int rows,
                                   int columns, const double a[6], const uint8_t *fill)
 {
-    /* From the middle of each pixel. fits() keeps sums below 2^31, but for the rounding of the steps: beyond it they wrap
+    /* From the middle of each pixel. affine_is_known() keeps sums below 2^31, but for the rounding of the steps: beyond it they wrap
      * around, as Pillow's do. */
     uint32_t x_step = (uint32_t)FIXED(a[0]), x_row = (uint32_t)FIXED(a[1]);
     uint32_t y_step = (uint32_t)FIXED(a[3]), y_row = (uint32_t)FIXED(a[4]);
@@ -69,9 +61,7 @@ static inline void scaled(const uint8_t *from, int height, int width, int channe
 FASTLOAD_EXPORT int fastload_affine(const uint8_t *from, int height, int width, int channels, uint8_t *to, int rows,
                                     int columns, const double a[6], const uint8_t *fill)
 {
-    if ((channels != 1 && channels != 3) || height < 1 || width < 1 || rows < 1 || columns < 1)
-        return FASTLOAD_BAD_ARGUMENT;
-    if (!(fits(a, 0, 0) && fits(a, columns, rows) && fits(a, 0, rows) && fits(a, columns, 0)))
+    if (!affine_is_known(height, width, channels, rows, columns, a))
         return FASTLOAD_BAD_ARGUMENT;
     int is_scaled = a[1] == 0 && a[3] == 0;
     /* With the channels as a constant. */
