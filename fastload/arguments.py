@@ -303,6 +303,7 @@ class FusingArguments:
     dataset: Any
     worker_method: str
     remote_workers: int
+    persistent_workers: bool
     seeding: str
     auto_collation: bool
     collate_fn: Callable[[Any], Any]
@@ -328,12 +329,20 @@ class FusingArguments:
                 f"fuse=True, or give the dataset loader=fastload.images.Loader({self.decoder!r})"
             )
 
+    def _ends_with_epoch(self) -> bool:
+        has_ray = self.worker_method == "ray" or bool(self.remote_workers)
+        return has_ray and not self.persistent_workers and self.cache_size is None
+
     def why_no_cache(self) -> str | None:
         """Return why nothing can be kept in ``cache``; None if it can."""
         for given, why in (
             (self.fuse is False, "fuse=False decodes files by their own libraries"),
             (self.decoder not in ("auto", "native"), f"decoder={self.decoder!r} knows files alone"),
-            (self.worker_method == "ray" or self.remote_workers, "Ray's workers do not share this machine's memory"),
+            (
+                self._ends_with_epoch(),
+                "Ray's workers end with the epoch, and other machines' memory with them: give persistent_workers=True "
+                "or a folder",
+            ),
             (brings_source(self.dataset), f"{type(self.dataset).__name__}.fastload_source gives whole batches"),
         ):
             if given:

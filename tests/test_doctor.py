@@ -493,7 +493,9 @@ def test_memory_files_that_cannot_be_made_are_broken(monkeypatch):
 
 def test_what_an_automatic_cache_would_be_is_said(monkeypatch):
     monkeypatch.setattr(shared, "free_on_host", lambda: shared.reserve_of_host() + (3 << 30))
-    assert one(probes.cache()).words.startswith("cache='auto' is 1.5 GiB of memory now")
+    words = one(probes.cache()).words
+    assert words.startswith("cache='auto' is 1.5 GiB of memory now")
+    assert words.endswith("the coefficients of about 1.1 GiB of JPEG files")
     monkeypatch.setattr(shared, "free_on_host", lambda: 0)
     assert one(probes.cache()).state == "absent"
 

@@ -12,20 +12,35 @@ class TerminalBar:
     """A progress bar, for a ``with`` statement; ``shown=False`` shows nothing.
 
     ``columns``, given the module ``rich.progress``, returns the bar's; None: bar, percentage, time and a description.
+    ``by_hand``: it is drawn where it changes, without a thread, and the cursor stays, since other code runs meanwhile.
     """
 
-    def __init__(self, columns: Callable[[ModuleType], list[Any]] | None = None, *, shown: bool = True) -> None:
+    def __init__(
+        self,
+        columns: Callable[[ModuleType], list[Any]] | None = None,
+        *,
+        shown: bool = True,
+        by_hand: bool = False,
+    ) -> None:
+        self._by_hand = by_hand
         self._bar: Any = None
         self._task: Any = None
         if shown and sys.stderr.isatty():
             from rich import progress
             from rich.console import Console
 
-            self._bar = progress.Progress(*(columns or _usual)(progress), console=Console(stderr=True), transient=True)
+            self._bar = progress.Progress(
+                *(columns or _usual)(progress),
+                console=Console(stderr=True),
+                transient=True,
+                auto_refresh=not by_hand,
+            )
 
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
+            if self._by_hand:
+                self._bar.console.show_cursor()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,7 +61,7 @@ class TerminalBar:
     def reach(self, done: float) -> None:
         """Set how much of the total is done."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=done)
+            self._bar.update(self._task, completed=done, refresh=self._by_hand)
 
     def advance(self) -> None:
         """Add one to what is done."""

@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .store import Store
@@ -41,12 +42,23 @@ def count() -> int:
     return max(int(number), 1) if number.isdecimal() else 1
 
 
-def name_of_run() -> str | None:
-    """Return the abstract name of the socket of this user's run; None: the ranks have no common name here."""
+def words_of_run() -> list[str] | None:
+    """Return what the ranks of this run have in common, for :func:`name_by`; None: they have nothing here."""
     if count() == 1 or not os.environ.get("LOCAL_RANK") or not os.environ.get("MASTER_PORT"):
         return None
-    words = [str(os.getuid()), *(os.environ.get(variable, "") for variable in _NAMED_BY)]
-    return "\0fastload-cache-" + hashlib.sha256("\n".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
+    return [os.environ.get(variable, "") for variable in _NAMED_BY]
+
+
+def name_of_run() -> str | None:
+    """Return the abstract name of the socket of this user's run; None: the ranks have no common name here."""
+    words = words_of_run()
+    return None if words is None else name_by(words)
+
+
+def name_by(words: Iterable[str]) -> str:
+    """Return the abstract name of this user's socket by words."""
+    text = "\n".join([str(os.getuid()), *words])
+    return "\0fastload-cache-" + hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def is_first() -> bool:
@@ -123,7 +135,7 @@ def take(name: str, wait_s: float) -> Handed | str:
     """Return the store of this name's process, waiting for it to answer; or why there is none, as a clause.
 
     Args:
-        name: of :func:`name_of_run`.
+        name: of :func:`name_by`.
         wait_s: seconds to wait at most.
     """
     until = time.monotonic() + wait_s

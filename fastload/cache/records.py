@@ -12,17 +12,54 @@ from __future__ import annotations
 
 import io
 import struct
-from typing import NamedTuple
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from ..base.file_systems import has_lasting_inodes
 from ..native import jpeg
 from ..native.rows import Status
 from .store import Key, Store, device_of, key_of_bytes, key_of_file, key_that_was_kept, same
 
+Made = TypeVar("Made")
 BLOCK_BYTES = 1 << 16
 """What Pillow reads at once, as far as nobody has changed that: it decides where in the file it stops."""
 # Behind each record: where Pillow's reading of the file ends, width, height, whether it is grey, and of many images.
 _BEHIND = struct.Struct("<QHH??2x")
+
+# Why a file is not kept.
+OTHER_FORMAT = "no JPEG file"
+NO_RECORD = "JPEG in another coding or damaged"
+CHANGED = "changed less than 2 s before or while it was read"
+FULL = "no room"
+NOT_WRITTEN = "could not be written"
+OTHER_WAY = "read in another way"
+NOT_KEPT = "not kept: "
+"""Stands before them where they are counted among other outcomes."""
+
+
+def decoded(decode: Callable[[Any], Made], record: Any) -> Made:
+    """Decode a record by a function. Called by the module's name for it, since the profiler records it as a stage."""
+    return decode(record)
+
+
+class _NotKept(threading.local):
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+
+_not_kept = _NotKept()
+
+
+def note(reason: str) -> None:
+    """Count a file that is read without being kept; the calling thread's :func:`take_not_kept` has it."""
+    _not_kept.counts[reason] = _not_kept.counts.get(reason, 0) + 1
+
+
+def take_not_kept() -> dict[str, int]:
+    """Return the files that this thread has noted since the last call, by :data:`NOT_KEPT` and their reasons."""
+    counts, _not_kept.counts = _not_kept.counts, {}
+    return {NOT_KEPT + reason: number for reason, number in counts.items()}
 
 
 class Found(NamedTuple):
@@ -54,6 +91,11 @@ class Records:
         self._names = names
         self.folder = folder
         self.num_ranks = num_ranks
+
+    @property
+    def shared(self) -> Store:
+        """The memory that processes of this machine hand to each other: all of it, or for a folder the names."""
+        return self.store if self._names is None else self._names
 
     def find(self, key: Key) -> Found | bool | None:
         """Return the record of a file; False: it is known to have none; None: it was not kept."""
@@ -89,11 +131,16 @@ class Records:
         return found
 
     def has_room(self, data: bytes) -> bool:
-        """Return whether the record of a file may be kept, which takes more bytes than the file."""
-        return self.store.has_room(len(data))
+        """Return whether the record of a file may be kept, which takes more bytes than the file; note it if not."""
+        has_room = self.store.has_room(len(data))
+        if not has_room:
+            note(FULL)
+        return has_room
 
     def keep(self, key: Key, data: bytes, size: tuple[int, int], is_grey: bool, position: int) -> memoryview | None:
         """Make the record of a JPEG file, and keep it; return it. None: it has none, or there is no room or memory.
+
+        That is noted then.
 
         Args:
             key: of the file, the same before and after it was read.
@@ -111,18 +158,27 @@ class Records:
             key = self._name(key, data, position)
             found = self.find(key)
             if found is not None:  # another worker was faster, or another run has left it
-                return found.record if isinstance(found, Found) else None
+                return self._noted(found)
             record = jpeg.record_of_jpeg(data)
             if isinstance(record, Status):
                 self.store.keep(key, ())
-                return None
+                return self._noted(False)
             if self.store.find(key) is None:  # no other worker was faster
                 has_more = b"MPF\0" in jpeg.header_of_record(record)
                 self.store.keep(key, (record, _BEHIND.pack(position, *size, is_grey, has_more)))
         except (MemoryError, OSError):  # the sample can do without
+            note(NOT_WRITTEN)
             return None
-        found = self.find(key)
-        return found.record if isinstance(found, Found) else None
+        return self._noted(self.find(key))
+
+    def _noted(self, found: Found | bool | None) -> memoryview | None:
+        if isinstance(found, Found):
+            return found.record
+        if found is None:
+            note(FULL if self.store.contents().is_full else NOT_WRITTEN)
+        else:
+            note(NO_RECORD)
+        return None
 
     def ask_for(self, file: int) -> bool:
         """Ask for the record of an open file, given its descriptor, to be read ahead; return whether it is there.
@@ -147,8 +203,14 @@ class Records:
             OSError: it cannot be read.
         """
         data = file.readall()
-        size = jpeg.read_size(data) if self.has_room(data) else None
-        if size is None or size.status is not Status.DONE or not same(key, key_of_file(file.fileno())):
+        if not self.has_room(data):
+            return data
+        size = jpeg.read_size(data)
+        if size.status is not Status.DONE:
+            note(OTHER_FORMAT if size.status is Status.NOT_JPEG else NO_RECORD)
+            return data
+        if not same(key, key_of_file(file.fileno())):
+            note(CHANGED)
             return data
         self.keep(key, data, (size.width, size.height), size.components == 1, 0)
         found = self.find(key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..native import jpeg
 from . import ranks
 from .asked import LEAST_BYTES, Asked, is_path, read
 from .records import Records
-from .store import Store, reserve_of_host
+from .store import Contents, Store, reserve_of_host
 
 # Of "auto": half of what is free.
 _SHARE = 2
@@ -37,6 +38,8 @@ class _Process:
         self.server: ranks.Server | None = None
         """Hands the memory to the other ranks of this machine, if this is the first of them."""
         self.has_said_short = False
+        self.run = uuid.uuid4().hex
+        """What workers on any machine name the cache of their machine by, where there is no torchrun."""
 
 
 _process = _Process()
@@ -56,16 +59,7 @@ if hasattr(os, "register_at_fork"):
 def check(cache: Any, cache_size: Any = None) -> Asked:
     """Raise a ConfigError if a loader cannot have this cache; return what it asks for."""
     asked = read(cache, cache_size)
-    if not hasattr(os, "memfd_create"):
-        raise ConfigError(f"cache={cache!r} needs memory files (memfd_create), which only Linux has; leave it out")
-    reason = jpeg.why_not_as_pillow()
-    if reason is not None:
-        raise ConfigError(f"cache={cache!r} keeps what the native library decodes: {reason}; leave it out")
-    if asked.path is not None:
-        from . import disk
-
-        assert asked.size is not None
-        disk.check(asked.path, asked.size, has_begun=_process.records is not None)
+    _check_here(asked)
     if _process.asked is None:
         _process.asked = asked
     elif _process.asked != asked:
@@ -74,6 +68,20 @@ def check(cache: Any, cache_size: Any = None) -> Asked:
             "them the same; another one needs another process"
         )
     return asked
+
+
+def _check_here(asked: Asked) -> None:
+    """Raise a ConfigError if this machine cannot have a cache."""
+    if not hasattr(os, "memfd_create"):
+        raise ConfigError(f"{asked} needs memory files (memfd_create), which only Linux has; leave it out")
+    reason = jpeg.why_not_as_pillow()
+    if reason is not None:
+        raise ConfigError(f"{asked} keeps what the native library decodes: {reason}; leave it out")
+    if asked.path is not None:
+        from . import disk
+
+        assert asked.size is not None
+        disk.check(asked.path, asked.size, has_begun=_process.records is not None)
 
 
 def checked(cache: Any, cache_size: Any, why_none: str | None, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -122,28 +130,60 @@ def records_of(cache: Any, cache_size: Any = None) -> Records:
         return _process.records
 
 
-def _new_records(asked: Asked) -> Records:
+class Ticket:
+    """Stands for the cache of this process, or of another machine, in what Ray's workers are sent.
+
+    Where it is unpickled it is the cache of that machine, which the worker that comes first makes, if there is none.
+    """
+
+    def __init__(self) -> None:
+        with _process.lock:
+            records, asked = _process.records, _process.asked
+            assert records is not None
+            assert asked is not None
+            self._asked = asked
+            self._run = ranks.words_of_run() or [_process.run]
+            listener = None if _process.server is not None else ranks.listening(ranks.name_by(self._run))
+            if listener is not None:
+                _process.server = ranks.Server(listener, records.shared, str(asked))
+
+    def __reduce__(self) -> Any:
+        return _records_here, (self._asked, self._run)
+
+
+def _records_here(asked: Asked, run: list[str]) -> Records:
+    with _process.lock:
+        if _process.records is None:
+            _check_here(asked)
+            _process.asked = asked
+            _process.records = _new_records(asked, run)
+        return _process.records
+
+
+def _new_records(asked: Asked, run: list[str] | None = None) -> Records:
+    """Make or open the cache; ``run``: see :class:`Ticket`; None: this process is no worker of Ray's."""
     if asked.path is None:
-        store, num_ranks = _of_run(asked, lambda number: _in_memory(asked.size, number))
+        store, num_ranks = _of_run(asked, lambda number: _in_memory(asked.size, number), run)
         return Records(store, num_ranks=num_ranks)
     from . import disk
 
     assert asked.size is not None
     on_disk = disk.open_store(asked.path, asked.size)
-    names, num_ranks = _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1))
+    names, num_ranks = _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1), run)
     return Records(on_disk, names, str(asked.path), num_ranks)
 
 
-def _of_run(asked: Asked, make: Callable[[int], Store]) -> tuple[Store, int]:
+def _of_run(asked: Asked, make: Callable[[int], Store], run: list[str] | None) -> tuple[Store, int]:
     """Return new memory; or with several ranks on this machine, that which they share, and how many they are.
 
     ``make``: makes memory, of which the machine is to have so many.
     """
-    name, number = ranks.name_of_run(), ranks.count()
-    if name is None:
+    words, number = run or ranks.words_of_run(), 1 if run else ranks.count()
+    if words is None:
         return make(number), 1
+    name = ranks.name_by(words)
     # With a folder each rank would make the same, so the first that wants it makes it, and none waits for another.
-    listener = ranks.listening(name) if asked.path is not None or ranks.is_first() else None
+    listener = ranks.listening(name) if run or asked.path is not None or ranks.is_first() else None
     if listener is not None:
         try:
             store = make(1)
@@ -180,6 +220,17 @@ def _in_memory(size: int | None, number: int) -> Store:
 def size_of_auto(number: int = 1) -> int:
     """Return what ``"auto"`` is now, in bytes, for each of so many caches; less than 0: nothing is left."""
     return ((free_on_host() or 0) - reserve_of_host()) // (_SHARE * number)
+
+
+def is_asked_for() -> bool:
+    """Return whether a loader of this process has asked for a cache."""
+    return _process.asked is not None
+
+
+def contents() -> Contents | None:
+    """Return what the cache of this process holds; None: there is none."""
+    records = _process.records
+    return None if records is None else records.store.contents()
 
 
 def forget() -> None:

@@ -90,11 +90,19 @@ def key_that_was_kept(data: memoryview) -> Key:
 
 def key_of(file: Any) -> Key | None:
     """Return the key of an open file object, or of bytes in memory; None for all else; see :func:`key_of_file`."""
-    if type(file) not in (io.BufferedReader, io.BytesIO) or file.closed:
+    if not is_known(file):
         return None
-    if type(file) is io.BytesIO:
-        return key_of_bytes(file.getbuffer())
-    return key_of_file(file.fileno()) if type(file.raw) is io.FileIO else None
+    return key_of_bytes(file.getbuffer()) if type(file) is io.BytesIO else key_of_file(file.fileno())
+
+
+def is_known(file: Any) -> bool:
+    """Return whether a file object is one of Python's own: of an open file, or of bytes in memory."""
+    kind = type(file)
+    return (
+        kind in (io.BufferedReader, io.BytesIO)
+        and not file.closed
+        and (kind is io.BytesIO or type(file.raw) is io.FileIO)
+    )
 
 
 def is_in_file(data: bytes, file: Any) -> bool:
@@ -194,7 +202,9 @@ class Store:
         self._map.madvise(_NO_DUMP)
         self._view = memoryview(self._map).toreadonly()
         self._address = address_of(self._view)
+        self._lengths = self._view[: size & -4].cast("I")
         self._find = call("find", _INT, _POINTER, _INT, _POINTER, _POINTER)
+        self._place = call("place", _LONG, _POINTER, _POINTER)
 
     def __reduce__(self) -> Any:
         return _opened, (type(self), self.size, DupFd(self._file))
@@ -212,12 +222,9 @@ class Store:
         return self._file
 
     def find(self, key: Key) -> memoryview | None:
-        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 3 µs."""
-        found = _Pair()
-        if not self._find(self._address, -1, key, found):
-            return None
-        place, length = found
-        return self._view[place : place + length]
+        """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 2 µs."""
+        place = self._place(self._address, key)
+        return self._view[place : place + self._lengths[(place >> 2) - 5]] if place else None
 
     def ask_for(self, key: Key) -> bool:
         """Ask the system to read the entry of a key ahead; return whether there is one that is not empty."""

@@ -34,6 +34,8 @@ REQUIRED = {"torch": "2.6", "torchvision": "0.21", "numpy": "1.26", "rich": "13"
 
 # Each worker needs a few; datasets of many files, and torch's own tensors, which are sent as descriptors, more.
 _OPEN_FILES = 1024
+# Of photos (ImageNet): bytes of a record for a byte of its file.
+_RECORD_BYTES = 1.4
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
@@ -277,7 +279,9 @@ def cache() -> Iterator[Finding]:
         cost = "cache='auto' is an error; a folder on a local disk needs no memory (docs/cache.md)"
         yield Finding("cache", "absent", "no memory is free for a cache of coefficients", cost)
     else:
-        yield Finding("cache", "ok", f"cache='auto' is {in_words(size)} of memory now, for the ranks of a run together")
+        words = f"cache='auto' is {in_words(size)} of memory now, for the ranks of a run together"
+        fits = f"the coefficients of about {in_words(size / _RECORD_BYTES)} of JPEG files"
+        yield Finding("cache", "ok", f"{words}: {fits}")
 
 
 def open_files() -> Iterator[Finding]:

@@ -80,12 +80,13 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if spec.cache is not None:
         lines.append(("cache", _cache(spec.cache, spec.cache_size, statistics, kept.cache)))
+        if statistics.not_kept:
+            lines.append(("", f"of other images files were read: {_most_first(statistics.not_kept)}"))
     elif _decodes_images(statistics) and part(spec, FusingArguments).why_no_cache() is None:
         gain = "later epochs would take JPEG files' coefficients from memory, which is most of their decoding"
         lines.append(("cache", f"none; with cache='auto' {gain}"))
     if statistics.decoded:
-        by = sorted(statistics.decoded.items(), key=lambda one: -one[1])
-        lines.append(("decoded", ", ".join(f"{number:,} {name}" for name, number in by)))
+        lines.append(("decoded", _most_first(statistics.decoded)))
     return lines
 
 
@@ -157,6 +158,10 @@ def _resident(asked: str, statistics: Statistics, data: Any) -> str:
         return f"no: the dataset is loaded anew in each epoch{why}"
     where = "the host" if statistics.resident == "cpu" else statistics.resident
     return f"{len(data.columns):,} samples on {where}, {in_words(statistics.resident_bytes)}{why}"
+
+
+def _most_first(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def _decodes_images(statistics: Statistics) -> bool:

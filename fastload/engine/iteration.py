@@ -51,6 +51,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, kept: Kept) -> None:
         self._pipeline: Pipeline | None = None
+        self._filling: Any = None
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
@@ -133,6 +134,10 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             read_again(epoch, lambda: pipeline.source.next().result())
         if not self._arguments.this_rank_only:
             _compare_ranks(sampling, epoch)  # while the workers load
+        if self._kept.cache is not None:
+            from .filling import filling_of
+
+            self._filling = filling_of(self._kept.cache, sampling.dataset)
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
@@ -201,6 +206,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         steps, counts = self._kept.steps, self._kept.counts
         steps.ask(counts.waited_ns)
         data = self._next_batch()
+        if self._filling is not None:
+            self._filling.look()
         steps.give(counts.waited_ns, None if self._pipeline is None else self._pipeline.last.num_ready())
         return data
 
@@ -223,6 +230,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             batch = pipeline.last.next()
         except StopIteration:
             epoch.finished = True
+            self._filling = None
             self._kept.steps.end()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
@@ -264,6 +272,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
+        self._filling = None
         pipeline = self._pipeline
         if pipeline is None or pipeline.holds_nothing or (pipeline.source.holds_something and compat.exits()):
             return

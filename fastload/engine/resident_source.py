@@ -17,6 +17,7 @@ does everything behind samplers of the user's, which may look at what the loop h
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -38,9 +39,11 @@ from ..work import GRACE, Batch, EpochWork, Shard, Source, Stage
 from .kept import Kept
 from .resident_device import DeviceRows, made_there
 
-# Bytes of the data that are transformed at once: on the CPU so many that its caches are of use, elsewhere many more.
+# Bytes of the data that are transformed at once: on the CPU so many that its caches are of use; elsewhere most of an
+# epoch of CIFAR-10, but no more than this share of the memory, since some four times as many are there at a time.
 _AT_ONCE_ON_HOST = 1 << 20
-_AT_ONCE_ON_DEVICE = 1 << 26
+_AT_ONCE_ON_DEVICE = 1 << 28
+_SHARE_AT_ONCE = 1 / 128
 
 _OURS = "fastload.transforms."
 
@@ -246,6 +249,8 @@ class ResidentSource(Source):
                 in_pairs=getattr(transform, "mixes", False),
                 observed=self._observed,
             )
+        if self._bytes_at_once and self._mover.sample_bytes:
+            self._source.at_once = self._bytes_at_once // self._mover.sample_bytes
         # Where nothing is done beside the user's loop, nothing is done ahead of it.
         depth = 0 if self._mover.streams is None else self._arguments.prefetch_to_device
         self._stage = DeviceAhead(self._source, self._mover, depth)
@@ -285,15 +290,20 @@ class ResidentSource(Source):
             # Both what is read and what is made of it count; the first batch tells.
             largest = max(bytes_of(made.data) // sum(sizes), self._source.sample_bytes, 1)
             self._source.at_once = self._bytes_at_once // largest
+            self._mover.sample_bytes = largest
         shape = made.draws[0].shape
         parts = split(made.data, sizes) if len(sizes) > 1 else [made.data]
         stream = None
+        lend, count, event = self._mover.lend, self._counts.count, made.event
         for size, batch, part in zip(sizes, made.parts, parts, strict=True):
-            stream = self._mover.lend(part, made.event, stream)  # the user may have another one by now
-            batch.draws.shape = None if shape is None else shape._replace(num=size)
-            self._counts.count(size, None)
+            stream = lend(part, event, stream)  # the user may have another one by now
+            if shape is not None and shape.num != size:
+                shape = shape._replace(num=size)
+            draws = batch.draws
+            draws.shape = shape
+            count(size, None)
             given = Batch(data=part)
-            given.draws = batch.draws
+            given.draws = draws
             yield given
 
     def close(self, grace: float = GRACE) -> None:
@@ -313,4 +323,13 @@ def _bytes_at_once(arguments: DeviceArguments, device: torch.device) -> int:
     members = [member for member in transform.modules() if isinstance(member, Transform)]
     if not all(type(member).__module__.startswith(_OURS) for member in members):
         return 0
-    return _AT_ONCE_ON_HOST if device.type == "cpu" else _AT_ONCE_ON_DEVICE
+    if device.type == "cpu":
+        return _AT_ONCE_ON_HOST
+    return min(_AT_ONCE_ON_DEVICE, int(_memory_of(device) * _SHARE_AT_ONCE))
+
+
+@functools.cache
+def _memory_of(device: torch.device) -> int:
+    """Return how many bytes of memory a device has; as many as the smallest have, where torch does not say."""
+    properties = getattr(torch.get_device_module(device), "get_device_properties", None)
+    return 8 << 30 if properties is None else int(properties(device).total_memory)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch.utils.data import IterableDataset
 
 from ..arguments import WorkerArguments
+from ..cache.records import NOT_KEPT
 from .kept import Kept
 from .stall import numbers
 
@@ -64,6 +65,9 @@ class Statistics:
     cached_files: int
     """Files whose coefficients are in the cache, or of which it is known that they have none; in a folder those of
     earlier runs too."""
+    not_kept: dict[str, int]
+    """Of images whose files were read and decoded, though there is a cache: how many, by why it does not have them.
+    Counted in each epoch. Files of other formats than JPEG and PNG are left to their libraries, and not counted."""
     cache_folder: str | None
     """Where the cache is; None: in memory, or there is none."""
     cached_bytes: int
@@ -117,8 +121,11 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         resident=None if columns is None else str(columns.device),
         resident_bytes=0 if columns is None else columns.num_bytes,
         failed_samples=0 if counts.failures is None else counts.failures.total,
-        decoded=dict(counts.decoded),
+        decoded={name: number for name, number in counts.decoded.items() if not name.startswith(NOT_KEPT)},
         cached_files=0 if cached is None else cached.entries,
+        not_kept={
+            name.removeprefix(NOT_KEPT): number for name, number in counts.decoded.items() if name.startswith(NOT_KEPT)
+        },
         cache_folder=None if kept.cache is None else kept.cache.folder,
         cached_bytes=0 if cached is None else cached.taken_bytes,
         cache_is_full=cached is not None and cached.is_full,

@@ -29,15 +29,23 @@ _LONGEST_S = 3.0
 
 
 def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
-    """Measure what changes of ``fuse`` and ``seeding`` bring, with copies of the loader; yield lines for a person.
+    """Measure what changes of ``fuse``, ``seeding`` and ``cache`` bring, with copies of the loader; yield lines.
 
     Blocking: while a few hundred samples are made, or for some seconds at most; with a bar on standard error where that
     is a terminal.
     """
     runner = Runner(loader, slice_s=_LONGEST_S, check_s=0.0, read_s=0.0)
+    try:
+        yield from _advice(loader, runner)
+    finally:
+        runner.close()
+
+
+def _advice(loader: DataLoader[Any], runner: Runner) -> Iterator[str]:
     present = setting_of(loader).having(num_workers=0, resident=None)
     machine = Machine(processors=1, left_out=frozenset(refused(loader)))
-    live = [present, *(one for one in candidates(STAGES[0], present, machine) if one.resident is None)]
+    found = [one for stage in STAGES[:2] for one in candidates(stage, present, machine)]
+    live = [present, *(one for one in found if one.resident is None)]
     times: dict[Setting, list[float]] = {one: [] for one in live}
     differ: dict[Setting, str] = {}
     with TerminalBar() as bar:
@@ -67,6 +75,8 @@ def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
         factor, differs = statistics.median(before) / statistics.median(times[setting]), differ[setting]
         same = "the same batches" if not differs else f"other batches under the same seed ({differs})"
         yield f"{name}={value!r}: {factor:.1f} times as fast; {same}"
+        if name == "cache":
+            yield runner.cache_note
     if not worth:
-        yield "other values of fuse and seeding gain less than 10 %"
+        yield "other values of fuse, seeding and cache gain less than 10 %"
     yield "fastload tune also tries worker_method, num_workers, chunk_size, resident and prefetch_factor"

@@ -26,7 +26,7 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from ..base.share import SharedSequence
-from ..cache.records import Found, Records
+from ..cache.records import CHANGED, NO_RECORD, OTHER_WAY, Found, Records, note
 from ..cache.store import key_of_file
 from ..images import Loader
 from ..images.base import Data
@@ -285,9 +285,11 @@ class FileReader:
                 return found.record
             if not self._to_ask and not _in_memory(file.fileno()):
                 self._to_ask = _WATCHED
-            if key is None or found is not None or self._cache is None:
-                return file.readall()
-            return self._cache.read(file, key)
+            if self._cache is not None and key is not None and found is None:
+                return self._cache.read(file, key)
+            if self._cache is not None:
+                note(CHANGED if key is None else OTHER_WAY if found else NO_RECORD)
+            return file.readall()
 
     def targets(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples' classes."""

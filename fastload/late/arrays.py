@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from ..cache.records import Found, Records
+from ..cache import records
+from ..cache.records import CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
 from ..cache.store import Key, key_of_bytes, key_of_file, same
 from ..native import LEVELS, jpeg, png, processor_level
 from ..native import why_not as why_no_library
@@ -208,8 +209,12 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
                 return _array(kept.record, flags, JPEG)
             kind = _kind(os.pread(file.fileno(), _HEAD, 0))
             data = file.readall() if kind is not None and flags in _KNOWN[kind] and takes(kind) else b""
-            if kept is not None or not same(key, key_of_file(file.fileno()) if key is not None else None):
-                key = None  # it has no record, or has changed while it was read
+            if kept is not None:
+                key = None
+                _note(OTHER_WAY if isinstance(kept, Found) else NO_RECORD)
+            elif kind == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):
+                key = None
+                _note(CHANGED)
     except (OSError, ValueError):
         return None
     return _array(data, flags, kind, key) if data and kind else None
@@ -227,12 +232,15 @@ def _imdecode(takes: Takes, buf: Any = None, flags: Any = None, *others: Any, **
 
 def _array(file: bytes | memoryview, flags: int, kind: str, key: Key | None = None) -> Pixels | None:
     if kind == PNG:
+        _note(OTHER_FORMAT)
         return _array_of_png(file, flags)
     size = _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
     if size is None:
+        _note(OTHER_WAY)
         return None
     data = _kept(file, size, key)
-    made = jpeg.pixels_of_jpeg(data, whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR")
+    cut, layout = whole(size.height, size.width), "RGB" if flags & _COLOR_RGB else "BGR"
+    made = _made(lambda data: jpeg.pixels_of_jpeg(data, cut, layout), data)
     return None if isinstance(made, Status) else made
 
 
@@ -273,13 +281,16 @@ def _tensor(
         return None
     file = bytes(buffer)  # a copy, which no other thread can change
     if kind == PNG:
+        _note(OTHER_FORMAT)
         return _tensor_of_png(file, mode)
     size = _size(file, applies_orientation=bool(apply_exif_orientation))
     if size is None or (mode == _UNCHANGED and size.components != 3):
+        _note(OTHER_WAY)
         return None
     out = _new_tensor(size.height, size.width, 3).permute(2, 0, 1)
     data = _kept(file, size, None if _cache() is None else key_of_bytes(file))
-    made = jpeg.row_of_jpeg(data, whole(size.height, size.width), out=out)
+    cut = whole(size.height, size.width)
+    made = _made(lambda data: jpeg.row_of_jpeg(data, cut, out=out), data)
     return None if isinstance(made, Status) else made
 
 
@@ -311,6 +322,12 @@ def _cache() -> Records | None:
     return None if thread.scope is None else thread.scope.cache
 
 
+def _note(reason: str) -> None:
+    """Note that a file is not kept in the sample's cache, if it has one."""
+    if _cache() is not None:
+        note(reason)
+
+
 def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes | memoryview:
     """Return the record of a JPEG file in the sample's cache, which keeps it if it can; else the file.
 
@@ -322,7 +339,13 @@ def _kept(file: bytes | memoryview, size: jpeg.Size, key: Key | None) -> bytes |
     kept = cache.find(key)
     if kept is None and cache.has_room(file):
         return cache.keep(key, file, (size.width, size.height), size.components == 1, 0) or file
+    if kept is False:
+        note(NO_RECORD)
     return kept.record if isinstance(kept, Found) else file
+
+
+def _made(decode: Callable[[Any], Any], data: bytes | memoryview) -> Any:
+    return decode(data) if isinstance(data, bytes) else records.decoded(decode, data)
 
 
 def _size(data: bytes | memoryview, *, applies_orientation: bool) -> jpeg.Size | None:

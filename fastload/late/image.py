@@ -21,6 +21,7 @@ from typing import Any
 
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin
 
+from ..cache.records import OTHER_FORMAT
 from ..native.adjust import affine, greys, histogram, map_levels, pillow_agrees, pillow_mixes_alike
 from ..native.rows import LAYOUTS, Pixels
 from .originals import Originals
@@ -95,6 +96,7 @@ def _note_left(image: Any) -> None:
     """Count an opened image that is needed as it is, with an alpha channel or a palette: Pillow decodes it."""
     if thread.scope is not None and "_late" not in _attributes(image):
         thread.scope.count(f"at once ({image._mode})")
+        thread.scope.note_not_kept(OTHER_FORMAT)
 
 
 def _recorded(image: Any, method: str, change: Callable[[View], View | None], mode: str | None = None) -> Any:

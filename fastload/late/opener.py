@@ -10,6 +10,7 @@ from typing import Any
 
 from PIL import Image
 
+from ..cache.records import NO_RECORD, OTHER_FORMAT
 from ..native import jpeg, png
 from .image import CORE, OPENED, ORIGINALS, TO_RGB, made_late, make_late, release
 from .scope import thread
@@ -67,13 +68,16 @@ def _opener_around(factory: Any) -> Any:
         if getattr(image, CORE) is not None or not image.tile or image.tile[0][0] in Image.DECODERS:
             return image  # another opener has loaded it, or another decoder is to do it
         if image.mode not in ("RGB", "L") and (image.format != "PNG" or image.mode not in TO_RGB):
-            scope.count(f"at once ({image.mode})")
+            reason = image.mode
         elif getattr(image, "is_animated", False):
-            scope.count("at once (animated)")
+            reason = "animated"
         elif image.format == "PNG" and image.width * image.height * len(image.mode) < LEAST_VALUES:
-            scope.count("at once (small)")
+            reason = "small"
         else:
             make_late(image)
+            return image
+        scope.count(f"at once ({reason})")
+        scope.note_not_kept(OTHER_FORMAT if image.format == "PNG" else NO_RECORD)
         return image
 
     open_late.opens_late = True  # type: ignore[attr-defined]

@@ -32,13 +32,24 @@ class Scope:
         """That the current sample's images have read and decoded since any were released."""
         self._counts: dict[str, int] = {}
 
+    def note_not_kept(self, reason: str) -> None:
+        """Count a file that is not kept, if there is a cache; reasons are those of :mod:`fastload.cache.records`."""
+        if self.cache is not None:
+            from ..cache.records import note
+
+            note(reason)
+
     def count(self, outcome: str) -> None:
         """Count an image by how it was decoded."""
         self._counts[outcome] = self._counts.get(outcome, 0) + 1
 
     def take_counts(self) -> dict[str, int]:
-        """Return the counts since they were taken last."""
+        """Return the counts since they were taken last; files that were not kept in the cache are among them."""
         counts, self._counts = self._counts, {}
+        if self.cache is not None:
+            from ..cache.records import take_not_kept
+
+            counts |= take_not_kept()
         return counts
 
 

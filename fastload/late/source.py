@@ -16,8 +16,9 @@ import numpy as np
 from PIL import JpegImagePlugin, PngImagePlugin
 from torch import Tensor
 
-from ..cache.records import BLOCK_BYTES, Found, Records
-from ..cache.store import Key, is_in_file, key_of, same
+from ..cache import records
+from ..cache.records import BLOCK_BYTES, CHANGED, NO_RECORD, OTHER_FORMAT, OTHER_WAY, Found, Records, note
+from ..cache.store import Key, is_in_file, is_known, key_of, same
 from ..errors import PackError
 from ..native import jpeg, png
 from ..native.rows import MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
@@ -35,13 +36,26 @@ def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
 
     Returns it; or why the image must be decoded at once: then Pillow reads it from its beginning, as it always does.
     """
+    found = _read_jpeg(image, scope)
+    if isinstance(found, str):
+        scope.note_not_kept(OTHER_WAY if found in (_DRAFT, _CLOSED) else NO_RECORD)
+    return found
+
+
+_DRAFT, _CLOSED = "draft mode, or a changed tile", "closed"
+
+
+def _read_jpeg(image: Any, scope: Scope) -> FileSource | str:
     if image.tile != [("jpeg", (0, 0, *image.size), 0, (image.mode, ""))] or image.decoderconfig:
-        return "draft mode, or a changed tile"
+        return _DRAFT
     if image.fp is None:
-        return "closed"
+        return _CLOSED
     key = None
+    why_not = OTHER_WAY
     if scope.cache is not None and image.decodermaxblock == BLOCK_BYTES:
         key = key_of(image.fp)
+        if key is None and is_known(image.fp):
+            why_not = CHANGED
         kept = None if key is None else scope.cache.find(key)
         known = (*image.size, image.mode == "L")
         if isinstance(kept, Found) and kept.position and (kept.width, kept.height, kept.is_grey) == known:
@@ -49,7 +63,8 @@ def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
                 image.fp.seek(kept.position)
             return FileSource(kept.record, kept.width, kept.height, kept.is_grey, cached=", from the cache")
         if kept is not None:
-            key = None  # it has no record
+            key = None
+            why_not = OTHER_WAY if isinstance(kept, Found) else NO_RECORD
     try:
         found = _read_scans(image.fp, image.decodermaxblock)
     except (IndexError, struct.error):  # of these Pillow makes others
@@ -62,6 +77,8 @@ def read_jpeg(image: Any, scope: Scope) -> FileSource | str:
         return "too large"
     if key is not None and scope.cache is not None:
         found.keep(scope.cache, key, image.fp)
+    else:
+        scope.note_not_kept(why_not)
     return found
 
 
@@ -99,6 +116,7 @@ def read_png(image: Any, scope: Scope) -> FileSource | str:
 
     All of it is inflated, since Pillow raises errors for damage anywhere.
     """
+    scope.note_not_kept(OTHER_FORMAT)
     if image.fp is None or image.png is None or getattr(image.fp, "closed", False):
         return "closed"
     place = image.fp.tell()
@@ -224,7 +242,11 @@ class FileSource:
         """
         data = self._data
         assert isinstance(data, bytes)
-        if cache.has_room(data) and is_in_file(data, file) and same(key, key_of(file)):
+        if not cache.has_room(data):
+            return
+        if not is_in_file(data, file) or not same(key, key_of(file)):
+            note(CHANGED)
+        else:
             record = cache.keep(key, data, (self.width, self.height), self.is_grey, file.tell())
             if record is not None:
                 self._data, self._cached = record, ", kept in the cache"
@@ -261,7 +283,7 @@ class FileSource:
         data = self._data
         if isinstance(data, np.ndarray) or self._uses[0] or _recent_uses.begin(self._uses):
             return None
-        made = decode(data)
+        made = self._made(decode, data)
         if isinstance(made, Status):
             return None
         self._uses[0] = 1
@@ -270,13 +292,17 @@ class FileSource:
             scope.count(self._counted("whole" if is_whole else "in part"))
         return made
 
+    def _made(self, decode: Callable[[Data], Any], data: Data) -> Any:
+        return records.decoded(decode, data) if self._cached else decode(data)
+
     def _decoded(self, scope: Scope | None) -> Pixels:
         """Return the whole image, [H, W, 3] or [H, W]; from now on in place of the file."""
         data = self._data
         if isinstance(data, np.ndarray):
             self._uses[0] += 1
             return data
-        pixels = _pixels_of(data, whole(self.height, self.width), "L" if self.is_grey else "RGB")
+        cut, layout = whole(self.height, self.width), "L" if self.is_grey else "RGB"
+        pixels: Pixels | Status = self._made(lambda data: _pixels_of(data, cut, layout), data)
         if isinstance(pixels, Status):
             if self._record is not None:
                 raise PackError(f"{self._record()}: {jpeg.damaged_record()}")

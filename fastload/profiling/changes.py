@@ -85,13 +85,25 @@ def _count(settings: Mapping[str, Any], name: str, before: int, least: int) -> i
 def sample_cost(workload: Workload, settings: Mapping[str, Any]) -> CostRatio:
     """Return what samples and their collation cost with changed settings; raises as :func:`changed_workload`."""
     before, after = chosen(workload.loader, settings)
-    if before != after:
-        try:
-            return workload.trials.ratio(before, after)
-        except ConfigError:
-            if {"fuse", "seeding"} & settings.keys():
-                raise
+    if before == after:
+        return AS_BEFORE
+    try:
+        cost = workload.trials.ratio(before, after)
+        share = cached_share(workload)
+        if after.cache == before.cache or share == 1.0:
+            return cost
+        rest = workload.trials.ratio(before, after._replace(cache=None))
+        return CostRatio(*(share * with_it + (1 - share) * one for with_it, one in zip(cost, rest, strict=True)))
+    except ConfigError:
+        if {"fuse", "seeding"} & settings.keys() or settings.get("cache") == "auto":
+            raise
     return AS_BEFORE
+
+
+def cached_share(workload: Workload) -> float:
+    """Return which share of the dataset a cache could hold, from its trial."""
+    room = workload.trials.cache
+    return 1.0 if room is None else room.share(workload.loader.get("length"))
 
 
 def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: float) -> Workload:
@@ -100,7 +112,7 @@ def changed_workload(workload: Workload, settings: Mapping[str, Any], cost: floa
     Raises:
         ConfigError: a setting has a value that is not supported, or needs what was not recorded.
     """
-    if (cache := settings.get("cache")) is not None:
+    if (cache := settings.get("cache")) in ("encoded", "decoded"):
         decoding = _decoding_stages(workload, "cache=decoded") if cache == "decoded" else []
         workload = _each(workload, lambda batch: _without(_unblocked(batch), decoding, 1.0))
     if (speedup := settings.get("decoder_speedup")) is not None:
@@ -179,7 +191,7 @@ def _without(batch: BatchWork, stages: Sequence[str], share: float) -> BatchWork
 
 # -- lines of code ----------------------------------------------------------------------------------------------------
 
-_FASTLOAD_ONLY = ("fuse", "seeding")
+_FASTLOAD_ONLY = ("fuse", "seeding", "cache")
 _ARGUMENTS = ("num_workers", "prefetch_factor", "in_order", "persistent_workers", "pin_memory", *_FASTLOAD_ONLY)
 """Settings that are arguments of a DataLoader."""
 _TO_FASTLOAD = ["-from torch.utils.data import DataLoader", "+from fastload import DataLoader"]
@@ -228,7 +240,7 @@ def lines_of(
         lines += _TO_FASTLOAD if is_fastload else _TO_TORCH
         if is_fastload:
             lines += ["# or without an edit: fastload run SCRIPT (or fastload.install() in it)"]
-    named = [name for name in _ARGUMENTS if name in settings]
+    named = [name for name in _ARGUMENTS if name in settings and (name != "cache" or settings[name] == "auto")]
     if named:
         values = {name: loader.get(name, before.get(name)) for name in named}
         values = {name: value for name, value in values.items() if name not in _FASTLOAD_ONLY or value is not None}
@@ -239,7 +251,7 @@ def lines_of(
             lines += _lines_of_device(sorted(set(value)), is_fastload)
         elif name == "decoder_speedup":
             lines += _lines_of_decoder(dataset, is_fastload)
-        elif name == "cache" and dataset in _FOLDERS:
+        elif name == "cache" and value != "auto" and dataset in _FOLDERS:
             lines += _lines_of_packing(value)
         else:
             lines += _LINES.get((name, value), [])

@@ -23,9 +23,12 @@ class Choice(NamedTuple):
     fuse: bool | str | None
     """None with torch's loader."""
     seeding: str | None
+    cache: str | None = None
+    """``"auto"``: with a cache that has the files already, wherever it is; None: without one."""
 
     def __str__(self) -> str:
-        return f"engine={self.engine}, fuse={self.fuse}, seeding={self.seeding}"
+        words = f"engine={self.engine}, fuse={self.fuse}, seeding={self.seeding}"
+        return words if self.cache is None else f"{words}, cache={self.cache}"
 
 
 TORCH = Choice("torch", None, None)
@@ -49,6 +52,20 @@ class CostRatio(NamedTuple):
 AS_BEFORE = CostRatio(1.0, 1.0, 1.0)
 
 
+class CacheRoom(NamedTuple):
+    """What a cache takes, and may take, in bytes."""
+
+    sample_bytes: float
+    """Of a sample, on average."""
+    most_bytes: int
+    """What ``cache="auto"`` would have been when the trials ran."""
+
+    def share(self, num_samples: int | None) -> float:
+        """Return which share of a dataset fits; where its length is not known, all."""
+        needed = self.sample_bytes * (num_samples or 0)
+        return 1.0 if needed <= self.most_bytes else max(0, self.most_bytes) / needed
+
+
 @dataclass(frozen=True, slots=True)
 class Trials:
     """The results for one loader."""
@@ -58,6 +75,8 @@ class Trials:
     reasons: Mapping[Choice, str] = field(default_factory=dict)
     reason: str = _NOT_TRIED
     """Why there is no result for any other choice."""
+    cache: CacheRoom | None = None
+    """None: there was no trial with a cache."""
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     """What a sample took in each stage, with the recorded loader's settings: see :func:`~.dominant.stages_of`."""
 
@@ -86,6 +105,7 @@ def trials_of(note: Mapping[str, Any]) -> Trials:
         cpu_ns={Choice(*choice): tuple(times) for choice, times in note.get("cpu_ns", [])},
         reasons={Choice(*choice): reason for choice, reason in note.get("reasons", [])},
         reason=note.get("reason", "it was not tried"),
+        cache=None if note.get("cache") is None else CacheRoom(*note["cache"]),
         stages_ms=note.get("stages_ms", {}),
     )
 
@@ -97,8 +117,10 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
         ConfigError: the settings contradict each other, or the recording.
     """
     is_fastload = loader.get("engine") == "fastload"
-    before = Choice("fastload", loader.get("fuse"), loader.get("seeding")) if is_fastload else TORCH
-    named = [name for name in ("fuse", "seeding") if name in settings]
+    cached = None if loader.get("cache") is None else "auto"
+    before = Choice("fastload", loader.get("fuse"), loader.get("seeding"), cached) if is_fastload else TORCH
+    with_cache = settings.get("cache") == "auto"  # other values are no argument
+    named = [*(name for name in ("fuse", "seeding") if name in settings), *(["cache"] if with_cache else [])]
     if settings.get("engine", before.engine) != "fastload":
         if named:
             raise ConfigError(f"{named[0]} is an argument of fastload's loader; set engine=fastload too")
@@ -109,7 +131,12 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
             )
         return before, TORCH
     defaults = before if is_fastload else Choice("fastload", "auto", "sample")
-    after = Choice("fastload", settings.get("fuse", defaults.fuse), settings.get("seeding", defaults.seeding))
+    after = Choice(
+        "fastload",
+        settings.get("fuse", defaults.fuse),
+        settings.get("seeding", defaults.seeding),
+        "auto" if with_cache else defaults.cache,
+    )
     if after.fuse is True and after.seeding == "torch":
         raise ConfigError("fuse=True needs seeding='sample', got seeding='torch'; set fuse to 'auto' or False")
     return before, after

@@ -16,9 +16,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..base.memory import in_words
 from ..base.worker_kinds import has_threads
 from ..errors import TraceError
 from .changes import (
+    cached_share,
     changed_model,
     changed_workload,
     decodes,
@@ -59,6 +61,7 @@ _TITLES = {
     "engine=torch": "torch's loader",
     "persistent_workers=True": "keep workers between epochs",
     "in_order=False": "deliver batches as they are ready",
+    "cache=auto": "keep coefficients, from the second epoch on",
     "uint8=True": "copy uint8 to the device, and convert there",
     "pin_memory=True": "copy from page-locked memory, while the loop continues",
 }
@@ -100,7 +103,7 @@ class WhatIf:
             "in_order": model.order != "any",
             "engine": "fastload" if model.order == "sample" else "torch",
             "persistent_workers": model.persistent,
-            **{name: self.loader.get(name) for name in ("fuse", "seeding")},
+            **{name: self.loader.get(name) for name in ("fuse", "seeding", "cache")},
         }
 
     def predict(self, settings: Mapping[str, Any]) -> Interval:
@@ -127,12 +130,25 @@ class WhatIf:
         model = changed_model(self._models[-1], settings)
         return Fix(
             title=self._title(settings),
-            change=lines_of(self.settings, self.loader, settings, self._of),
+            change=lines_of(self.settings, self.loader, settings, self._of) + self._room(settings),
             settings=dict(settings),
             step_ms=step,
             speedup=self.simulation.observed_ms / max(step.value, 1e-6),  # it may all be done in the warm-up
             then=self._limit(run, model) + self._assumptions(settings, model, step),
         )
+
+    def _room(self, settings: Mapping[str, Any]) -> str:
+        """Return what a cache takes, as a remark below the lines to change."""
+        room = self._workload.trials.cache
+        if settings.get("cache") != "auto" or room is None:
+            return ""
+        length = self._workload.loader.get("length")
+        each, most = in_words(room.sample_bytes), in_words(room.most_bytes)
+        if length is None:
+            return f"\n# takes {each} a sample; {most} of memory can be had"
+        taken, share = in_words(room.sample_bytes * length), cached_share(self._workload)
+        fits = "" if share == 1.0 else f", so {share:.0%} of the files; a folder on a local disk may hold all"
+        return f"\n# from the second epoch on; takes {taken} ({each} a sample) of the {most} that can be had{fits}"
 
     def fixes(self) -> list[Fix]:
         """Return the changes that help, the best first; raises as :meth:`predict`."""
@@ -266,8 +282,9 @@ class WhatIf:
         """Return settings of fastload's loader for which it is known what samples cost."""
         found = [engine] if engine else []
         before, usual = chosen(self.loader, engine)
-        for choice in TRIED:
-            changes = {"fuse": choice.fuse, "seeding": choice.seeding}
+        tried = [choice._replace(cache=usual.cache) for choice in TRIED]
+        for choice in (*tried, usual._replace(cache="auto")):
+            changes = {"fuse": choice.fuse, "seeding": choice.seeding, "cache": choice.cache}
             changes = {name: value for name, value in changes.items() if value != getattr(usual, name)}
             if not changes or not {before, choice} <= self._workload.trials.cpu_ns.keys():
                 continue

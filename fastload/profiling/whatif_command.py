@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     settings.add_argument("--engine", choices=("torch", "fastload"), help="torch's or fastload's loader")
     settings.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
     settings.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
-    settings.add_argument("--cache", choices=("encoded", "decoded"), help="keep files, or decoded images, in memory")
+    settings.add_argument("--cache", choices=("auto", "encoded", "decoded"), help="keep coefficients, files or images")
     settings.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
     settings.add_argument(
         "--on-device", action="append", metavar="TRANSFORM", help="move it from workers to the device (may be repeated)"

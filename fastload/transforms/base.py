@@ -59,7 +59,7 @@ class Transform(nn.Module):
     """Whether samples are mixed, and their labels with them: then ``forward`` needs (images, labels)."""
 
     draws_on_device: ClassVar[bool] = False
-    """Whether ``draw`` takes uniform numbers, integers and flags of a stream, and only makes tensors of them."""
+    """Whether ``draw`` takes uniform numbers, integers, flags and orders of a stream, and makes tensors of them."""
 
     def __init__(self, *, layout: Layout = "NCHW") -> None:
         super().__init__()

@@ -4,13 +4,17 @@
 
     seed, epoch ─> EpochState (on the device) ─order─> rows [n] ─drawn─> parameters [n] of each transform
 
-In: the key of an epoch, and how many rows are next. Out: their indices into the dataset, and the parameters of
-transforms. What is next lies in the device's memory and is advanced there, so nothing is computed or kept on the host
-for each sample, and a captured CUDA graph goes on where the last call ended.
+In: the key of an epoch, and which rows are next. Out: their indices into the dataset, and the parameters of
+transforms. Nothing is computed or kept on the host for each sample. In a CUDA graph what is next lies in the device's
+memory and is advanced there, so that each replay goes on where the last one ended.
 
-Transforms whose ``draw`` asks for uniform numbers, integers and flags alone, and stores them as they come, can be drawn
-for: ``Transform.draws_on_device`` says so. Their ``draw`` runs as ever, once for a batch, with a stream that notes what
-is asked for.
+Transforms whose ``draw`` asks for uniform numbers, integers, flags and orders of a few elements alone, and stores them
+as they come, can be drawn for: ``Transform.draws_on_device`` says so. Their ``draw`` runs as ever, once for a batch,
+with a stream that notes what is asked for. What is computed from draws (logarithms, sizes of boxes, matrices, sums) is
+left to the host, whose functions round in ways of their own.
+
+Which samples were chosen (``rows``) is not among these parameters: the host would wait for it. Such transforms change
+all images, and take the results for those that were chosen.
 """
 
 from __future__ import annotations
@@ -67,7 +71,8 @@ class EpochState:
         # Row, first position, stride, key of the draws, keys of the order's rounds: see the kernels.
         self.state = torch.empty(4 + self._network[2], dtype=torch.int64, device=device)
         self._row = self.state[:1]
-        self._next = 0
+        self._advanced = False
+        """Whether the device has counted rows: not where the host says which ones are next."""
 
     def begin(self, permutation: Permutation, key: bytes, first: int = 0, stride: int = 1) -> None:
         """Begin an epoch with its order, the key of its draws, and the positions of its rows; copies 224 bytes at most.
@@ -80,15 +85,15 @@ class EpochState:
         if self.device.type == "cuda":
             held = held.pin_memory()  # torch keeps it until the copy is done
         self.state.copy_(held, non_blocking=True)
-        self._next = 0
+        self._advanced = False
 
     def rows(self, start: int, count: int) -> Tensor:
-        """Return [count], int64: the dataset's indices at these rows, and advance the device behind them."""
-        if start != self._next:
-            self._row.fill_(start)
+        """Return [count], int64: the dataset's indices at these rows."""
+        if self._advanced:
+            self._row.zero_()
+            self._advanced = False
         out = torch.empty(count, dtype=torch.int64, device=self.device)
-        self.queue_rows(out)
-        self._next = start + count  # last: whatever interrupts this, the next call sets the device's row again
+        self._queue(out, start)
         return out
 
     def queue_rows(self, out: Tensor) -> None:
@@ -96,12 +101,15 @@ class EpochState:
 
         The host is not told of a replay: call :meth:`begin` before :meth:`rows` afterwards.
         """
+        self._advanced = True  # first, whatever interrupts this
+        self._queue(out, 0)
+        self._row.add_(len(out))
+
+    def _queue(self, out: Tensor, start: int) -> None:
         count = len(out)
-        self._next = -1
         with torch.cuda.device_of(out):
             config = *self._network, _BLOCK
-            _kernels().order[(-(-count // _BLOCK),)](out, self.state, count, self._length, config, **_OPTIONS)
-        self._row.add_(count)
+            _kernels().order[(-(-count // _BLOCK),)](out, self.state, start, count, self._length, config, **_OPTIONS)
 
     def draws(self, rows: Tensor) -> DeviceDraws:
         """Return the draws of the samples at some rows."""
@@ -129,9 +137,11 @@ class DeviceDraws(Draws):
         return PlannedStream(self, self.purpose_of(purpose), self._note)
 
     def _note(self, planned: Planned, dtype: torch.dtype) -> Tensor:
-        out = torch.empty(len(self), dtype=dtype, device=self._rows.device)
+        shape = (len(self),) if planned.width is None else (len(self), planned.width)
+        out = torch.empty(shape, dtype=dtype, device=self._rows.device)
         stored = out.view(torch.uint8) if dtype == torch.bool else out
-        self._wanted.append(_Wanted((planned.kind, *planned.place, *planned.limits), stored))
+        if planned.width != 0:
+            self._wanted.append(_Wanted((planned.kind, *planned.place, *planned.limits), stored))
         return out
 
     def finished(self, params: Any) -> Any:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .draws import BEFORE as _BEFORE
 from .draws import FLAG as _FLAG
 from .draws import INTEGER as _INTEGER
+from .draws import ORDER as _ORDER
 
 # Of the state.
 ROW = tl.constexpr(0)
@@ -25,6 +27,8 @@ ROUND_KEYS = tl.constexpr(4)
 # Kinds of draws, beside uniform numbers.
 INTEGER = tl.constexpr(_INTEGER)
 FLAG = tl.constexpr(_FLAG)
+ORDER = tl.constexpr(_ORDER)
+BEFORE = tl.constexpr(_BEFORE)
 
 
 @triton.jit
@@ -52,10 +56,11 @@ def _network(words, keys, low_bits: tl.constexpr, high_bits: tl.constexpr, round
     return (high << low_bits) | low
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["start", "count"])
 def order(
     out,  # [count], int64: indices into the dataset
     state,
+    start,  # the first of the rows, counted from the state's
     count,
     length,
     config: tl.constexpr,  # bits of the halves, rounds, block
@@ -67,7 +72,7 @@ def order(
     block: tl.constexpr = config[3]
     place = tl.program_id(0) * block + tl.arange(0, block)
     there = place < count
-    position = tl.load(state + FIRST) + tl.load(state + STRIDE) * (tl.load(state + ROW) + place)
+    position = tl.load(state + FIRST) + tl.load(state + STRIDE) * (tl.load(state + ROW) + start + place)
     words = tl.where(there, position % length, 0).to(tl.uint64)
     keys = state + ROUND_KEYS
     words = _network(words, keys, low_bits, high_bits, rounds)
@@ -94,42 +99,75 @@ def _philox(a, b, c, d, first, second):
     return a, b, c, d
 
 
+@triton.jit
+def _unit(sample, key, purpose: tl.constexpr, block: tl.constexpr, which: tl.constexpr):
+    """Return uniform numbers in [0, 1), of some block and those behind it."""
+    low = _unsigned(0xFFFFFFFF, sample)
+    words = _philox(
+        _unsigned(block + which // 2, sample),
+        _unsigned(purpose, sample),
+        sample & low,
+        sample >> 32,
+        key & low,
+        key >> 32,
+    )
+    if which % 2 == 0:
+        bits = (words[0] >> 5 << 26) | (words[1] >> 6)
+    else:
+        bits = (words[2] >> 5 << 26) | (words[3] >> 6)
+    return bits.to(tl.float64) * 1.1102230246251565e-16  # 2**-53
+
+
+@triton.jit
+def _before(sample, key, draw: tl.constexpr, element: tl.constexpr):
+    """Return how many of an order's chosen elements come before an element."""
+    purpose: tl.constexpr = draw[1]
+    block: tl.constexpr = draw[2]
+    mine = _unit(sample, key, purpose, block, element)
+    count = tl.full(sample.shape, 0, tl.int64)
+    for other in tl.static_range(draw[3]):
+        if draw[4] & (1 << other) != 0:
+            if other < element:  # of two that are the same the first comes before
+                count += (_unit(sample, key, purpose, block, other) <= mine).to(tl.int64)
+            elif other > element:
+                count += (_unit(sample, key, purpose, block, other) < mine).to(tl.int64)
+    return count
+
+
 @triton.jit(do_not_specialize=["count"])
 def drawn(
     rows,  # [count], int64: the samples
     outs,  # for each draw [count], of the dtype that it is stored in
     state,
     count,
-    draws: tl.constexpr,  # for each: kind, purpose, block of words, which unit of it, two numbers
+    draws: tl.constexpr,  # for each: kind, purpose, block of words, which unit of it, two numbers: see draws.Planned
     block: tl.constexpr,
 ):
-    """Write uniform numbers, integers and flags of samples."""
+    """Write uniform numbers, integers, flags and orders of samples."""
     place = tl.program_id(0) * block + tl.arange(0, block)
     there = place < count
     sample = tl.load(rows + place, mask=there, other=0).to(tl.uint64)
-    low = _unsigned(0xFFFFFFFF, sample)
     key = _unsigned(0, sample) + tl.load(state + KEY).to(tl.uint64, bitcast=True)
     for number in tl.static_range(len(draws)):
-        words = _philox(
-            _unsigned(draws[number][2], sample),
-            _unsigned(draws[number][1], sample),
-            sample & low,
-            sample >> 32,
-            key & low,
-            key >> 32,
-        )
-        if draws[number][3] == 0:
-            bits = (words[0] >> 5 << 26) | (words[1] >> 6)
+        out = outs[number]
+        if draws[number][0] == ORDER:
+            for element in tl.static_range(draws[number][3]):
+                if draws[number][4] & (1 << element) != 0:
+                    turn = _before(sample, key, draws[number], element)
+                    value = tl.full(sample.shape, element, tl.int64)
+                    tl.store(out + place * draws[number][5] + turn, value.to(out.dtype.element_ty), mask=there)
+        elif draws[number][0] == BEFORE:
+            value = _before(sample, key, draws[number], draws[number][5])
+            tl.store(out + place, value.to(out.dtype.element_ty), mask=there)
         else:
-            bits = (words[2] >> 5 << 26) | (words[3] >> 6)
-        unit = bits.to(tl.float64) * 1.1102230246251565e-16  # 2**-53
-        if draws[number][0] == INTEGER:
-            value = tl.minimum((unit * draws[number][4]).to(tl.int64), draws[number][4] - 1)
-        elif draws[number][0] == FLAG:
-            # A number beside a comparison would become a float32.
-            value = unit < tl.full(unit.shape, draws[number][4], tl.float64)
-        elif draws[number][4] == 0.0 and draws[number][5] == 1.0:
-            value = unit
-        else:
-            value = unit * (draws[number][5] - draws[number][4]) + draws[number][4]
-        tl.store(outs[number] + place, value.to(outs[number].dtype.element_ty), mask=there)
+            unit = _unit(sample, key, draws[number][1], draws[number][2], draws[number][3])
+            if draws[number][0] == INTEGER:
+                value = tl.minimum((unit * draws[number][4]).to(tl.int64), draws[number][4] - 1)
+            elif draws[number][0] == FLAG:
+                # A number beside a comparison would become a float32.
+                value = unit < tl.full(unit.shape, draws[number][4], tl.float64)
+            elif draws[number][4] == 0.0 and draws[number][5] == 1.0:
+                value = unit
+            else:
+                value = unit * (draws[number][5] - draws[number][4]) + draws[number][4]
+            tl.store(out + place, value.to(out.dtype.element_ty), mask=there)

@@ -23,6 +23,7 @@ from .tensors import choose
 Range = float | Sequence[float] | None
 
 _BLENDS = ("brightness", "contrast", "saturation")
+_HUE = len(_BLENDS)
 
 
 class ColorJitter(Transform, SampleTransform):
@@ -50,6 +51,7 @@ class ColorJitter(Transform, SampleTransform):
     """
 
     role = "color"
+    draws_on_device = True
 
     def __init__(
         self,
@@ -67,19 +69,21 @@ class ColorJitter(Transform, SampleTransform):
         self.hue = _range("hue", hue, center=0.0, low=-0.5, high=0.5)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        places = np.argsort(stream.permutation(4), axis=1)  # where in the order each operation is
+        order = stream.order(4)
         params: dict[str, Any] = {}
         for name in (*_BLENDS, "hue"):
-            unit = stream.uniform()  # drawn whether or not it is used: the others do not depend on it
             limits = getattr(self, name)
+            # Drawn whether or not it is used: the others do not depend on it.
+            factors = stream.uniform(*(limits or (0.0, 1.0)))
             if limits is not None:
-                params[name] = tensor_of(limits[0] + (limits[1] - limits[0]) * unit)
-        used = np.array([kind for kind, name in enumerate(_BLENDS) if name in params], dtype=np.int64)
-        params["order"] = tensor_of(used[np.argsort(places[:, used], axis=1)], torch.int64)
-        before = (places[:, used] < places[:, 3:]).sum(axis=1) if "hue" in params else np.full(len(stream), len(used))
+                params[name] = tensor_of(factors)
+        used = [kind for kind, name in enumerate(_BLENDS) if name in params]
+        before = order.before(_HUE, used) if "hue" in params else stream.same(len(used))
+        params["order"] = tensor_of(order.of(used), torch.int64)
         params["before_hue"] = tensor_of(before, torch.int64)
-        params["rows_before"] = [_rows(before > turn) for turn in range(len(used))]
-        params["rows_after"] = [_rows(before <= turn) for turn in range(len(used))]
+        if stream.on_host:
+            params["rows_before"] = [_rows(before > turn) for turn in range(len(used))]
+            params["rows_after"] = [_rows(before <= turn) for turn in range(len(used))]
         return params
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
@@ -126,10 +130,11 @@ class ColorJitter(Transform, SampleTransform):
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
     ) -> Tensor:
         before, changed = params["before_hue"], images
+        rows = params.get(side, [None] * order.shape[1])
         for turn in range(order.shape[1]):
             here = (before > turn) == (side == "rows_before")
-            rows, values = params[side][turn], (order[:, turn], factors[:, turn])
-            changed = choose(changed, here, rows, color.blend, *values, inplace=changed is not images)
+            values = order[:, turn], factors[:, turn]
+            changed = choose(changed, here, rows[turn], color.blend, *values, inplace=changed is not images)
         return changed
 
 
@@ -146,6 +151,8 @@ class GaussianBlur(Transform):
     Raises:
         ConfigError: an even kernel; a range that is not positive, reversed, or not finite.
     """
+
+    draws_on_device = True
 
     def __init__(
         self,
@@ -174,16 +181,21 @@ class _Sometimes(Transform):
     Drawn: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
     """
 
+    draws_on_device = True
+
     def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)
         self.p = check_probability("p", p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         chosen = stream.chance(self.p)
-        return {"chosen": torch.from_numpy(chosen), "rows": _rows(chosen)}
+        params = {"chosen": tensor_of(chosen, torch.bool)}
+        return params | {"rows": _rows(chosen)} if stream.on_host else params
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        return choose(images, params["chosen"], params["rows"], self.change)
+        # A compiler that looks at them compiles for each number of rows.
+        rows = None if torch.compiler.is_compiling() else params.get("rows")
+        return choose(images, params["chosen"], rows, self.change)
 
     def change(self, images: Tensor) -> Tensor:
         """Return the changed images, of any number of samples."""

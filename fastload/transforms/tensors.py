@@ -133,17 +133,19 @@ def _put(images: Tensor, rows: Tensor, part: Tensor) -> None:
 def choose(
     images: Tensor,
     chosen: Tensor,
-    rows: Tensor,
+    rows: Tensor | None,
     function: Callable[..., Tensor],
     *values: Tensor,
     inplace: bool = False,
 ) -> Tensor:
     """Return the images, with a function of (images, *values) applied to the ``chosen`` ones, [N].
 
-    ``rows``: [K], int64: the same samples as ascending indices, made on the host, where K must be known; ``values``:
-    [N, ...] each; ``inplace``: the images may be changed.
+    ``rows``: [K], int64: the same samples as ascending indices, made on the host, where K must be known; None: a device
+    drew them, and the function is applied to all images; ``values``: [N, ...] each; ``inplace``: the images may be
+    changed.
     """
-    if torch.compiler.is_compiling():  # K changes from batch to batch, and each K would be compiled anew
+    # A compiler would compile for each K anew, and K changes from batch to batch.
+    if torch.compiler.is_compiling() or rows is None:  # in this order: a compiler keeps the size of what it looks at
         return pick(chosen.view(-1, 1, 1, 1), function(images, *values), images)
     if len(rows) == len(images):
         return function(images, *values)

@@ -6,6 +6,7 @@ dataset, samplers and functions, so that it loads the same batches as every othe
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from torch.utils.data import IterableDataset
 
 from ..arguments import FusingArguments
 from ..base import compat
+from ..base.memory import in_words
+from ..cache import shared
+from ..cache.ranks import name_of_run
 from ..engine.fusing import possible_plan
 from ..errors import ConfigError, TraceError
 from ..keys.seeding import ORDER, Keys, seed_global_generators
@@ -34,10 +38,13 @@ from .settings import WORKER_THREADS, Setting
 from .usage import memory, processor_seconds
 
 _SEED = 0
+_NOTHING_KEPT = "no JPEG file of its samples can be kept"
 # Batches that are compared in each slice, if they take no more than this fraction of it; and in the long comparison.
 _COMPARED = 4
 _COMPARING = 0.25
 _CHECKED = 64
+# Slices of time that a cache is filled for: with it, a slice reads more samples.
+_FILLING = 4
 # Slices of time that a whole epoch may take.
 _LONGEST = 4
 # After a wait of this length, no batch was ready.
@@ -74,13 +81,20 @@ def setting_of(loader: DataLoader[Any]) -> Setting:
 def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     """Return the values of arguments that a loader refuses, or that change nothing."""
     found: list[tuple[str, Any]] = []
-    values = {"fuse": ("auto", True), "seeding": ("sample", "torch"), "resident": ("host", "device")}
+    values = {
+        "fuse": ("auto", True),
+        "seeding": ("sample", "torch"),
+        "resident": ("host", "device"),
+        "cache": ("auto",),
+    }
     with undisturbed():
         for name, value in ((name, value) for name, several in values.items() for value in several):
             try:
                 build({**arguments_of(loader), name: value})
             except ConfigError:
                 found.append((name, value))
+    if name_of_run() is not None:  # a cache would be that of all ranks
+        found.append(("cache", "auto"))
     plan = possible_plan(part(spec_of(loader), FusingArguments))
     if isinstance(plan, str) or not plan.fused:
         found.append(("fuse", True))
@@ -107,23 +121,33 @@ class Runner:
         self._reference: list[BatchHashes] = []
         self._shares_parts = False
         self._kept: dict[Setting, DataLoader[Any]] = {}
+        self._has_filled = self._present.cache is not None
+        self._has_kept = True
+        self._had_cache = shared.is_asked_for()
         self.notes: list[str] = []
+        self.cache_note = ""
+        """What a cache that was tried would take; empty: none was."""
         self.unit = "samples" if self._rows is not None or self._by_sample else "batches"
 
     def close(self) -> None:
-        """Release resident data."""
+        """Release resident data, and a cache that was only tried."""
         for twin in self._kept.values():
             twin.close()
         self._kept.clear()
+        if not self._had_cache:
+            shared.forget()
 
     def measure(self, setting: Setting) -> Slice:
         """Measure a slice. The batches of all others are compared with those of the first one.
+
+        A cache is filled before: what counts is how fast later epochs are.
 
         Raises:
             ConfigError: the loader refuses this setting, or returns no batch.
             Exception: of the user's code.
         """
         self._check_read(setting)
+        self._fill_before(setting)
         with self._running(setting) as twin:
             before = memory()
             begun = time.perf_counter()
@@ -156,6 +180,7 @@ class Runner:
         differ from those of the first call. Raises as :meth:`measure`.
         """
         rows, number, order = self._small_batches(setting, _BATCH, number)
+        self._fill_before(setting, **order)
         with self._running(setting, **order) as twin, _one_thread():
             iterator = iter(twin)
             hashes = self._hashed(iterator, 1, 0.0)
@@ -220,6 +245,31 @@ class Runner:
         seconds = len(self._arguments["dataset"]) / self._rate
         if seconds > self._read_s:
             raise ConfigError(f"not tried, since reading the whole dataset once would take about {seconds:,.0f} s")
+
+    def _fill_before(self, setting: Setting, **changes: Any) -> None:
+        """Keep files in the cache of a setting, once; ``changes``: those of :meth:`_running`."""
+        if setting.cache is None or self._has_filled:
+            if setting.cache is not None and not self._has_kept:
+                raise ConfigError(_NOTHING_KEPT)
+            return
+        until = time.perf_counter() + _FILLING * self._slice_s
+        with self._running(setting, **changes) as twin:
+            for _ in twin:
+                if time.perf_counter() > until:
+                    break
+        contents = shared.contents()
+        self._has_filled = True
+        self._has_kept = contents is not None and contents.entry_bytes > 0
+        if contents is None or not self._has_kept:
+            raise ConfigError(_NOTHING_KEPT)
+        taken = contents.entry_bytes / contents.entries
+        with contextlib.suppress(Exception):  # whatever the user's len() raises
+            words = f"for its {len(self._arguments['dataset']):,} samples"
+            taken *= len(self._arguments["dataset"])
+            self.cache_note = (
+                f"cache={setting.cache!r} was measured as it is from the second epoch on; it takes about "
+                f"{in_words(taken)} {words}, and {in_words(shared.size_of_auto() + contents.taken_bytes)} can be had"
+            )
 
     # -- what is run --------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from ..errors import in_a_line
 from .settings import STAGES, Machine, Setting, candidates
 
 # The fraction of the time by which each stage ends.
-_ENDS = (0.30, 0.42, 0.56, 0.64, 0.70)
+_ENDS = (0.30, 0.38, 0.46, 0.56, 0.64, 0.70)
 _ROUNDS = 3
 # Candidates below this fraction of the fastest rate are dropped after a round, and the slower half of the others.
 _FAR_BEHIND = 0.85

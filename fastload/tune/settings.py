@@ -33,6 +33,7 @@ class Setting:
     chunk_size: int | str | None
     resident: str | None
     worker_threads: int = 1
+    cache: Any = None
 
     def having(self, **changes: Any) -> Setting:
         """Return the setting with other arguments; ``prefetch_factor`` is None exactly without workers.
@@ -109,6 +110,11 @@ def _making(best: Setting, machine: Machine) -> list[Setting]:
     return made
 
 
+def _keeping(best: Setting, machine: Machine) -> list[Setting]:
+    """Coefficients of files, which later epochs find: what it gains there is measured."""
+    return [best.having(cache="auto")] if best.cache is None and best.fuse is not False else []
+
+
 def _kind(best: Setting, machine: Machine) -> list[Setting]:
     """Processes or threads; always workers: without them nothing is loaded during the training step."""
     number = best.num_workers or machine.processors
@@ -141,7 +147,7 @@ def _flow(best: Setting, machine: Machine) -> list[Setting]:
     return made
 
 
-STAGES: tuple[Stage, ...] = (_making, _kind, _number, _waiting, _flow)
+STAGES: tuple[Stage, ...] = (_making, _keeping, _kind, _number, _waiting, _flow)
 
 
 def candidates(stage: Stage, best: Setting, machine: Machine) -> list[Setting]:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..buffers.layout import LayoutMismatch, Sink
+from ..cache.records import take_not_kept
 from ..keys.seeding import Seeder
 from ..observe import Watch
 from ..work import WorkItem
@@ -39,7 +40,7 @@ class FusedLoader(SampleLoader):
 
     def decoded(self) -> dict[str, int] | None:
         found: dict[str, int] | None = self._fused.decoded()
-        return found
+        return found if found is None or self.job.cache is None else found | take_not_kept()
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         if not self.follows(epoch):

@@ -23,6 +23,7 @@ from kit.forks import is_true_in_a_child
 from torchvision import transforms as v1
 from torchvision.datasets import ImageFolder
 
+import fastload
 from fastload import ConfigError, DataLoader, verify
 from fastload.base.memory import limit_of_host
 from fastload.cache import disk, records, shared, store
@@ -94,6 +95,79 @@ def test_batches_are_those_without_a_cache_in_every_epoch(folder, kind, fuse):
         assert statistics.cached_bytes > 0
         assert any("from" in how for how in statistics.decoded)
         assert f"of {statistics.cached_files} files so far" in loader.explain()
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+@pytest.mark.parametrize("kind", ["inline", "forked", "threads"])
+def test_files_that_are_not_kept_are_counted_by_the_reason(folder, kind, fuse):
+    loader = loader_of(folder, kind, fuse, cache="32MiB")
+    for epoch in (1, 2):
+        epochs(loader, 1)
+        found = loader.statistics()
+        # Of the files one is PNG, and one is damaged.
+        assert found.not_kept == {records.OTHER_FORMAT: epoch, records.NO_RECORD: epoch}
+        assert sum(found.decoded.values()) == 12 * epoch
+    words = loader.explain().partition("of other images files were read: ")[2].partition("\n")[0]
+    assert sorted(words.split(", ")) == [f"2 {records.NO_RECORD}", f"2 {records.OTHER_FORMAT}"]
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+def test_of_a_full_cache_it_is_said_how_often_files_found_no_room(folder, fuse, monkeypatch):
+    monkeypatch.setattr(store.Store, "_has_little_left", lambda self: True)
+    loader = loader_of(folder, "inline", fuse, cache="32MiB")
+    epochs(loader, 1)
+    assert loader.statistics().not_kept[records.FULL] >= 10
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+def test_of_files_that_changed_a_moment_ago_it_is_said_so(folder, fuse, monkeypatch):
+    monkeypatch.setattr(store, "SETTLED_NS", 1 << 60)
+    loader = loader_of(folder, "inline", fuse, cache="32MiB")
+    epochs(loader, 1)
+    assert loader.statistics().not_kept[records.CHANGED] >= 11
+
+
+@pytest.mark.parametrize("fuse", FUSED)
+def test_of_files_that_could_not_be_written_it_is_said_so(folder, fuse, monkeypatch):
+    def fails(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    loader = loader_of(folder, "inline", fuse, cache="32MiB")
+    monkeypatch.setattr(os, "pwritev", fails)
+    epochs(loader, 1)
+    assert loader.statistics().not_kept[records.NOT_WRITTEN] >= 10
+
+
+def test_the_profiler_records_what_the_cache_takes(folder):
+    loader = loader_of(folder, "inline", False, cache="32MiB")
+    with fastload.profile(loader, level=2) as recorded:
+        epochs(loader, 2)
+    steps = recorded.trace().ranks[0].steps
+    stages = {stage.name for step in steps for task in step.batch.tasks for one in task.samples for stage in one.stages}
+    assert {"cache.find", "cache.keep", "cache.decode", "late.decode"} <= stages
+
+
+def test_images_that_are_read_in_another_way_are_counted_so(folder):
+    loader = DataLoader(Drafts(folder), None, cache="32MiB")
+    assert list(loader) == ["L"] * 3
+    assert loader.statistics().not_kept == {records.OTHER_WAY: 3}
+    assert DataLoader(Drafts(folder), None).statistics().not_kept == {}
+
+
+class Drafts(torch.utils.data.Dataset[str]):
+    """Images that Pillow decodes in a mode of its user's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> str:
+        with PIL.Image.open(self.folder / "a" / f"{2 * index + 2:02d}.jpg") as image:
+            image.draft("L", (8, 8))
+            image.getpixel((0, 0))
+            return image.mode
 
 
 def test_batches_are_torchs_with_torchs_seeding(folder):
@@ -198,7 +272,7 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     [
         ({"fuse": False}, "fuse=False decodes files by their own libraries"),
         ({"fuse": True, "decoder": "pillow"}, "decoder='pillow' knows files alone"),
-        ({"worker_method": "ray", "num_workers": 1}, "Ray's workers do not share"),
+        ({"worker_method": "ray", "num_workers": 1}, "Ray's workers end with the epoch"),
     ],
 )
 def test_where_nothing_could_be_kept_is_an_error(options, why):

@@ -326,7 +326,7 @@ def test_where_a_sample_is_work_seeding_is_not_worth_a_word() -> None:
             return index
 
     now, nothing, _ = advice_for(fastload.DataLoader(Busy(), batch_size=16))
-    assert nothing == "other values of fuse and seeding gain less than 10 %"
+    assert nothing == "other values of fuse, seeding and cache gain less than 10 %"
     assert float(now.split()[1]) == pytest.approx(2.0, rel=0.5)
 
 

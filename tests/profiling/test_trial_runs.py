@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import PIL.Image
 import pytest
 import torch
 from hypothesis import given
@@ -21,7 +23,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchvision import datasets, transforms
 
 import fastload
+from fastload.cache import shared, store
 from fastload.errors import ConfigError
+from fastload.late import opener
 from fastload.profiling.hooks import trial_runs as trials_module
 from fastload.profiling.hooks.trial_runs import TrialRuns
 from fastload.profiling.trials import Choice, Trials, chosen, trials_of
@@ -50,6 +54,9 @@ class Numbers(Dataset[Any]):
             self.first()
         print("a sample")
         return torch.rand(2) + random.random() + index
+
+
+WITH_CACHE = Choice("fastload", "auto", "sample", "auto")
 
 
 class Stream(IterableDataset[Any]):
@@ -103,9 +110,12 @@ def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():
     assert Choice("torch", None, None) in found.cpu_ns
     assert Choice("fastload", "auto", "sample") in found.cpu_ns
     assert Choice("fastload", "auto", "torch") in found.cpu_ns
-    (reason,) = found.reasons.values()  # the second, where another test has imported torchvision
+    assert found.reasons.keys() == {Choice("fastload", True, "sample"), WITH_CACHE}
+    reason = found.reasons[
+        Choice("fastload", True, "sample")
+    ]  # the second, where another test has imported torchvision
     assert reason in ("the script does not use torchvision", "Numbers is not one of the known datasets")
-    assert list(found.reasons) == [Choice("fastload", True, "sample")]
+    assert found.cache is None
     assert all(len(times) >= 3 and min(times) > 0 for times in found.cpu_ns.values())
 
 
@@ -122,6 +132,38 @@ def test_the_stages_of_samples_are_measured_where_the_recording_has_none(engine:
     assert trials_of(note).stages_ms["ToTensor"] > 0
     assert list(tmp_path.iterdir()) == []
     assert trials_of(tried(loader)[0]).stages_ms == {}
+
+
+@pytest.mark.parametrize("given", [{}, {"fuse": True}, {"cache": "64MiB"}])
+def test_what_a_cache_spares_of_images_is_measured_and_what_it_takes(given: Any, tmp_path: Path, monkeypatch):
+    reason = opener.why_not() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
+    if reason is not None:
+        pytest.skip(f"nothing is kept here: {reason}")
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+    (tmp_path / "a").mkdir()
+    rng = np.random.default_rng(0)
+    for place in range(4):
+        PIL.Image.fromarray(rng.integers(0, 256, (400, 400, 3), dtype=np.uint8)).save(tmp_path / "a" / f"{place}.jpg")
+    folder = datasets.ImageFolder(tmp_path, transforms.Compose([transforms.CenterCrop(32), transforms.ToTensor()]))
+    loader = fastload.DataLoader(folder, 4, **given) if given else DataLoader(folder, 4)
+    found = trials_of(tried(loader)[0])
+    before, after = (
+        Choice("fastload", given.get("fuse", "auto"), "sample"),
+        WITH_CACHE._replace(fuse=given.get("fuse", "auto")),
+    )
+    if "cache" in given:
+        assert before not in found.cpu_ns
+        assert after in found.cpu_ns
+    else:
+        assert found.ratio(before, after).value < 0.9
+    num_bytes = sum(path.stat().st_size for path in (tmp_path / "a").iterdir())
+    assert found.cache is not None
+    assert num_bytes / 4 < found.cache.sample_bytes < 2 * num_bytes / 4
+    assert found.cache.most_bytes > 0
+    if "cache" not in given:
+        assert shared.contents() is None  # nothing of it is left in this process
+    else:
+        shared.forget()
 
 
 def children() -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fastload.errors import ConfigError, TraceError
 from fastload.profiling.schema import Interval
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
-from fastload.profiling.trials import Choice, Trials
+from fastload.profiling.trials import CacheRoom, Choice, Trials
 from fastload.profiling.whatif import WhatIf, what_if
 from fastload.profiling.workload import measure_workload
 
@@ -403,6 +403,27 @@ def test_what_trials_took_is_what_fastloads_loader_and_its_settings_are_predicte
     fix = WhatIf(rank, WARMUP).fix({"fuse": True})
     assert fix.step_ms.value == pytest.approx(20 * 0.6, rel=0.06)
     assert fix.change.splitlines()[:2] == ["-DataLoader(..., fuse='auto')", "+DataLoader(..., fuse=True)"]
+
+
+def test_what_a_cache_brings_from_the_second_epoch_on_counts_the_files_that_fit():
+    def cached(share: float) -> Rank:
+        rank = tried()
+        length, room = 1000, CacheRoom(150_000.0, int(share * 1000 * 150_000))
+        times = {**rank.trials[0].cpu_ns, AUTO._replace(cache="auto"): (MS // 4, 2 * MS // 4)}
+        rank.loaders[0] = {**rank.loaders[0], "length": length}
+        rank.trials = {0: Trials(times, cache=room)}
+        return rank
+
+    settings = {"engine": "fastload", "cache": "auto"}
+    assert predict(cached(2.0), settings, WARMUP).value == pytest.approx(20 * 0.25, rel=0.06)
+    assert predict(cached(0.4), settings, WARMUP).value == pytest.approx(20 * (0.4 * 0.25 + 0.6 * 0.5), rel=0.06)
+    found = {fix.title: fix for fix in WhatIf(cached(2.0), WARMUP).fixes()}
+    fix = found["fastload's loader, keep coefficients, from the second epoch on"]
+    assert "+DataLoader(..., cache='auto')" in fix.change.splitlines()
+    assert "takes 143.1 MiB (146.5 KiB a sample) of the 286.1 MiB that can be had" in fix.change
+    assert "so 40% of the files" in WhatIf(cached(0.4), WARMUP).fix(settings).change
+    with pytest.raises(ConfigError, match="cache=auto: what samples cost with other settings"):
+        predict(tried(), settings, WARMUP)
 
 
 def test_how_much_trials_differ_is_in_the_interval():

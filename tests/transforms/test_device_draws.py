@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import triton_kernels
 
 from fastload.errors import ConfigError
 from fastload.keys.seeding import BATCH, Keys
 from fastload.sampling.order import Keyed
 from fastload.transforms import device_draws
+from fastload.transforms.affine import RandomAffine, RandomRotation
+from fastload.transforms.auto import RandAugment
 from fastload.transforms.base import BatchShape, Transform, tensor_of
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import (
@@ -20,9 +23,20 @@ from fastload.transforms.crop import (
     RandomVerticalFlip,
 )
 from fastload.transforms.device_draws import EpochState, draws_there
-from fastload.transforms.draws import Draws, to_integers
+from fastload.transforms.draws import Draws, Order, to_integers
 from fastload.transforms.erasing import RandomErasing
-from fastload.transforms.jitter import ColorJitter
+from fastload.transforms.jitter import (
+    ColorJitter,
+    GaussianBlur,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+from fastload.transforms.mix import MixUp
 from fastload.transforms.values import ToNormalized
 from fastload.work import Shard
 
@@ -45,7 +59,27 @@ class Asking(Transform):
             "range": tensor_of(stream.uniform(-0.3, 1.7)),
             "wide": tensor_of(stream.uniform(-0.3, 1.7), torch.float64),
             "integer": tensor_of(stream.integers(7), torch.int64),
+            "same": tensor_of(stream.same(2), torch.int64),
         }
+
+
+class Ordering(Transform):
+    """Asks for orders, and for what is behind them in the stream. Changes nothing."""
+
+    draws_on_device = True
+
+    def draw(self, stream, shape):
+        three, four = stream.order(3), stream.order(4)
+        return {
+            "three": tensor_of(three.of([0, 1, 2]), torch.int64),
+            "none": tensor_of(three.of([]), torch.int64),
+            "of four": tensor_of(four.of([0, 2, 3])),
+            "before": tensor_of(four.before(1, [0, 2, 3]), torch.int64),
+            "behind it": tensor_of(stream.uniform()),
+        }
+
+    def transform(self, images, params):
+        return images
 
 
 def state_of(length, epoch=0, shard=None):
@@ -83,10 +117,16 @@ def check_draws(state, rows, epoch, transform=None):
     expected = transform.draw_for(host, shape)
     draws = state.draws(rows)
     found = draws.finished(transform.draw_for(draws, shape))
-    assert found.keys() == expected.keys()
-    for name, values in expected.items():
+    check_params(found, expected)
+
+
+def check_params(found, expected):
+    # Which samples were chosen the host does not know, where the device has drawn.
+    wanted = {name: values for name, values in expected.items() if not name.startswith("rows")}
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
         if isinstance(values, dict):
-            assert all(torch.equal(found[name][key], one) for key, one in values.items())
+            check_params(found[name], values)
         else:
             assert found[name].dtype == values.dtype
             assert torch.equal(found[name], values), name
@@ -137,7 +177,66 @@ def test_the_draws_of_a_compose_are_one_launch_and_the_hosts(on_cpu):
     assert on_cpu[2:] == ["order", "drawn", "transformed"]
 
 
-@pytest.mark.parametrize("transform", [ColorJitter(0.4), RandomErasing(), AlternatingFlip()])
+CHOOSING = [
+    RandomGrayscale(0.3),
+    RandomInvert(),
+    RandomEqualize(),
+    RandomAutocontrast(),
+    RandomSolarize(0.4),
+    RandomPosterize(3),
+    RandomAdjustSharpness(2.0),
+]
+COLOURS = [
+    ColorJitter(0.4, 0.4, 0.4, 0.1),
+    ColorJitter(0.4, saturation=(0.0, 1.0)),
+    ColorJitter(contrast=0.4, hue=0.5),
+    ColorJitter(hue=0.1),
+    ColorJitter(),
+    Ordering(),
+    GaussianBlur(3),
+    RandomRotation(30),
+    *CHOOSING,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transform", [Ordering(), COLOURS[0], CHOOSING[0]])
+def test_a_million_orders_and_colours_are_the_hosts(on_cpu, wide, transform):
+    state = state_of(1_000_000, epoch=3)
+    check_draws(state, state.rows(0, 1_000_000), 3, transform)
+    assert on_cpu == ["order", "drawn"]
+
+
+@pytest.mark.parametrize("transform", [pytest.param(COLOURS[0], marks=pytest.mark.slow), *COLOURS[1:]])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64])
+def test_colours_are_drawn_for_there_and_images_changed_as_by_the_hosts_draws(on_cpu, transform, dtype):
+    assert draws_there(Compose([RandomHorizontalFlip(), transform]))
+    state = state_of(500)
+    rows = state.rows(0, 40)
+    check_draws(state, rows, 0, transform)
+    images = torch.randint(0, 256, (40, 3, 6, 7), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    images = images if dtype == torch.uint8 else images.to(dtype) / 255
+    expected = transform(images, draws=Draws(Keys(SEED, 0, BATCH).key(0), rows.numpy()))
+    assert torch.equal(transform(images, draws=state.draws(rows)), expected)
+
+
+def test_an_order_of_equal_numbers_is_that_of_the_elements(on_cpu, monkeypatch):
+    kernels = triton_kernels.interpreted("device_draws_kernel")
+    monkeypatch.setattr(kernels, "_philox", constant_words)
+    order = Order(np.tile(np.arange(4), (5, 1)))
+    draws = state_of(100).draws(torch.arange(5))
+    planned = draws.stream("any").order(4)
+    found = tensor_of(planned.of([0, 2, 3]), torch.int64), tensor_of(planned.before(2, [0, 1, 3]), torch.int64)
+    draws.finished(found)
+    assert np.array_equal(found[0].numpy(), order.of([0, 2, 3]))
+    assert np.array_equal(found[1].numpy(), order.before(2, [0, 1, 3]))
+
+
+def constant_words(a, *others):
+    return a * 0, a * 0, a * 0, a * 0
+
+
+@pytest.mark.parametrize("transform", [RandomErasing(), AlternatingFlip(), MixUp(), RandAugment(), RandomAffine(5)])
 def test_other_transforms_are_drawn_for_on_the_host(on_cpu, transform):
     assert not draws_there(Compose([RandomHorizontalFlip(), transform]))
     state = state_of(50)
@@ -173,16 +272,17 @@ def test_classes_derived_from_those_that_a_device_draws_for_are_not(kind):
 def test_rows_that_were_interrupted_or_queued_by_others_do_not_shift_the_next_ones(on_cpu, monkeypatch):
     state = state_of(1000)
     expected = Keyed(1000, SEED).at(0, np.arange(10))
-    queue_rows = EpochState.queue_rows
+    queue = EpochState._queue
 
-    def interrupted(self, out):
-        queue_rows(self, out)
+    def interrupted(self, out, start):
+        queue(self, out, start)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(EpochState, "queue_rows", interrupted)
-        state.rows(0, 10)
-    assert state.rows(0, 10).tolist() == expected.tolist()
+    for call in (lambda: state.rows(0, 10), lambda: state.queue_rows(torch.empty(10, dtype=torch.int64))):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(EpochState, "_queue", interrupted)
+            call()
+        assert state.rows(0, 10).tolist() == expected.tolist()
     state.queue_rows(torch.empty(10, dtype=torch.int64))
     assert state.rows(0, 10).tolist() == expected.tolist()
 

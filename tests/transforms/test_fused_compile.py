@@ -198,10 +198,10 @@ def test_colours_of_few_pixels_compile(compiled, target, side):
 def test_order_and_draws_compile_without_joined_products(compiled, target, length):
     state = EpochState(Permutation(length, b"key"), torch.device("cpu"))
     rows = state.rows(0, min(length, 300))
-    for transform in (RandomCrop(32, 4), RandomHorizontalFlip(0.1)):
+    for transform in (RandomCrop(32, 4), RandomHorizontalFlip(0.1), JITTER):
         draws = state.draws(rows)
         draws.finished(transform.draw_for(draws, BatchShape(len(rows), 3, 32, 32)))
-    assert len(compiled) == 3
+    assert len(compiled) == 4
     for kernel in compiled:
         code = kernel.asm["ptx"]
         assert f".target sm_{target}" in code

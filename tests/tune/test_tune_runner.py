@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import PIL.Image
 import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
 import fastload
+from fastload.cache import shared, store
 from fastload.errors import ConfigError
+from fastload.late import opener
 from fastload.tune.runner import Runner, setting_of
 
 
@@ -130,6 +136,51 @@ def test_a_dataset_that_takes_long_to_read_is_not_read_for_resident():
     runner.measure(present)
     with pytest.raises(ConfigError, match="reading the whole dataset once would take about"):
         runner.measure(present.having(resident="host"))
+
+
+class Photos(Dataset[Any]):
+    def __init__(self, folder: Path) -> None:
+        self.paths = sorted(folder.iterdir())
+
+    def __getitem__(self, index: int) -> int:
+        with PIL.Image.open(self.paths[index]) as image:
+            return int(np.asarray(image.convert("RGB")).sum())
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path: Path, monkeypatch):
+    reason = opener.why_not() or (None if hasattr(os, "memfd_create") else "the system has no memory files")
+    if reason is not None:
+        pytest.skip(f"nothing is kept here: {reason}")
+    monkeypatch.setattr(store, "SETTLED_NS", 0)
+    rng = np.random.default_rng(0)
+    for place in range(20):
+        PIL.Image.fromarray(rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)).save(tmp_path / f"{place:02d}.jpg")
+    loader = fastload.DataLoader(Photos(tmp_path), batch_size=2)
+    runner, present = runner_of(loader), setting_of(loader)
+    runner.measure(present)
+    assert runner.measure(present.having(cache="auto")).differs == ""
+    contents = shared.contents()
+    assert contents is not None
+    assert contents.entries == 20
+    assert "for its 20 samples" in runner.cache_note
+    cpu_s, _, differs = runner.processor_time(present.having(cache="auto"), 10)
+    assert cpu_s > 0
+    assert differs == ""
+    runner.close()
+    assert shared.contents() is None
+    assert not shared.is_asked_for()
+
+
+def test_without_a_file_that_is_kept_a_cache_is_not_measured():
+    loader = fastload.DataLoader(Noisy(), batch_size=8)
+    runner, present = runner_of(loader), setting_of(loader)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no JPEG file of its samples can be kept"):
+            runner.measure(present.having(cache="auto"))
+    runner.close()
 
 
 def test_what_the_loader_refuses_is_raised_as_it_says_it():

@@ -213,6 +213,7 @@ SETTINGS = st.builds(
     seeding=st.sampled_from(["sample", "torch"]),
     chunk_size=st.sampled_from([None, "batch", 3]),
     resident=st.sampled_from([None, "host"]),
+    cache=st.sampled_from([None, "auto", "64GiB"]),
 )
 
 
@@ -243,8 +244,8 @@ def test_all_that_was_asked_for_is_tried():
     seen = {
         name
         for stage in STAGES
-        for one in candidates(stage, PRESENT, Machine(processors=2))
-        for name in one.changes(PRESENT)
+        for one in candidates(stage, PRESENT.having(fuse="auto"), Machine(processors=2))
+        for name in one.changes(PRESENT.having(fuse="auto"))
     }
     assert seen == {
         "num_workers",
@@ -254,12 +255,13 @@ def test_all_that_was_asked_for_is_tried():
         "seeding",
         "chunk_size",
         "resident",
+        "cache",
     }
 
 
 def test_a_loader_without_workers_is_tried_with_some_of_each_kind():
     inline = PRESENT.having(num_workers=0)
-    words = [one.in_words(inline) for one in candidates(STAGES[1], inline, Machine(processors=4))]
+    words = [one.in_words(inline) for one in candidates(STAGES[2], inline, Machine(processors=4))]
     assert words == ["4 threads", "4 processes"]
 
 

@@ -274,6 +274,14 @@ FASTLOAD_EXPORT int fastload_cache_find(void *memory, int file, const struct key
     return 0;
 }
 
+/* Returns where the entry of a key begins, from the beginning of the memory, where it is mapped; 0: there is none. Its
+ * length stands 20 bytes before. That costs a caller in Python less than a result in memory of its own. */
+FASTLOAD_EXPORT uint64_t fastload_cache_place(void *memory, const struct key *key)
+{
+    uint64_t found[2];
+    return fastload_cache_find(memory, -1, key, found) ? found[0] : 0;
+}
+
 /* Returns whether there is room for an entry of so many bytes; notes it if there is not. */
 FASTLOAD_EXPORT int fastload_cache_has_room(void *memory, uint64_t length)
 {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import os
 import sys
 import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -15,7 +16,7 @@ _LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtin
 """Packages whose ``__len__`` may be called at any time."""
 _ARGUMENTS = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
-    *("timeout", "worker_method", "fuse", "seeding"),
+    *("timeout", "worker_method", "fuse", "seeding", "cache"),
 )
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def _copied(dataset: Any) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy integer, which JSON does not support, as a Python one; anything else unchanged."""
+    """Return a NumPy integer or a path, which JSON does not support, as Python's; anything else unchanged."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return value if isinstance(value, bool) or not hasattr(type(value), "__index__") else operator.index(value)
 
 

@@ -33,6 +33,10 @@ _FUNCTIONS = {
     "PIL.ImageFile": (("ImageFile.load", "PIL.decode"),),
     "fastload.late.source": (("FileSource.pixels", "late.decode"), ("FileSource.row", "late.decode")),
     "fastload.late.arrays": (("decoded", "late.decode"),),
+    "fastload.cache.records": (
+        *(("Records.find", "cache.find"), ("Records.keep", "cache.keep")),
+        ("decoded", "cache.decode"),
+    ),
     "cv2": (("imread", "cv2.imread"), ("imdecode", "cv2.imdecode")),
 }
 """Module -> its functions and methods that are stages, and the names of these."""

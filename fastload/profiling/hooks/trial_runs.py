@@ -125,9 +125,12 @@ def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
     import torch
     from torch.utils.data import IterableDataset
 
-    from ..trials import TORCH, TRIED, chosen
+    from ...base import compat
+    from ..trials import TORCH, TRIED, Choice, chosen
 
     torch.set_num_threads(1)  # as in a worker
+    has_processes = bool(loader.num_workers) and not has_threads(getattr(loader, "worker_method", None))
+    compat.process.is_worker = has_processes  # late decoding does more in worker processes
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
         raise ConfigError("an IterableDataset cannot be asked for a sample again")
@@ -137,19 +140,28 @@ def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
     size = _batch_size(loader, draw)
     indices = [draw.randrange(len(dataset)) for _ in range(size * (_MOST_ROUNDS + 1))]
     engine = type(loader).__module__.partition(".")[0]
-    mine, _ = chosen({"engine": engine, **{name: getattr(loader, name, None) for name in ("fuse", "seeding")}}, {})
+    known = {name: getattr(loader, name, None) for name in ("fuse", "seeding", "cache")}
+    mine, _ = chosen({"engine": engine, **known}, {})
+    usual = mine if mine.engine == "fastload" and mine.fuse is not False else Choice("fastload", "auto", "sample")
+    cached = usual._replace(cache="auto")
+    room = _own_cache()
     running: dict[Choice, Iterator[Any]] = {}
     reasons: dict[Choice, str] = {}
-    for choice in dict.fromkeys([mine, TORCH, *TRIED]):
+    tried = [choice._replace(cache=mine.cache) for choice in TRIED]
+    for choice in dict.fromkeys([mine, TORCH, *tried, cached]):
         try:
             running[choice] = _batches(loader, choice, indices, size)
         except Exception as error:
             reasons[choice] = str(error)[:200]
+    # Keeps files for the others, a batch ahead of them: not in the processor's caches.
+    filling = _batches(loader, cached, indices, size) if cached in running else iter(())
+    next(filling, None)
     begun = time.perf_counter()
     spent: dict[Choice, list[int]] = {choice: [] for choice in running}
     for number in range(_MOST_ROUNDS + 1):
         order = [*running]
         draw.shuffle(order)
+        next(filling, None)
         for choice in order:
             cpu = time.thread_time_ns()
             next(running[choice])
@@ -157,20 +169,41 @@ def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
         used = sum(map(sum, spent.values())) / 1e9 / _CPU_SECONDS, (time.perf_counter() - begun) / _SECONDS
         if number >= _FEWEST_ROUNDS and max(used) > 1:
             break
+    taken = _taken(len({*indices[: (number + 2) * size]})) if cached in running else None
+    if cached in running and taken is None:
+        del spent[cached]
+        reasons[cached] = "no JPEG file of its samples can be kept"
     return {
         "cpu_ns": [(choice, times[1:]) for choice, times in spent.items()],  # the first batch is slower
         "reasons": list(reasons.items()),
+        "cache": None if taken is None else (taken, room),
         "stages_ms": _stages_ms(loader, mine, indices, size) if with_stages and mine in running else {},
     }
 
 
+def _own_cache() -> int:
+    """Have this process make a cache of its own, which no rank shares; return what ``"auto"`` is, in bytes."""
+    from ...cache import shared
+
+    os.environ.pop("LOCAL_WORLD_SIZE", None)
+    shared.forget()
+    return shared.size_of_auto()
+
+
+def _taken(num_samples: int) -> float | None:
+    """Return what the cache takes of memory for a sample, in bytes; None: no file of theirs can be kept."""
+    from ...cache import shared
+
+    contents = shared.contents()
+    if contents is None or not contents.entry_bytes:
+        return None
+    return contents.entry_bytes / num_samples
+
+
 def _stages_ms(loader: DataLoader[Any], choice: Choice, indices: list[int], size: int) -> dict[str, float]:
     """Return what a sample takes in each stage; nothing if that cannot be recorded."""
-    from ...base import compat
     from ..measuring import BATCH, measured_stages_ms
 
-    has_processes = bool(loader.num_workers) and not has_threads(getattr(loader, "worker_method", None))
-    compat.process.is_worker = has_processes  # late decoding does more in worker processes
     with contextlib.suppress(TraceError):
         return measured_stages_ms(lambda: _batches(loader, choice, indices, min(size, BATCH)))
     return {}
@@ -201,7 +234,7 @@ def _batches(loader: DataLoader[Any], choice: Choice, indices: list[int], size: 
     from ...engine.fusing import possible_plan
     from ...spec import part, spec_of
 
-    settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding}
+    settings: Any = {"fuse": choice.fuse, "seeding": choice.seeding, "cache": choice.cache}
     made: Any = DataLoader(loader.dataset, **common, **settings)
     if choice.fuse is True:
         plan = possible_plan(part(spec_of(made), FusingArguments))

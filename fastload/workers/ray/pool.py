@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 from typing import Any
 
 from torch._utils import ExceptionWrapper
@@ -12,6 +13,7 @@ from ...arguments import WorkerArguments
 from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
 from ...buffers.layout import Layout
+from ...cache.shared import Ticket
 from ...work import GRACE, WorkItem, slots_in_flight
 from ..fetch import Result
 from ..pool import Pool
@@ -78,7 +80,8 @@ class RayPool(Pool):
         """What a sample takes local workers."""
         self._batch_size = 0
         self._closed = False
-        packed = _pickled(job)
+        cache: Any = None if job.cache is None else Ticket()
+        packed = _pickled(replace(job, cache=cache))
         cluster = Cluster()
         self.kept = Cluster()  # starting Ray anew for each epoch would take seconds
         self._seat: Seat | None = None
