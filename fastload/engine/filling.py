@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
+
 from ..base.at_exit import close_at_exit
 from ..base.memory import in_words
 from ..base.terminal_bar import TerminalBar
@@ -25,7 +27,7 @@ _AFTER_S = 3.0
 
 def filling_of(records: Records | None, dataset: Any) -> Filling | None:
     """Return what shows a cache that is being filled; None where nothing is to be shown."""
-    if records is None or not sys.stderr.isatty() or os.environ.get("RANK", "0") not in ("", "0"):
+    if records is None or not sys.stderr.isatty() or _rank() != 0:
         return None
     try:
         return Filling(records, len(dataset))
@@ -50,7 +52,7 @@ class Filling:
             return
         self._next = now + _EVERY_S
         contents = self._store.contents()
-        if contents.entries == self._entries or contents.is_full or _shows_another_bar():
+        if contents.entries == self._entries or contents.is_full or self._has_company():
             self.end()
             self._since = now
             return
@@ -65,6 +67,9 @@ class Filling:
             self._bar.describe(f"fastload: filling the cache, {contents.entries:,} files, {taken} of {size}")
             self._bar.reach(min(contents.entries, self._total))
 
+    def _has_company(self) -> bool:
+        return TerminalBar.num_shown > (self._bar is not None) or _shows_another_bar()
+
     def end(self) -> None:
         """Remove the line, if it is there."""
         bar, self._bar = self._bar, None
@@ -77,6 +82,14 @@ class Filling:
 
     def __del__(self) -> None:
         self.end()
+
+
+def _rank() -> int:
+    """Return this process's rank, by torchrun's variable, or by the group of one that was started in another way."""
+    said = os.environ.get("RANK", "")
+    if said.isdecimal():
+        return int(said)
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def _shows_another_bar() -> bool:

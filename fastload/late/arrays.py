@@ -209,7 +209,10 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
                 return _array(kept.record, flags, JPEG)
             kind = _kind(os.pread(file.fileno(), _HEAD, 0))
             data = file.readall() if kind is not None and flags in _KNOWN[kind] and takes(kind) else b""
-            if kept is not None:
+            if flags not in _KNOWN[JPEG]:
+                if kind == JPEG:
+                    _note(OTHER_WAY)
+            elif kept is not None:
                 key = None
                 _note(OTHER_WAY if isinstance(kept, Found) else NO_RECORD)
             elif kind == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):

@@ -234,7 +234,9 @@ class Runner:
         rows = min(self._rows or most, most)
         with undisturbed():
             batches = build({**self._copied_arguments(), **asdict(setting)}).batch_sampler
-            indices = list(itertools.islice(itertools.chain.from_iterable(batches or ()), number + rows))
+            indices = list(
+                itertools.islice(itertools.chain.from_iterable([] if batches is None else batches), number + rows)
+            )
         rows = min(rows, max(1, len(indices) // 2))
         order = {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
         return rows, len(indices) - rows, order

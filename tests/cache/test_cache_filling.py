@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from fastload import DataLoader
+from fastload.base.terminal_bar import TerminalBar
 from fastload.cache import store
+from fastload.cache.shared import records_of
 from fastload.engine import filling
 
 WORDS = "filling the cache"
@@ -107,7 +110,38 @@ def test_it_is_gone_when_an_epoch_is_left(photos, monkeypatch):
     for _ in range(3):
         next(iterator)
     assert WORDS in screen.getvalue()
-    assert sys.stderr is not screen
     del iterator
-    assert sys.stderr is screen
     assert screen.getvalue().endswith("\x1b[2K")
+
+
+def test_what_the_program_prints_goes_where_it_went_before(photos, monkeypatch):
+    screen, log = Screen(is_terminal=True), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with contextlib.redirect_stdout(log):
+        iterator = iter(DataLoader(photos, 2, cache="8MiB"))
+        for step in range(3):
+            next(iterator)
+            print(step)
+        assert WORDS in screen.getvalue()
+        assert sys.stderr is screen
+    before = sys.stdout
+    del iterator
+    assert sys.stdout is before
+    assert log.getvalue() == "0\n1\n2\n"
+
+
+def test_it_gives_way_to_a_bar_of_fastload(photos, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Screen(is_terminal=True))
+    with TerminalBar():
+        assert shown(photos, monkeypatch) == ["", ""]
+    assert TerminalBar.num_shown == 0
+
+
+def test_other_ranks_of_a_group_without_torchrun_have_none(photos, monkeypatch):
+    kept = records_of("8MiB")
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(sys, "stderr", Screen(is_terminal=True))
+    monkeypatch.setattr(filling.dist, "is_initialized", lambda: True)
+    for rank in (0, 1):
+        monkeypatch.setattr(filling.dist, "get_rank", lambda rank=rank: rank)
+        assert (filling.filling_of(kept, photos) is None) == bool(rank)

@@ -21,7 +21,7 @@ from whole_images import LIBRARIES, memory, of_any_kind, same, seen, tensor
 
 import fastload
 from fastload.cache import shared, store
-from fastload.cache.records import Found, Records
+from fastload.cache.records import NOT_KEPT, OTHER_WAY, Found, Records, take_not_kept
 from fastload.cache.store import key_of_bytes
 from fastload.late import LateSamples, arrays
 
@@ -133,3 +133,10 @@ def test_a_file_that_is_left_to_the_original_is_not_kept(cache: Records, tmp_pat
     assert np.array_equal(upright, cv2.imread(str(path), 1 | 128))
     assert cache.store.contents().entries == 1
     assert as_sample(arrays._imread, cache, str(path)) is None  # its record has the header that says so
+
+
+def test_a_jpeg_file_that_is_read_in_grey_is_counted_as_read_in_another_way(cache: Records, tmp_path: Path) -> None:  # noqa: F811
+    path = str(written(tmp_path / "a.jpg", jpeg(60, 40)))
+    take_not_kept()
+    assert as_sample(arrays._imread, cache, path, cv2.IMREAD_GRAYSCALE) is None
+    assert take_not_kept() == {NOT_KEPT + OTHER_WAY: 1}

@@ -268,3 +268,17 @@ def test_settings_that_are_integers_of_numpys_are_numbers(tmp_path: Path) -> Non
     told = recorded.trace().ranks[0].loaders[0]
     assert [told[name] for name in ("num_workers", "prefetch_factor")] == [1, 3]
     assert recorded.analysis().ranks[0].workers.number == 1
+
+
+class Keeping(DataLoader[Any]):
+    """Has an attribute of its own by the name of an argument of fastload's."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.cache = {(0, 1): object()}
+
+
+def test_an_attribute_that_another_loader_calls_cache_is_left_alone(tmp_path: Path) -> None:
+    with fastload.profile(folder=tmp_path) as recorded:
+        assert len(list(Keeping(Counting(4), 2))) == 2
+    assert recorded.trace().ranks[0].loaders[0]["cache"] is None

@@ -210,3 +210,15 @@ def test_processor_time_and_memory_are_those_of_all_processes():
     assert 0.005 < found.cpu_s < 0.1
     assert found.memory is not None
     assert 8 << 20 < found.memory < 500 << 20
+
+
+class Endless:
+    """A sampler without a length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(100))
+
+
+def test_samplers_without_a_length_are_measured_too():
+    runner = runner_of(loader := fastload.DataLoader(Noisy(), batch_size=8, sampler=Endless()))
+    assert runner.processor_time(setting_of(loader), 16)[1] == 16

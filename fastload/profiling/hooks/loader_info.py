@@ -16,7 +16,7 @@ _LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtin
 """Packages whose ``__len__`` may be called at any time."""
 _ARGUMENTS = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
-    *("timeout", "worker_method", "fuse", "seeding", "cache"),
+    *("timeout", "worker_method", "fuse", "seeding"),
 )
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
         "resident": is_resident,
         "num_workers": 0 if is_resident else _plain(loader.num_workers),
         **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
+        "cache": _cache(loader),
         "context": str(context),
         "copied": _copied(dataset) if _has_processes(loader) and not is_resident else [],
     }
@@ -69,6 +70,12 @@ def _copied(dataset: Any) -> list[str]:
     with contextlib.suppress(Exception):  # whatever a class of the script makes of being looked at
         return [str(found) for found in copied_lists(dataset)]
     return []
+
+
+def _cache(loader: Any) -> Any:
+    """Return the argument of a loader of fastload's; None: another's attribute of this name is anything."""
+    module = sys.modules.get("fastload.loader")
+    return _plain(loader.cache) if module is not None and isinstance(loader, module.DataLoader) else None
 
 
 def _plain(value: Any) -> Any:
