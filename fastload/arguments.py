@@ -340,8 +340,8 @@ class FusingArguments:
             (self.decoder not in ("auto", "native"), f"decoder={self.decoder!r} knows files alone"),
             (
                 self._ends_with_epoch(),
-                "Ray's workers end with the epoch, and other machines' memory with them: give persistent_workers=True "
-                "or a folder",
+                "Ray's workers end with the epoch, and other machines' memory with them, unless "
+                "persistent_workers=True or the cache is a folder",
             ),
             (brings_source(self.dataset), f"{type(self.dataset).__name__}.fastload_source gives whole batches"),
         ):

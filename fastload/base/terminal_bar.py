@@ -5,56 +5,32 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 
 class TerminalBar:
     """A progress bar, for a ``with`` statement; ``shown=False`` shows nothing.
 
     ``columns``, given the module ``rich.progress``, returns the bar's; None: bar, percentage, time and a description.
-    ``by_hand``: it is drawn where it changes, without a thread, and the cursor stays, since other code runs meanwhile:
-    that prints where it would without a bar.
     """
 
-    num_shown: ClassVar[int] = 0
-    """How many there are on the terminal now."""
-
-    def __init__(
-        self,
-        columns: Callable[[ModuleType], list[Any]] | None = None,
-        *,
-        shown: bool = True,
-        by_hand: bool = False,
-    ) -> None:
-        self._by_hand = by_hand
+    def __init__(self, columns: Callable[[ModuleType], list[Any]] | None = None, *, shown: bool = True) -> None:
         self._bar: Any = None
         self._task: Any = None
         if shown and sys.stderr.isatty():
             from rich import progress
             from rich.console import Console
 
-            self._bar = progress.Progress(
-                *(columns or _usual)(progress),
-                console=Console(stderr=True),
-                transient=True,
-                auto_refresh=not by_hand,
-                # Else rich prints what the program prints, on standard error, and puts old streams back at the end.
-                redirect_stdout=not by_hand,
-                redirect_stderr=not by_hand,
-            )
+            self._bar = progress.Progress(*(columns or _usual)(progress), console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
-            TerminalBar.num_shown += 1
-            if self._by_hand:
-                self._bar.console.show_cursor()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-            TerminalBar.num_shown -= 1
 
     def begin(self, total: int, done: int = 0) -> None:
         """Set the total, and how much of it was done before."""
@@ -70,7 +46,7 @@ class TerminalBar:
     def reach(self, done: float) -> None:
         """Set how much of the total is done."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, refresh=self._by_hand)
+            self._bar.update(self._task, completed=done)
 
     def advance(self) -> None:
         """Add one to what is done."""

@@ -203,11 +203,11 @@ class Records:
             OSError: it cannot be read.
         """
         data = file.readall()
-        if not self.has_room(data):
-            return data
         size = jpeg.read_size(data)
         if size.status is not Status.DONE:
             note(OTHER_FORMAT if size.status is Status.NOT_JPEG else NO_RECORD)
+            return data
+        if not self.has_room(data):
             return data
         if not same(key, key_of_file(file.fileno())):
             note(CHANGED)

@@ -137,7 +137,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if self._kept.cache is not None:
             from .filling import filling_of
 
-            self._filling = filling_of(self._kept.cache, sampling.dataset)
+            self._filling = filling_of(self._kept.cache)
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
@@ -230,7 +230,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             batch = pipeline.last.next()
         except StopIteration:
             epoch.finished = True
-            self._filling = None
             self._kept.steps.end()
             if source.holds_something and not self._persistent_workers:
                 self._shutdown_workers()
@@ -272,7 +271,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def _shutdown_workers(self, grace: float = GRACE) -> None:
         """End the workers, and drop what is ahead. The name is torch's, and other libraries call it."""
-        self._filling = None
         pipeline = self._pipeline
         if pipeline is None or pipeline.holds_nothing or (pipeline.source.holds_something and compat.exits()):
             return

@@ -39,28 +39,29 @@ def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str 
     present = setting_of(loader)
     runner = Runner(loader, max(_LEAST_SLICE_S, _SLICE * seconds), _CHECK * seconds, _READ * seconds)
     quota = processor_quota()
-    machine = Machine(
-        processors=processors() if quota is None else max(1, min(processors(), math.ceil(quota))),
-        has_device=loader.device is not None and torch.device(loader.device).type != "cpu",
-        left_out=frozenset(refused(loader)),
-    )
-    with TerminalBar() as bar:
-        bar.begin(100)
+    dominant: list[str] = []
+    try:
+        machine = Machine(
+            processors=processors() if quota is None else max(1, min(processors(), math.ceil(quota))),
+            has_device=loader.device is not None and torch.device(loader.device).type != "cpu",
+            left_out=frozenset(refused(loader)),
+        )
+        with TerminalBar() as bar:
+            bar.begin(100)
 
-        def tell(setting: Setting, part: float) -> None:
-            raise_if_interrupted()
-            bar.reach(100 * part)
-            bar.describe(setting.in_words(present))
+            def tell(setting: Setting, part: float) -> None:
+                raise_if_interrupted()
+                bar.reach(100 * part)
+                bar.describe(setting.in_words(present))
 
-        dominant: list[str] = []
-        search = Search(present, runner, machine, seconds, time.perf_counter, tell)
-        try:
-            search.run()
-            dominant = runner.dominant()
-        except Interrupted as error:
-            search.outcome.interrupted = error.number
-        finally:
-            runner.close()
+            search = Search(present, runner, machine, seconds, time.perf_counter, tell)
+            try:
+                search.run()
+                dominant = runner.dominant()
+            except Interrupted as error:
+                search.outcome.interrupted = error.number
+    finally:
+        runner.close()
     notes = [*dominant, *runner.notes, *filter(None, [runner.cache_note])]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         notes.append("one rank was measured, alone on the machine; in training the ranks share its processors")

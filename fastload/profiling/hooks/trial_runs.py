@@ -32,6 +32,8 @@ _MOST_SECONDS = 20.0
 _BATCH_CPU_SECONDS, _BATCH_SECONDS = 0.05, 0.2
 """What a batch of the trials takes at most: of processor time, and of elapsed time."""
 _MOST_ROUNDS, _FEWEST_ROUNDS = 12, 3
+# Of the seconds: then fewer rounds are enough, or the samples of slow datasets would take all that a trial may.
+_PATIENCE = 1.5
 _MOST_LOADERS = 2
 
 
@@ -168,6 +170,8 @@ def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
             spent[choice].append(time.thread_time_ns() - cpu)
         used = sum(map(sum, spent.values())) / 1e9 / _CPU_SECONDS, (time.perf_counter() - begun) / _SECONDS
         if number >= _FEWEST_ROUNDS and max(used) > 1:
+            break
+        if number and used[1] > _PATIENCE:
             break
     taken = _taken(len({*indices[: (number + 2) * size]})) if cached in running else None
     if cached in running and taken is None:
