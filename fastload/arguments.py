@@ -330,6 +330,7 @@ class FusingArguments:
             )
 
     def _ends_with_epoch(self) -> bool:
+        """Return whether all memory of a cache would go with the workers that Ray starts for each epoch."""
         has_ray = self.worker_method == "ray" or bool(self.remote_workers)
         return has_ray and not self.persistent_workers and self.cache_size is None
 

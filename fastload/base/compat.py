@@ -30,7 +30,7 @@ ITERABLE: Any = _DatasetKind.Iterable
 
 
 def is_next_plain() -> bool:
-    """Whether torch's ``__next__`` does nothing that anybody sees, but for a name in traces: no profiler, no patch."""
+    """Return whether nobody would miss torch's ``__next__``: no profiler records, and it was not replaced."""
     written_in = getattr(_BaseDataLoaderIter.__next__, "__globals__", None)
     return written_in is _torch_names and not torch._C._autograd._profiler_enabled()
 

@@ -75,7 +75,7 @@ def _advice(loader: DataLoader[Any], runner: Runner) -> Iterator[str]:
         factor, differs = statistics.median(before) / statistics.median(times[setting]), differ[setting]
         same = "the same batches" if not differs else f"other batches under the same seed ({differs})"
         yield f"{name}={value!r}: {factor:.1f} times as fast; {same}"
-        if name == "cache":
+        if name == "cache" and runner.cache_note:
             yield runner.cache_note
     if not worth:
         yield "other values of fuse, seeding and cache gain less than 10 %"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
-from torch.utils.data import Dataset
+from kit.photos import Photos
 from tqdm import tqdm
 
 from fastload import DataLoader
@@ -27,18 +27,6 @@ class Screen(io.StringIO):
 
     def isatty(self) -> bool:
         return self.is_terminal
-
-
-class Photos(Dataset[Any]):
-    def __init__(self, folder: Path) -> None:
-        self.paths = sorted(folder.iterdir())
-
-    def __getitem__(self, index: int) -> int:
-        with PIL.Image.open(self.paths[index]) as image:
-            return int(np.asarray(image.convert("RGB")).sum())
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
 
 @pytest.fixture

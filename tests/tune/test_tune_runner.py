@@ -13,6 +13,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from kit.photos import Photos
 from torch.utils.data import Dataset, IterableDataset
 
 import fastload
@@ -136,18 +137,6 @@ def test_a_dataset_that_takes_long_to_read_is_not_read_for_resident():
     runner.measure(present)
     with pytest.raises(ConfigError, match="reading the whole dataset once would take about"):
         runner.measure(present.having(resident="host"))
-
-
-class Photos(Dataset[Any]):
-    def __init__(self, folder: Path) -> None:
-        self.paths = sorted(folder.iterdir())
-
-    def __getitem__(self, index: int) -> int:
-        with PIL.Image.open(self.paths[index]) as image:
-            return int(np.asarray(image.convert("RGB")).sum())
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
 
 def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path: Path, monkeypatch):
