@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import zlib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from shared_files import forget_processes
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Under "uv run" Ray would install all packages again for each test with a cluster.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+# Ray starts its workers with the lowest priority but four. Beside other tests they waited minutes for a processor.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # Hundreds of tests start processes that import torch and this package: each would compile anew what is not compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -98,6 +100,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if config.args_source == pytest.Config.ArgsSource.TESTPATHS:
         _thin_out(items)
+    for item in items:
+        if item.get_closest_marker("thorough"):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=_turn)
 
 
@@ -105,16 +110,26 @@ _MANY_CASES = 8
 
 
 def _thin_out(items: list[pytest.Item]) -> None:
-    """Mark two thirds of the cases of every test that has many as slow.
+    """Mark cases of tests that have many as slow or thorough.
 
-    They differ in a few arguments, and took more than a third of the time that a user waits for the README's command. A
-    checksum of its name chooses a case: the same ones in each run and process. What is named on the command line runs
-    whole.
+    Of a test with more than eight, a third stays, a third is slow, and a third thorough; of a slow test with more than
+    two, a third stays. They differ in a few arguments, and took more than a third of the time that a user waits for the
+    README's command. A checksum of its name chooses a case: the same ones in each run and process. What is named on the
+    command line runs whole.
     """
-    cases = Counter(item.nodeid.partition("[")[0] for item in items)
+    cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        if cases[item.nodeid.partition("[")[0]] > _MANY_CASES and zlib.crc32(item.nodeid.encode()) % 3:
-            item.add_marker(pytest.mark.slow)
+        cases[item.nodeid.partition("[")[0]].append(item)
+    for of_test in cases.values():
+        of_test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        third = (len(of_test) + 2) // 3
+        slow = [item for item in of_test if item.get_closest_marker("slow")]
+        if len(slow) > 2:
+            for item in slow[third:]:
+                item.add_marker(pytest.mark.thorough)
+        elif len(of_test) > _MANY_CASES:
+            for number, item in enumerate(of_test[third:]):
+                item.add_marker(pytest.mark.slow if number < third else pytest.mark.thorough)
 
 
 def _turn(item: pytest.Item) -> int:
@@ -161,10 +176,31 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_parent=_count_fork)
 
 
+@pytest.fixture
+def cluster() -> Any:
+    """Return a Ray cluster of two machines, to which this process is connected until a test without Ray begins."""
+    from ray_clusters import the_cluster
+
+    return the_cluster()
+
+
+def _end_the_cluster() -> None:
+    if clusters := sys.modules.get("ray_clusters"):
+        clusters.end_the_cluster()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """End what several tests have used."""
+    _end_the_cluster()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Keep collections and forks as cheap as they were at the beginning."""
     global _file, _forks
+    if not item.get_closest_marker("ray"):
+        _end_the_cluster()
     if item.path != _file:
         _file = item.path
         # What the tests of other files have imported and compiled stays.

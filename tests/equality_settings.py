@@ -2,8 +2,8 @@
 
 MKL, torch's library for products of matrices, asks ``mkl_serv_intel_cpu_true()`` which way to compute, and rounds in
 another way on Intel's processors than on others. A library of one line, loaded before all others, gives the other
-answer. Three more settings: torch without AVX, one thread, the C library at its lowest level. Where one cannot be made,
-that is said, and the others run. Ends with 1 if a test failed, or if the other answer took no effect.
+answer. Three more settings: torch without AVX, one thread, the C library at its lowest level. Two run at a time. Where
+one cannot be made, that is said, and the others run. Ends with 1 if a test failed or the other answer had no effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TESTS = Path("tests")
@@ -22,6 +24,17 @@ TRANSFORMS = [TESTS / "transforms" / f"test_{name}.py" for name in ("affine", "a
 FUSION = [TESTS / "fusion" / f"test_fusion_{name}.py" for name in ("equality", "native_rows")]
 COLORS = [TESTS / "native" / "test_distort.py", TESTS / "late" / "test_late_tensor_colors.py"]
 NATIVE = [TESTS / "native" / "test_native_rows.py", TESTS / "native" / "test_arrays.py", *COLORS]
+
+
+class Setting(NamedTuple):
+    """How tests are run as on another processor."""
+
+    variables: dict[str, str]
+    """Of the environment."""
+    changes: str
+    """What must differ then from the process as it is, if it can: a name of ``PROBE``."""
+    files: list[Path]
+
 
 # One line: what is in force. A product of matrices tells whether MKL uses FMA: rounded once or twice.
 PROBE = """
@@ -61,6 +74,20 @@ def library(folder: Path, answer: int) -> Path | None:
     return built
 
 
+def run_under(name: str, setting: Setting, as_it_is: dict[str, str]) -> tuple[str, list[str]]:
+    """Run the tests of a setting. Returns what they print, and what is wrong."""
+    environment = {**os.environ, **setting.variables}
+    found = in_force(environment)
+    heading = f"\n{name}: {found}\n"
+    if found[setting.changes] == as_it_is[setting.changes]:
+        if setting.changes == "product":  # it could be made, so it has to show
+            return heading, [f"{name}: products of matrices are as before, so it took no effect"]
+        return f"{heading}left out: {setting.changes} is {found[setting.changes]} here anyway", []
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, setting.files)]
+    done = subprocess.run(tests, env=environment, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
+    return heading + done.stdout, [f"{name}: tests failed"] if done.returncode else []
+
+
 def main() -> int:
     """Run the tests under each setting. Returns the exit status."""
     as_it_is = in_force(dict(os.environ))
@@ -72,28 +99,18 @@ def main() -> int:
         if other is None:
             why = "torch's BLAS does not ask for the maker" if answer == "None" else "there is no C compiler"
             print(f"MKL's other answer: left out, {why}")
-        # What is set, what must differ then from the process as it is (if it can), and what it concerns.
         settings = {
-            "MKL's other answer": ({"LD_PRELOAD": str(other)}, "product", TRANSFORMS),
-            "torch without AVX": ({"ATEN_CPU_CAPABILITY": "default"}, "torch", [*TRANSFORMS, *COLORS]),
-            "one thread": ({"OMP_NUM_THREADS": "1"}, "threads", TRANSFORMS),
-            "the C library's plain level": ({"FASTLOAD_NATIVE": "plain"}, "native", [*FUSION, *NATIVE]),
+            "the C library's plain level": Setting({"FASTLOAD_NATIVE": "plain"}, "native", [*FUSION, *NATIVE]),
+            "torch without AVX": Setting({"ATEN_CPU_CAPABILITY": "default"}, "torch", [*TRANSFORMS, *COLORS]),
+            "MKL's other answer": Setting({"LD_PRELOAD": str(other)}, "product", TRANSFORMS),
+            "one thread": Setting({"OMP_NUM_THREADS": "1"}, "threads", TRANSFORMS),
         }
         if other is None:
             del settings["MKL's other answer"]
-        for name, (variables, changes, files) in settings.items():
-            environment = {**os.environ, **variables}
-            found = in_force(environment)
-            print(f"\n{name}: {found}", flush=True)
-            if found[changes] == as_it_is[changes]:
-                if changes == "product":  # it could be made, so it has to show
-                    failed.append(f"{name}: products of matrices are as before, so it took no effect")
-                else:
-                    print(f"left out: {changes} is {found[changes]} here anyway")
-                continue
-            tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
-            if subprocess.run(tests, env=environment, cwd=ROOT, check=False).returncode:
-                failed.append(f"{name}: tests failed")
+        with ThreadPoolExecutor(2) as threads:
+            for text, wrong in threads.map(lambda one: run_under(*one, as_it_is), settings.items()):
+                print(text, flush=True)
+                failed += wrong
     print("", *failed, sep="\n", file=sys.stderr)
     return 1 if failed else 0
 

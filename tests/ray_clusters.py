@@ -9,7 +9,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,24 @@ from fastload import DataLoader
 ray = pytest.importorskip("ray")
 
 STORE_BYTES = 100 << 20
+
+
+_open = ExitStack()
+_cluster: Any = None
+
+
+def the_cluster() -> Any:
+    """Return the cluster of this process, started if it is not there: that takes ten seconds."""
+    global _cluster
+    if _cluster is None:
+        _cluster = _open.enter_context(cluster_of_two())
+    return _cluster
+
+
+def end_the_cluster() -> None:
+    global _cluster
+    _cluster = None
+    _open.close()
 
 
 @contextmanager

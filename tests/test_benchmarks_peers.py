@@ -47,7 +47,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_sides_that_need_nothing_are_measured_and_the_others_say_what_is_missing(data, tmp_path):
     from benchmarks.figures.rows import read_file
     from benchmarks.peers.catalogue import ALL

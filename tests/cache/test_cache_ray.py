@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.forks import is_true_in_a_child
-from ray_clusters import Images, cluster_of_two, digest
+from ray_clusters import Images, digest
 
 from fastload import DataLoader
 from fastload.cache import ranks, shared
@@ -16,12 +15,6 @@ from fastload.cache.asked import read
 from fastload.cache.store import key_of_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with cluster_of_two() as made:
-        yield made
 
 
 NUM_FILES = 48

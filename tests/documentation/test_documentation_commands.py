@@ -174,7 +174,7 @@ def test_a_wrong_option_of_fastload_is_found() -> None:
             parse(words, "here")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", WITH_COMMANDS, ids=lambda path: path.stem)
 def test_a_pages_commands_run(path: Path, tmp_path: Path) -> None:

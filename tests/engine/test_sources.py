@@ -58,14 +58,9 @@ class Numbers(Dataset[torch.Tensor]):
 
 
 @pytest.fixture(autouse=True)
-def cluster(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("ray") is None:
-        yield
-        return
-    from ray_clusters import cluster_of_two
-
-    with cluster_of_two():
-        yield
+def cluster_where_it_is_needed(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("ray"):
+        request.getfixturevalue("cluster")
 
 
 @contextmanager

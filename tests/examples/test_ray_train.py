@@ -97,6 +97,7 @@ def uninterrupted(folder: Path, *words: str, ranks: int = 1) -> dict[int, list[l
     return samples(folder, ranks, "local")
 
 
+@pytest.mark.thorough
 def test_a_run_under_ray_train_that_was_killed_resumes_on_fewer_ranks_and_machines_with_the_same_samples(
     cluster: Any, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_ranks_that_share_a_cluster_for_their_data_train_as_with_local_workers(c
     assert states[0] == states[1], "the weights differ"
 
 
+@pytest.mark.thorough
 def test_what_a_cluster_of_its_own_leaves_is_what_the_script_says(tmp_path):
     home = tmp_path / "home"
     home.mkdir()

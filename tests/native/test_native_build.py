@@ -142,6 +142,7 @@ def test_without_a_compiler_the_build_fails_and_says_what_helps_unless_it_may_go
     assert f"fastload: building without the native library: {NO_COMPILER}" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler):
     module = checkout / "fastload/native/gone.py"

@@ -59,7 +59,7 @@ def test_png_files_colors_columns_and_caches_do_no_harm_under_the_sanitizers(tmp
         assert min(counts[: 2 if piece in ("distort", "affine") else 3]) > 10
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_many_threads_decode_at_a_time_without_a_race_and_to_the_same_pixels(tmp_path):
     try:
         program = build_threads(tmp_path)

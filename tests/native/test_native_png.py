@@ -534,7 +534,7 @@ def test_pillow_names_the_modes_so():
     assert all(PngImagePlugin._MODES[kind] == names for kind, names in png._MODES.items() if kind != wide_grey)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(sanitized(), reason="this is that run")
 @pytest.mark.timeout(600)
 def test_nothing_beside_the_buffers_is_touched_under_sanitizers(tmp_path):

@@ -137,7 +137,7 @@ def test_damaged_copies_give_the_same_on_all_levels() -> None:
     assert taken > 100
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(sanitized() or sys.platform != "linux", reason="this is that run")
 @pytest.mark.timeout(600)
 def test_nothing_beside_the_buffers_is_touched_under_sanitizers(tmp_path: Path) -> None:

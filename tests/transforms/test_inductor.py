@@ -38,6 +38,7 @@ def compiled_and_not(transform):
     return compiled(images, params).int(), transform.transform(images, params).int()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("transform", [RandomAutocontrast(1.0), RandomEqualize(1.0)], ids=["autocontrast", "equalize"])
 def test_extremes_of_bytes_are_found(transform):
     found, expected = compiled_and_not(transform)

@@ -12,17 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ray_clusters import Images, cluster_of_two, digest, epochs
+from ray_clusters import Images, digest, epochs
 
 from fastload import DataLoader
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with cluster_of_two() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +35,10 @@ def test_batches_are_those_of_local_processes(cluster, expected, share_memory):
     assert remote["bytes_under_way"] == 0
 
 
-@pytest.mark.parametrize("arguments", [{"num_workers": 1}, {"num_workers": 1, "worker_method": "thread"}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"num_workers": 1}, {"num_workers": 1, "worker_method": "thread"}],
+)
 def test_local_and_remote_workers_share_the_tasks(cluster, expected, arguments):
     dataset = Images(wait_s=0.01)
     # Epochs until both have had something to do: the actor needs a while to start.

@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from ray_clusters import STORE_BYTES, Images, cluster_of_two, digest, epochs, ray
+from ray_clusters import STORE_BYTES, Images, digest, epochs, ray
 
 from fastload import ClusterError, DataLoader, WorkerDied
 from fastload.workers.ray import actors, relay
@@ -27,12 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(500),
 ]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with cluster_of_two() as made:
-        yield made
 
 
 def disturbed(loader: DataLoader[Any], at: int, disturb: Callable[[Any], None]) -> tuple[list[Any], list[str]]:
@@ -76,7 +70,7 @@ def pid_of(worker: Any) -> int:
     return int(worker.host.split("pid ")[1].split(",")[0])
 
 
-@pytest.mark.parametrize("share_memory", [True, False])
+@pytest.mark.parametrize("share_memory", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_actor_that_is_killed_loses_nothing(cluster, share_memory):
     dataset = Images(96, wait_s=0.01)
     given = {"shuffle": True, "seed": 5, "num_workers": 2}
@@ -118,6 +112,7 @@ class Until:
             time.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
     machine: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "resources": {"brief": 1}}
     dataset, given = Images(), {"shuffle": True, "seed": 5, "num_workers": 1}
@@ -137,7 +132,7 @@ def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
     cluster.remove_node(node, allow_graceful=True)
 
 
-@pytest.mark.parametrize("local", [{}, {"worker_method": "thread"}])
+@pytest.mark.parametrize("local", [{}, pytest.param({"worker_method": "thread"}, marks=pytest.mark.thorough)])
 def test_local_workers_go_on_when_the_only_machine_of_remote_ones_goes(cluster, local):
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"far": 1})
     dataset = Images(96, wait_s=0.03)
@@ -309,7 +304,7 @@ class Deadly(Images):
 
 
 @pytest.mark.filterwarnings("ignore:Ray worker")
-@pytest.mark.parametrize("end", ["exit", "interrupt"])
+@pytest.mark.parametrize("end", ["exit", pytest.param("interrupt", marks=pytest.mark.thorough)])
 def test_a_sample_that_ends_each_worker_is_an_error_with_its_index(cluster, end):
     # One task at a time: the reply to one before it may be lost with the worker, which then was at both.
     loader = DataLoader(Deadly(end), 1, num_workers=1, prefetch_factor=1, worker_method="ray")
@@ -416,6 +411,7 @@ def script(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.thorough
 def test_without_its_head_the_loader_says_so_and_another_resumes():
     with script("head", "0") as process:
         output = process.communicate(timeout=400)[0]
