@@ -112,8 +112,8 @@ _MANY_CASES = 8
 def _thin_out(items: list[pytest.Item]) -> None:
     """Mark cases of tests that have many as slow or thorough.
 
-    Of a test with more than eight, a third stays, a third is slow, and a third thorough; of a slow test with more than
-    two, a third stays. They differ in a few arguments, and took more than a third of the time that a user waits for the
+    Of a test with more than eight, a quarter stays, a quarter is slow, and half is thorough; of a slow test with more
+    than two, a third stays. They differ in a few arguments, and took more than a third of the time that a user waits for the
     README's command. A checksum of its name chooses a case: the same ones in each run and process. What is named on the
     command line runs whole.
     """
@@ -122,14 +122,14 @@ def _thin_out(items: list[pytest.Item]) -> None:
         cases[item.nodeid.partition("[")[0]].append(item)
     for of_test in cases.values():
         of_test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        third = (len(of_test) + 2) // 3
         slow = [item for item in of_test if item.get_closest_marker("slow")]
+        quarter = (len(of_test) + 3) // 4
         if len(slow) > 2:
-            for item in slow[third:]:
+            for item in slow[(len(slow) + 2) // 3 :]:
                 item.add_marker(pytest.mark.thorough)
         elif len(of_test) > _MANY_CASES:
-            for number, item in enumerate(of_test[third:]):
-                item.add_marker(pytest.mark.slow if number < third else pytest.mark.thorough)
+            for number, item in enumerate(of_test[quarter:]):
+                item.add_marker(pytest.mark.slow if number < quarter else pytest.mark.thorough)
 
 
 def _turn(item: pytest.Item) -> int:
