@@ -411,8 +411,16 @@ _FUNCTIONS = {
     f"{V2_FUNCTIONAL}._type_conversion": ("pil_to_tensor",),
     "torchvision.transforms.v2._transform": ("_get_kernel", "check_type", "has_any", "tree_flatten", "tree_unflatten"),
     "torchvision.transforms.v2._utils": ("check_type", "has_any"),
+    "torchvision.tv_tensors": ("wrap",),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
+
+_CALLED: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (torch, ("as_tensor", "exp", "from_numpy", "log", "rand", "randint", "tensor")),
+    (np, ("array",)),
+    (nn.Module, ("_call_impl",)),
+)
+"""The same, of torch and NumPy."""
 
 _MODULES = (*_FUNCTIONS, *_CLASSES)
 
@@ -440,7 +448,9 @@ class _Known:
         """Classes of tensors that transforms of an image's values leave as they are; and that of late tensors."""
         self.geometric: set[type] = set()
         """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
-        self._originals = Originals("torch", "torchvision", "timm")
+        self._originals = Originals("torch", "torchvision", "timm", "numpy")
+        for owner, names in _CALLED:
+            self._originals.add(owner, names)
         self._registry: Any = None
         """Where version 2's kernels are."""
         self._kernels: list[tuple[Any, Any, tuple[Any, ...]]] = []

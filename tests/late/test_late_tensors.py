@@ -415,18 +415,20 @@ def test_what_was_replaced_during_the_first_samples_alone_is_back_after_them(nam
     monkeypatch.setattr(containers, "_tables", {})
     values = (to_float(), v2.Normalize([0.5] * 3, [0.2] * 3))
     run = v2.Compose([v2.ToImage(), v2.RandomCrop(100, pad_if_needed=True), v2.Resize(20), *values])
-    forms = (run, pair(run), v2.Compose([v2.Resize(20), v2.PILToTensor(), *values]))
+    of_values = v2.ConvertImageDtype(torch.float32), v2.Normalize([0.5] * 3, [0.2] * 3)
+    jitter = v2.Compose([v2.ToImage(), v2.ScaleJitter((40, 40)), v2.RandomCrop(24, pad_if_needed=True), to_float()])
+    forms = (run, pair(run), pair(jitter), v2.Compose([v2.Resize(20), v2.PILToTensor(), *of_values]))
     original = pkgutil.resolve_name(name)
-    monkeypatch.setattr(name, lambda *inputs, **named: INSTEAD[name](original(*inputs, **named)))
-    for form in forms:
-        result(form, jpeg(80, 60), late=True)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(name, lambda *inputs, **named: INSTEAD[name](original(*inputs, **named)))
+        for form in forms:
+            result(form, jpeg(80, 60), late=True)
     for form in forms:
         assert_equal(form, jpeg(80, 60))
-    normalize, kernels = values[1], REGISTRY[v2.functional.normalize]
+    kernels = REGISTRY[v2.functional.normalize]
     kernel = kernels[torch.Tensor]
     monkeypatch.setitem(kernels, torch.Tensor, lambda *inputs, **named: kernel(*inputs, **named) + 1)
-    assert_equal(v2.Compose([v2.PILToTensor(), to_float(), normalize]), jpeg(80, 60))
+    assert_equal(forms[-1], jpeg(80, 60))
 
 
 def test_functions_that_are_replaced_before_the_first_sample_stay_replaced(known, monkeypatch):
