@@ -83,6 +83,8 @@ class Drawless:
         """Modules and functions that it names."""
         self._used: list[tuple[Any, Any, tuple[Any, ...]]] = []
         """What reads functions of NumPy's and torch's, of which module or class, and the functions."""
+        self._num_of_tensor = len(vars(torch.Tensor))
+        """Attributes of the class: another one may be a method that the code names, and that only arrays had."""
         self.is_known = self._read()
         """Whether the code is known to draw nothing, as long as its names mean what they did."""
 
@@ -144,7 +146,7 @@ class Drawless:
         dataset, kind, function = self._dataset, self._kind, self._function
         if type(dataset) is not kind or kind.__getitem__ is not function or function.__code__ is not self._code:
             return False
-        if _has_modes() or not _are_memmaps_numpys():
+        if _has_modes() or not _are_memmaps_numpys() or len(vars(torch.Tensor)) != self._num_of_tensor:
             return False
         read_attribute: Any = kind.__getattribute__
         if read_attribute is not object.__getattribute__ or hasattr(kind, "__getattr__"):
@@ -178,7 +180,9 @@ def _local_names(instruction: dis.Instruction) -> tuple[Any, ...]:
 
 def _readers(names: set[str]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
     for owner in (*_MODULES.values(), *_VALUES):
-        those = sorted(name for name in names if hasattr(owner, name))
+        # To ask NumPy 1.26 whether it has ``long`` or ``bool`` is to be warned.
+        known = vars(owner) if isinstance(owner, types.ModuleType) else dir(owner)
+        those = sorted((names | _CALLED_BY_OPERATORS if owner is torch else names).intersection(known))
         if those:
             read = attrgetter(*those, "__class__")  # with one name it would return no tuple
             yield read, owner, read(owner)
@@ -225,14 +229,22 @@ _builtins = vars(builtins)
 _OPERATORS = attrgetter(
     *(f"__{name}__" for name in ("getitem", "len", "bool", "int", "float", "index", "iter", "neg", "invert", "array")),
     *(f"__{name}__" for name in ("array_wrap", "lt", "le", "gt", "ge", "eq", "ne", "contains", "hash")),
+    *("numpy", "reciprocal", "unbind"),
     *(
         f"__{side}{name}__"
-        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+        for name in (
+            *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
+            *("and", "or", "xor", "lshift", "rshift"),
+        )
         for side in ("", "r", "i")
         if hasattr(torch.Tensor, f"__{side}{name}__")
     ),
 )
 """What operators and Python's own functions call of a tensor."""
+_CALLED_BY_OPERATORS = frozenset(
+    ("floor_divide", "remainder", "pow", "matmul", "bitwise_left_shift", "bitwise_right_shift", "from_numpy")
+)
+"""Torch's functions that tensors' operators call by name."""
 
 _MEMMAP_METHODS = attrgetter("__getitem__", "__array_finalize__", "__array_wrap__")
 _numpys_memmap = _MEMMAP_METHODS(np.memmap)

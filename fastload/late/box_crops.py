@@ -41,6 +41,7 @@ def prepare() -> None:
     geometry = sys.modules.get(f"{_V2}._geometry")
     original = vars(kind).get("make_params") if isinstance(kind, type) else None
     if geometry is not None and is_written_in(original, "torchvision"):
+        _ORIGINALS.add(torch, ("rand",))
         _ORIGINALS.add(geometry, ("box_iou", "get_bounding_boxes", "query_size"))
         _ORIGINALS.add(sys.modules[V2_FUNCTIONAL], ("convert_bounding_box_format",))
         kind.make_params = _around(kind, original, geometry)

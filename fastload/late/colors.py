@@ -31,10 +31,11 @@ _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
     "Color": functools.partial(adjust, change=Change.SATURATION),
     "Sharpness": sharpen,
 }
-_ORIGINALS = Originals("PIL", "fastload")
+_ORIGINALS = Originals("PIL", "fastload", "numpy")
 """Pillow's functions that the originals call, beside methods of images."""
 _ORIGINALS.add(Image, ("blend", "fromarray", "merge", "new"))
 _ORIGINALS.add(ImageStat, ("Stat",))
+_ORIGINALS.add(np, ("array",))
 _ORIGINALS.add(Image.Image, ("filter",))
 _prepared: set[str] = set()
 

@@ -396,9 +396,11 @@ _FUNCTIONS = {
     "torchvision.transforms._functional_tensor": ("convert_image_dtype", "normalize", "_max_value"),
     V2_FUNCTIONAL: (
         *("pil_to_tensor", "to_image", "to_dtype", "normalize"),
-        *("center_crop", "crop", "horizontal_flip", "resize", "resized_crop", "vertical_flip"),
+        *("center_crop", "crop", "horizontal_flip", "pad", "resize", "resized_crop", "vertical_flip"),
+        *("get_size", "resize_bounding_boxes"),
     ),
     f"{V2_FUNCTIONAL}._geometry": (
+        *("center_crop", "crop", "horizontal_flip", "pad", "resize", "resized_crop", "vertical_flip"),
         *("center_crop_image", "crop_image", "horizontal_flip_image", "resize_image", "resized_crop_image"),
         *("vertical_flip_image", "interpolate", "_do_native_uint8_resize_on_cpu", "_check_interpolation"),
         *("_center_crop_parse_output_size", "_center_crop_compute_crop_anchor", "_compute_resized_output_size"),
@@ -407,9 +409,18 @@ _FUNCTIONS = {
     ),
     f"{V2_FUNCTIONAL}._misc": ("normalize_image", "to_dtype_image", "_max_value", "_num_value_bits", "_get_kernel"),
     f"{V2_FUNCTIONAL}._type_conversion": ("pil_to_tensor",),
-    "torchvision.transforms.v2._transform": ("_get_kernel",),
+    "torchvision.transforms.v2._transform": ("_get_kernel", "check_type", "has_any", "tree_flatten", "tree_unflatten"),
+    "torchvision.transforms.v2._utils": ("check_type", "has_any"),
+    "torchvision.tv_tensors": ("wrap",),
 }
 """What they call. Where one of these was replaced, they are called one by one."""
+
+_CALLED: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (torch, ("as_tensor", "exp", "from_numpy", "log", "rand", "randint", "tensor")),
+    (np, ("array",)),
+    (nn.Module, ("_call_impl",)),
+)
+"""The same, of torch and NumPy."""
 
 _MODULES = (*_FUNCTIONS, *_CLASSES)
 
@@ -437,7 +448,9 @@ class _Known:
         """Classes of tensors that transforms of an image's values leave as they are; and that of late tensors."""
         self.geometric: set[type] = set()
         """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
-        self._originals = Originals("torch", "torchvision", "timm")
+        self._originals = Originals("torch", "torchvision", "timm", "numpy")
+        for owner, names in _CALLED:
+            self._originals.add(owner, names)
         self._registry: Any = None
         """Where version 2's kernels are."""
         self._kernels: list[tuple[Any, Any, tuple[Any, ...]]] = []
@@ -469,14 +482,14 @@ class _Known:
         kinds = [kind for kind in found if isinstance(kind, type)]
         for kind in kinds:
             self._originals.add(kind, _methods(kind))
-        if self._originals.replaced() is None and to_image in self.first:
-            from torchvision import tv_tensors
+        from torchvision import tv_tensors
 
+        if self._registry is None:
+            self._kernels = list(_kernels(tv_tensors.Image))
+            self._registry = _registry()
+        if self._originals.replaced() is None and to_image in self.first:
             from .tensors import LateTensor  # registers kernels for torchvision's functions
 
-            if self._registry is None:
-                self._kernels = list(_kernels(tv_tensors.Image))
-                self._registry = _registry()
             self.to_image = to_image
             self.image = tv_tensors.Image
             self.unchanged = {Tensor, LateTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes}
@@ -509,9 +522,9 @@ def _registry() -> Any:
 
 def _kernels(image: type[Tensor]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
     """Find the kernels of images: version 2's function, what reads its kernels, and these."""
-    for name in _FUNCTIONS[V2_FUNCTIONAL]:
-        function = getattr(sys.modules[V2_FUNCTIONAL], name, None)
-        registered = _registry().get(function, {})
+    for function, registered in list(_registry().items()):
+        if getattr(function, "__name__", None) not in _FUNCTIONS[V2_FUNCTIONAL]:
+            continue
         kinds = [kind for kind in (Tensor, image, Image.Image) if kind in registered]
         if kinds:
             # What a user has put there before is never what is looked for.

@@ -45,10 +45,11 @@ MOST_BYTES = 8 << 20
 
 ORIGINALS = Originals("PIL", "fastload")
 """Pillow's methods that late images override, and those that these call."""
-ORIGINALS.add(Image.Image, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
-ORIGINALS.add(Image.Image, ("histogram", "point", "tobytes", "transform", "transpose"))
-for _file in (JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImageFile):
-    ORIGINALS.add(_file, ("load", "load_end", "load_prepare", "load_read"))
+for _kind in (Image.Image, JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImageFile):
+    ORIGINALS.add(_kind, ("__array_interface__", "_crop", "_new", "convert", "copy", "crop", "load", "resize"))
+    ORIGINALS.add(_kind, ("histogram", "point", "tobytes", "transform", "transpose"))
+    if _kind is not Image.Image:
+        ORIGINALS.add(_kind, ("load_end", "load_prepare", "load_read"))
 
 
 class _State:

@@ -63,6 +63,9 @@ def affine_arguments(
 ) -> dict[str, Any] | None:
     """Return the arguments of :func:`fastload.native.adjust.affine` for those of ``transform``; ``mode``: RGB or L."""
     fill = (0,) * len(mode) if fillcolor is None else fillcolor
+    # Pillow takes no list as a color, and as a size only some of its versions do.
+    if type(fill) is not tuple or type(size) is not tuple:
+        return None
     if not (isinstance(method, int) and method == Image.Transform.AFFINE):
         return None
     interpolation = _AFFINE_FILTERS.get(int(resample)) if isinstance(resample, int) else None
@@ -70,7 +73,7 @@ def affine_arguments(
         return None
     if not (_are(size, 2, int) and _are(data, 6, int, float) and _are(fill, len(mode), int)):
         return None
-    if min(size) < 1 or not 0 <= min(fill) <= max(fill) < 256:
+    if not 1 <= min(size) <= max(size) <= MOST_SIDE or not 0 <= min(fill) <= max(fill) < 256:
         return None
     return {"size": size, "matrix": data, "fill": fill, "interpolation": interpolation}
 

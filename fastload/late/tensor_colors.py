@@ -55,6 +55,7 @@ def prepare() -> None:
             _prepared.add(module)
             if why_not() is None:
                 replace()
+                _ORIGINALS.add(torch, ("clamp", "stack", "where"))
                 for name in filter(is_imported, _CALLED):
                     _ORIGINALS.add(sys.modules[name], _CALLED[name])
 

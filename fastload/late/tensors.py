@@ -3,12 +3,13 @@
 In: what a :class:`~torchvision.transforms.v2.Transform` does with an image, beside boxes and masks or alone. Out:
 crops, resizes and flips, recorded (:class:`~fastload.late.undecoded.Undecoded`); everything else is done with the
 decoded tensor. It is done by torchvision's own way to add a class of tensors: ``register_kernel``. Importing this
-module registers the class, for the functions that users have not replaced.
+module registers the class, for torchvision's own functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
+from torchvision.transforms.v2.functional import _utils
 
 from .originals import is_written_in
 from .undecoded import Undecoded
@@ -62,10 +64,13 @@ def decoded(found: Any) -> Any:
     return found
 
 
-def _torchvisions(name: str) -> Any:
-    """Return torchvision's function of a name; None where users have put another in its place, or nothing."""
-    function: Any = getattr(functional, name, None)
-    return function if is_written_in(function, "torchvision") and function.__name__ == name else None
+# As long as a user's function stands in its place, one is found where torchvision keeps its kernels.
+_torchvisions: dict[str, Any] = {
+    function.__name__: function
+    for function in (*getattr(_utils, "_KERNEL_REGISTRY", ()), *vars(functional).values())
+    if isinstance(function, FunctionType) and is_written_in(function, "torchvision")
+}
+"""Torchvision's own functions, by name."""
 
 
 _recorded: set[str] = set()
@@ -74,7 +79,7 @@ _recorded: set[str] = set()
 
 def _records(name: str) -> Callable[[Kernel], Kernel]:
     """Register what records one of torchvision's functions. Where it gives None, the function takes the tensor."""
-    function = _torchvisions(name)
+    function: Any = _torchvisions.get(name)
 
     def register(record: Kernel) -> Kernel:
         def kernel(image: LateTensor, *args: Any, **named: Any) -> Any:
@@ -169,8 +174,7 @@ def _kernel_of(name: str, function: Any) -> Any:
     return lambda image, *args, **named: function(decoded(image), *args, **named)
 
 
-for _name in vars(functional):
-    _function = _torchvisions(_name)
+for _name, _function in _torchvisions.items():
     # The other functions that take images.
-    if f"{_name}_image" in vars(functional) and _name not in _recorded and _function is not None:
+    if f"{_name}_image" in vars(functional) and _name not in _recorded:
         functional.register_kernel(_function, LateTensor)(_kernel_of(_name, _function))

@@ -218,6 +218,12 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch, Any], Any]] = {
     "a method of memory maps": lambda patch, dataset: patch.setattr(np.memmap, "__getitem__", _other),
     "one that they have not": lambda patch, dataset: patch.setattr(np.memmap, "__add__", _other, raising=False),
     "an operator of tensors": lambda patch, dataset: patch.setattr(torch.Tensor, "__add__", _other),
+    "a shift of tensors": lambda patch, dataset: patch.setattr(torch.Tensor, "__rshift__", _other),
+    "what an operator calls": lambda patch, dataset: patch.setattr(torch, "pow", _other),
+    "a method that an operator calls": lambda patch, dataset: patch.setattr(torch.Tensor, "reciprocal", _other),
+    "a method that arrays alone had": lambda patch, dataset: patch.setattr(
+        torch.Tensor, "astype", _other, raising=False
+    ),
     "the array's own method": lambda patch, dataset: _with_own_method(dataset),
     "its class": lambda patch, dataset: patch.setattr(dataset, "__class__", Draws),
 }
@@ -236,6 +242,12 @@ def test_what_is_replaced_later_may_draw(name: str, tmp_path: Path, monkeypatch:
         CHANGES[name](patch, dataset)
         assert not known.draw_nothing([1])
         assert not Drawless(dataset).draw_nothing([1])
+
+
+def test_a_module_is_not_asked_for_names_that_it_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # NumPy 1.26 would warn of some.
+    monkeypatch.setattr(np, "__getattr__", _other, raising=False)
+    assert Drawless(Windows()).draw_nothing([1])
 
 
 def test_under_a_mode_of_torchs_anything_may_draw() -> None:

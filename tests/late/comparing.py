@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,25 @@ from PIL import Image, JpegImagePlugin, PngImagePlugin
 
 from fastload.cache.records import Records
 from fastload.late import LateSamples
+
+
+class Calls:
+    """A context that counts the calls of functions that are written in C, which it does not replace."""
+
+    def __init__(self, *functions: Any) -> None:
+        self.count = 0
+        self._functions = functions
+
+    def __enter__(self) -> Calls:
+        self._before = sys.getprofile()
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(self._before)
+
+    def _see(self, frame: Any, event: str, function: Any) -> None:
+        self.count += event == "c_call" and any(function is one for one in self._functions)
 
 
 def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.Image:

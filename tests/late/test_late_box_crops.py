@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from comparing import as_sample, jpeg, opened
+from comparing import Calls, as_sample, jpeg, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.datasets import Made
@@ -91,13 +91,14 @@ def test_any_boxes_and_arguments_draw_the_same(
     assert_equal(transform, boxes_of(edges, form, dtype), seed)
 
 
-def test_the_usual_boxes_are_drawn_with_fewer_calls(drawn: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_boxes_are_drawn_with_fewer_calls(drawn: list[bool]) -> None:
     transform = v2.RandomIoUCrop()
     expected = [outcome(transform, BOXES, seed) for seed in range(20)]
     as_sample(lambda: outcome(transform, BOXES))  # compares both ways
     drawn.clear()
-    monkeypatch.setattr(torch, "rand", lambda *sizes: pytest.fail("torch.rand was called"))
-    assert [as_sample(lambda seed=seed: outcome(transform, BOXES, seed)) for seed in range(20)] == expected
+    with Calls(torch.rand) as calls:
+        assert [as_sample(lambda seed=seed: outcome(transform, BOXES, seed)) for seed in range(20)] == expected
+    assert calls.count == 0
     assert drawn == [True] * 20
 
 

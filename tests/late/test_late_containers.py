@@ -6,6 +6,7 @@ import functools
 import itertools
 import multiprocessing
 import os
+import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload.base.compat import process
-from fastload.late import LateSamples, arrays, box_crops, colors, containers, tensor_colors
+from fastload.late import LateSamples, arrays, box_crops, colors, containers, modes, tensor_colors
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -302,6 +303,40 @@ def test_replaced_functionals_are_called(name, monkeypatch, file):
     assert_equal(run, file)
     monkeypatch.undo()
     assert_equal(run, file)
+
+
+OF_TORCH: dict[str, Callable[[Any], Any]] = {
+    "torch.from_numpy": lambda made: 255 - made,
+    "torch.as_tensor": lambda made: made + 0.5,
+    "torch.log": lambda made: made + 0.1,
+    "torch.tensor": lambda made: made * 1.1,
+    "torch.Tensor.permute": lambda made: made.flip(1),
+    "torch.Tensor.div": lambda made: made + 1,
+    "torch.nn.Module._call_impl": lambda made: made + 1 if isinstance(made, torch.Tensor) else made,
+    "numpy.array": lambda made: 255 - made if made.dtype == np.uint8 else made,
+}
+
+
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_what_is_replaced_of_torch_later_is_called_and_as_long(name, monkeypatch, file):
+    compose = v1.Compose([v1.RandomResizedCrop(16), v1.ToTensor(), norm()])
+    run: Any = lambda image: compose(image.convert("RGB"))  # noqa: E731
+    assert_equal(run, file)
+    before = result(run, file, late=False)
+    original = pkgutil.resolve_name(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(name, lambda *inputs, **named: OF_TORCH[name](original(*inputs, **named)))
+        assert result(run, file, late=False) != before
+        assert_equal(run, file)
+    assert_equal(run, file)
+
+
+def test_methods_that_libraries_give_tensors_change_nothing(monkeypatch, file):
+    run = v1.Compose([v1.ToTensor(), norm()])
+    counts = assert_equal(run, file)
+    monkeypatch.setattr(torch.Tensor, "of_some_library", lambda tensor: tensor, raising=False)
+    assert not modes.are_watching()
+    assert assert_equal(run, file) == counts
 
 
 def test_a_replaced_class_method_is_called(monkeypatch, file):

@@ -321,6 +321,7 @@ def test_an_image_is_freed_with_its_sample():
         (Image.Image, "resize"),
         (Image.Image, "_crop"),
         (Image.Image, "load"),
+        (JpegImagePlugin.JpegImageFile, "convert"),
         (JpegImagePlugin.JpegImageFile, "load_prepare"),
         (JpegImagePlugin.JpegImageFile, "load_read"),
         (JpegImagePlugin.JpegImageFile, "load_end"),

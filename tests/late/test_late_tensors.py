@@ -357,6 +357,7 @@ INNER: dict[str, tuple[Any, Any]] = {
     "how a kernel is found": ("torchvision.transforms.v2._transform._get_kernel", v2.CenterCrop(20)),
     "a kernel of images": ((REGISTRY[v2.functional.resize], tv_tensors.Image), v2.Resize((20, 30))),
     "a kernel of tensors": ((REGISTRY[v2.functional.horizontal_flip], torch.Tensor), v2.RandomHorizontalFlip(1.0)),
+    "a kernel that pads": ((REGISTRY[v2.functional.pad], tv_tensors.Image), v2.RandomCrop(100, pad_if_needed=True)),
     "a kernel that normalizes": ((REGISTRY[v2.functional.normalize], torch.Tensor), v2.RandomHorizontalFlip(1.0)),
 }
 
@@ -399,6 +400,35 @@ def known(monkeypatch) -> Any:
     monkeypatch.delitem(sys.modules, "fastload.late.tensors", raising=False)
     monkeypatch.delattr(late, "tensors", raising=False)
     return containers._known
+
+
+INSTEAD: dict[str, Callable[[Any], Any]] = {
+    "torchvision.transforms.v2.functional.pad": lambda made: made,
+    "torchvision.transforms.v2.functional.resize": lambda made: made,
+    "torchvision.transforms.v2._transform.has_any": operator.not_,
+    "torchvision.transforms.v2._utils.check_type": operator.not_,
+}
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_was_replaced_during_the_first_samples_alone_is_back_after_them(name, known, monkeypatch):
+    monkeypatch.setattr(containers, "_tables", {})
+    values = (to_float(), v2.Normalize([0.5] * 3, [0.2] * 3))
+    run = v2.Compose([v2.ToImage(), v2.RandomCrop(100, pad_if_needed=True), v2.Resize(20), *values])
+    of_values = v2.ConvertImageDtype(torch.float32), v2.Normalize([0.5] * 3, [0.2] * 3)
+    jitter = v2.Compose([v2.ToImage(), v2.ScaleJitter((40, 40)), v2.RandomCrop(24, pad_if_needed=True), to_float()])
+    forms = (run, pair(run), pair(jitter), v2.Compose([v2.Resize(20), v2.PILToTensor(), *of_values]))
+    original = pkgutil.resolve_name(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(name, lambda *inputs, **named: INSTEAD[name](original(*inputs, **named)))
+        for form in forms:
+            result(form, jpeg(80, 60), late=True)
+    for form in forms:
+        assert_equal(form, jpeg(80, 60))
+    kernels = REGISTRY[v2.functional.normalize]
+    kernel = kernels[torch.Tensor]
+    monkeypatch.setitem(kernels, torch.Tensor, lambda *inputs, **named: kernel(*inputs, **named) + 1)
+    assert_equal(forms[-1], jpeg(80, 60))
 
 
 def test_functions_that_are_replaced_before_the_first_sample_stay_replaced(known, monkeypatch):
