@@ -113,9 +113,9 @@ def _thin_out(items: list[pytest.Item]) -> None:
     """Mark cases of tests that have many as slow or thorough.
 
     Of a test with more than eight, a quarter stays, a quarter is slow, and half is thorough; of a slow test with more
-    than two, a third stays. They differ in a few arguments, and took more than a third of the time that a user waits for the
-    README's command. A checksum of its name chooses a case: the same ones in each run and process. What is named on the
-    command line runs whole.
+    than two, a third stays. They differ in a few arguments, and took more than a third of the time that a user waits
+    for the README's command. A checksum of its name chooses a case: the same ones in each run and process. What is
+    named on the command line runs whole.
     """
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:

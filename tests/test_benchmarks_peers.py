@@ -106,7 +106,7 @@ def test_a_name_selects_sides_by_their_own_name_or_by_their_peer():
     assert len(_choose(["spdl"])[0].sides) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_sides_that_fail_are_left_out_and_the_others_go_on(data, tmp_path):
     from benchmarks.peers.catalogue import ALL, Beside
     from benchmarks.peers.runner import Runner

@@ -85,7 +85,7 @@ train()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(240)  # two processes import torch, one of them Accelerate too
 def test_under_fastload_run_and_accelerate_it_is_the_scripts_line_too(tmp_path: Path):
     pytest.importorskip("accelerate")

@@ -128,6 +128,7 @@ def test_the_main_process_logs_means_over_two_processes(tmp_path: Path) -> None:
     assert "on average of 2 ranks" in told[0]
 
 
+@pytest.mark.thorough
 def test_one_line_is_told_where_the_training_ends_within_the_context(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         textwrap.dedent(

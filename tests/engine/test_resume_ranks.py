@@ -208,7 +208,7 @@ def cases(draw: Any) -> Case:
 TAILS = ["drop", "short", "pad"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @given(
     case=cases(),
     before=st.sampled_from([1, 2, 4]),

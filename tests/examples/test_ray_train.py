@@ -134,6 +134,7 @@ def test_a_run_under_ray_train_that_was_killed_resumes_on_fewer_ranks_and_machin
         assert all(times == expected[step] for step, times in part.items())
 
 
+@pytest.mark.thorough
 def test_ranks_that_share_a_cluster_for_their_data_train_as_with_local_workers(cluster: Any, tmp_path: Path) -> None:
     words = ("--limit-batches", "4", "--deterministic")
     expected = uninterrupted(tmp_path, *words, "--out", str(tmp_path / "run"), ranks=2)

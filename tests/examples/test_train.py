@@ -67,7 +67,7 @@ def trained(folder: Path, *arguments: str, ranks: int = 1) -> str:
     return "\n".join(training.lines)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_learn_the_digits() -> None:
     result = run(*TORCHRUN, SCRIPT, "--epochs", "10", "--seed", "0")
     assert accuracy_of(result) >= 97.0

@@ -260,6 +260,7 @@ def test_an_unusable_checkpoint_is_an_error_and_is_not_changed(tmp_path: Path) -
     assert path.read_bytes() == good
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_torchrun_saves_the_run_also_after_torchrun_has_restarted_it(
     number: signal.Signals, tmp_path: Path

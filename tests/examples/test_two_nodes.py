@@ -91,6 +91,7 @@ def records(folder: Path) -> tuple[list[dict[str, Any]], list[list[str]]]:
     return [lines[0] for lines in of_ranks], [lines[1:] for lines in of_ranks]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_two_agents_train_one_network_with_the_samples_of_four_ranks_on_one_machine(tmp_path: Path) -> None:
     apart, together = tmp_path / "apart", tmp_path / "together"

@@ -113,7 +113,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(200)
 def test_of_processes_that_a_script_starts_one_is_explained_and_none_trains(folder: Path):
     Path("ranks.py").write_text(RANKS)

@@ -183,7 +183,7 @@ def test_random_crops_of_real_files_equal_the_unfused_pipelines(capsys):
     assert decoded["native"] >= LEAST_SHARE * counts.total(), decoded
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_build_without_the_library_draws_and_makes_the_same(made, tmp_path):
     """In processes of their own: nothing of the other way can be left over there."""
     code = (

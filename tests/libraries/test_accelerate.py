@@ -203,7 +203,7 @@ def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(run_scrip
     assert run_script(script, before=()).split() == ["3", "3", "fastload.loader", "1"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_share_the_samples_and_keep_our_class(run_script: Callable[..., str], tmp_path: Path) -> None:
     run_script(
         """

@@ -131,6 +131,7 @@ def _steps(folder: Path) -> list[tuple[int, list[float]]]:
     return [(step, images) for step, images in map(json.loads, lines)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("library", "text"),
     [("timm", TIMM), ("torchdata", TORCHDATA), ("transformers", TRANSFORMERS)],

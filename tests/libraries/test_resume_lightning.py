@@ -270,7 +270,7 @@ def with_our_sampler(folder: Path, name: str) -> Any:
     return first.seen, resumed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["DistributedSampler", "DistributedBatchSampler"])
 def test_two_processes_keep_our_samplers_and_go_on(name: str, two_ranks: list[dict[str, Any]]) -> None:
     ranks = [rank[name] for rank in two_ranks]

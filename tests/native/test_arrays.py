@@ -369,7 +369,7 @@ def test_room_for_large_batches_is_like_any_other():
         assert out.fill_(2).sum() == 2 * out.numel()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(sanitized(), reason="this is that run")
 @pytest.mark.timeout(600)
 def test_nothing_beside_the_tensors_is_touched_under_sanitizers(tmp_path):

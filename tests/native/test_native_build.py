@@ -123,6 +123,7 @@ def test_a_compiler_that_is_named_and_does_not_work_ends_the_build(checkout, old
         assert not library.exists()
 
 
+@pytest.mark.thorough
 def test_sources_that_do_not_compile_end_the_build_with_the_compilers_words(checkout, quick_compiler):
     (checkout / "fastload/native/src/store.c").write_text("#error not today\n")
     code, said, library = build(checkout, CC=quick_compiler)
@@ -160,6 +161,7 @@ def test_what_was_built_before_is_not_in_the_next_wheel(checkout, quick_compiler
     assert re.fullmatch(r"torch_fastload-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("installer", ["pip", "uv pip"])
 def test_a_read_only_clone_can_be_installed(checkout, read_only, quick_compiler, tmp_path, installer):

@@ -42,7 +42,7 @@ def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     assert min(compared, records, returned, waited) > 10
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_png_files_colors_columns_and_caches_do_no_harm_under_the_sanitizers(tmp_path):
     try:

@@ -241,7 +241,7 @@ def test_where_a_thread_fetches_ahead_the_loop_behind_it_is_named_as_missing(tmp
     assert "the loop behind a thread" in read_trace(folder).missing
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
     script = """
         class Other(Slow):

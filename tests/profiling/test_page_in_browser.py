@@ -351,7 +351,7 @@ for epoch in range(4):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_page_of_a_recording_shows_its_files_and_runs_none_of_them(tab, tmp_path):
     (tmp_path / "data").mkdir()
     for number in range(46):

@@ -83,7 +83,7 @@ def test_a_file_in_use_keeps_its_contents(tmp_path: Path):
         assert bytes(mapped) == before
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_with_cold_every_file_comes_from_the_device(tmp_path: Path, files: Path, workers: int):
     read = {}

@@ -332,7 +332,7 @@ class Reading(Dataset[Any]):
             return len(text.read()) + len(file.read())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_functions_of_c_stay_none_of_a_classs_methods_and_can_be_pickled(tmp_path: Path) -> None:
     (tmp_path / "words").write_text("words")
     script = tmp_path / "train.py"

@@ -112,6 +112,7 @@ def _check_batches(steps: list[TracedStep], arguments: dict[str, Any]) -> None:
     assert workers <= ({0, 1} if arguments["num_workers"] else {-1})
 
 
+@pytest.mark.thorough
 def test_workers_whose_environment_was_cleared_are_missing_and_not_idle(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -233,6 +234,7 @@ ANEW = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("how", "sizes"), [("executes itself", [[8] * 3] * 2), ("forks", [[4] * 6, [12] * 2])])
 def test_what_a_script_begins_in_its_midst_is_recorded_apart_from_it(
     tmp_path: Path, how: str, sizes: list[list[int]]
@@ -244,6 +246,7 @@ def test_what_a_script_begins_in_its_midst_is_recorded_apart_from_it(
     assert all([index for batch in batches for index in batch] == list(range(24)) for batches in found)
 
 
+@pytest.mark.thorough
 def test_ranks_that_a_script_starts_itself_have_their_numbers(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -275,6 +278,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -313,6 +317,7 @@ def test_where_nothing_was_recorded_the_status_is_2_unless_the_script_has_its_ow
     assert "damaged" not in done.errors
 
 
+@pytest.mark.thorough
 def test_a_standard_error_without_room_leaves_the_scripts_status(tmp_path: Path) -> None:
     path = write(tmp_path, "list(DataLoader(Slow(), batch_size=4)); raise SystemExit(7)")
     command = [sys.executable, "-m", "fastload.cli", "profile", "--full", "--out", "out", str(path)]
@@ -322,6 +327,7 @@ def test_a_standard_error_without_room_leaves_the_scripts_status(tmp_path: Path)
     assert (tmp_path / "out" / "profile.json").exists()
 
 
+@pytest.mark.thorough
 def test_a_script_that_closes_all_files_goes_on(tmp_path: Path) -> None:
     path = write(
         tmp_path,

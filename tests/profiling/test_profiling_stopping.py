@@ -198,7 +198,7 @@ def test_it_cannot_follow_a_run_that_has_no_last_step(capsys: pytest.CaptureFixt
     assert "not allowed with argument --full" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_status_is_the_scripts_where_the_reports_cannot_be_written(tmp_path: Path) -> None:
     script = write(
         tmp_path,

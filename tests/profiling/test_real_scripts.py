@@ -141,7 +141,7 @@ def write_photographs(folder: Path) -> None:
             Image.fromarray(generator.integers(0, 256, (48, 60, 3), dtype=np.uint8)).save(path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_imagenet_examples_loaders_are_recorded_with_their_workers(tmp_path: Path) -> None:
     write_photographs(tmp_path)
     run = run_of(tmp_path, IMAGENET, "photographs", "-j", "2", "-b", "4", "--epochs", "2")
@@ -247,7 +247,7 @@ def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) ->
     assert workers_of(run.rank) == {-1, 0, 1}  # the validation has no workers
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @needs("lightning")
 def test_lightnings_trainer_is_ended_after_the_steps_that_were_wanted(tmp_path: Path) -> None:
     run = run_of(tmp_path, LIGHTNING, options=("--steps", "6", "--warmup", "1"))
@@ -295,7 +295,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "text",
     [pytest.param(ACCELERATE, marks=needs("accelerate")), pytest.param(TRAINER, marks=needs("transformers"))],
@@ -351,7 +351,7 @@ def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
         assert workers_of(rank) == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_all_ranks_end_after_the_same_step(tmp_path: Path) -> None:
     run = run_of(tmp_path, RANKS, before=TORCHRUN, options=("--steps", "9", "--warmup", "2"))
     assert (run.status, run.output) == (0, ""), run.errors

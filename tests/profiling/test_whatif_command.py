@@ -86,6 +86,7 @@ def test_without_workers_every_step_waits_for_both_samples(recording):
     assert fix["speedup"] < 1.0
 
 
+@pytest.mark.thorough
 def test_the_script_runs_again_with_the_change_and_both_numbers_are_told(recording):
     done = fastload("whatif", "seen", "--num-workers", "0", "--rerun", "--json", folder=recording)
     assert done.returncode == 0, done.stderr

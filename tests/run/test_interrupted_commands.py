@@ -314,7 +314,7 @@ def test_a_script_that_is_killed_is_told_as_it_was(begin: Begin, verb: str, stat
     command.nothing_is_left()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["tune", "verify", "profile", "run", "script"])
 def test_a_worker_that_is_killed_is_an_error_of_the_loader(begin: Begin, verb: str) -> None:
     command = begin(verb, options=("--methods", "fork") if verb == "verify" else ())

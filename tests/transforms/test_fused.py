@@ -216,7 +216,7 @@ FLIP = RandomHorizontalFlip()
 COPY = Arithmetic(Operation.COPY, torch.uint8)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=12)  # the interpreter takes its time
 @given(
     images=batches(sides=(2, 9), dtypes=(torch.uint8,), channels=(1, 3)),

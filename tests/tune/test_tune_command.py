@@ -125,7 +125,7 @@ def test_of_several_loaders_without_a_terminal_all_are_listed_with_status_2(fold
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(240)
 def test_threads_are_not_recommended_where_they_break_the_dataset(
     folder: Path, capsys: pytest.CaptureFixture[str]

@@ -192,7 +192,7 @@ def test_a_broken_stage_is_named_with_its_cause(stage: Any, methods: str, label:
     assert first.difference.index is not None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(200)
 def test_the_order_of_a_set_is_named_where_processes_are_spawned():
     """Two hash seeds may give the same order of ten words, about once in a million."""

@@ -61,6 +61,7 @@ def told(folder: Path, main: str, cwd: Path | None = None, **files: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.thorough
 def test_one_server_serves_all_loaders_has_one_thread_and_ends_with_the_process(tmp_path):
     first, second, pid, processs_own = told(
         tmp_path,
@@ -108,6 +109,7 @@ if __name__ == "__main__":""",
     wait_gone(pids)
 
 
+@pytest.mark.thorough
 def test_modules_that_the_user_has_named_for_forkserver_are_imported_by_the_server(tmp_path):
     samples, pid = told(
         tmp_path,
@@ -151,6 +153,7 @@ def lambda_of_batch(batch):
     assert variables == ["a path", None, None]
 
 
+@pytest.mark.thorough
 def test_an_interrupt_while_the_server_imports_ends_the_start_and_not_the_server(tmp_path):
     interrupted, heard, samples, pid = told(
         tmp_path,
@@ -181,6 +184,7 @@ def main():
     assert {sample[0] for sample in samples} == {pid}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["raise RuntimeError('no licence')", "raise SystemExit(0)"])
 def test_a_module_that_ends_the_server_makes_multiprocessings_server_start_the_workers(tmp_path, text):
     # It fails the first time only, as multiprocessing's own server would end by it, too.

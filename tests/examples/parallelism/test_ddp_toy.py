@@ -45,7 +45,7 @@ def test_each_batch_is_split_between_the_ranks() -> None:
         assert torch.equal(torch.cat(shares).sort(dim=0).values, batch.sort(dim=0).values)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
     [

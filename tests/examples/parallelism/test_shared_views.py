@@ -8,6 +8,7 @@ from scripts import PARALLELISM, run
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.thorough
 def test_views_of_one_tensor_are_sent_and_loaded_and_duplicate_descriptors_are_still_rejected() -> None:
     said = dict(line.split(": ", 1) for line in run(PARALLELISM / "shared_views.py").splitlines())
     assert said == {
