@@ -13,7 +13,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import DeviceArguments, FusingArguments, WorkerArguments
@@ -197,20 +196,17 @@ class Builder:
         if brings_source(self._spec.dataset):
             source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
             return source
-        here = False
+        here: Job | None = None
         if self._spec.num_workers and job.late and "datasets" in sys.modules:
-            from ..tables import as_it_is_now
-            from .tables import TableArguments, reads_in_next
+            from .tables import TableArguments, job_in_next
 
-            here = reads_in_next(part(self._spec, TableArguments))
-            if here:  # workers would have the dataset as it is when they start
-                job = replace(job, dataset=as_it_is_now(job.dataset))
-        if self._spec.num_workers and not here:
+            here = job_in_next(part(self._spec, TableArguments), job)
+        if self._spec.num_workers and here is None:
             return self._workers(job)
         from .inline import InlineSource
 
-        ahead = self._spec.has_device_stage
-        return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=here)
+        ahead, is_resident = self._spec.has_device_stage, here is not None
+        return InlineSource(here or job, self._kept.counts, repeats_interrupted=ahead, is_resident=is_resident)
 
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""

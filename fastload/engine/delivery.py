@@ -15,7 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import observe
 from ..base.regrouping import are_plain
@@ -27,10 +27,7 @@ from ..workers.fetch import Outcome, Result
 from ..workers.pool import Pool
 from .assembly import Assembly
 from .kept import Kept
-from .window import Window
-
-if TYPE_CHECKING:
-    from .turns import Turns
+from .window import Turns, Window
 
 
 @dataclass(slots=True)
@@ -146,11 +143,7 @@ class Delivery(Source):
         self.pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._window.num_workers
         if self._window.assigned:
-            from .turns import Turns
-
-            self._turns = Turns(
-                self._window.num_workers, work.first_worker, self._window.batches, in_order=self._window.in_order
-            )
+            self._turns = Turns(self._window, work.first_worker)
         if begun and self._window.iterable:
             for worker_id in range(self._window.num_workers):
                 where = self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..tables import is_table
+from ..tables import as_it_is_now, is_table
+from ..tables.hugging_face import TableReader
+from ..workers.samples import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +38,12 @@ def reads_in_next(arguments: TableArguments) -> bool:
         return False
     if not arguments.num_workers or arguments.fuse is False or not is_table(arguments.dataset):
         return False
-    from ..tables.hugging_face import TableReader
-
     return TableReader(arguments.dataset).reads_sooner_than_workers(size)
+
+
+def job_in_next(arguments: TableArguments, job: Job) -> Job | None:
+    """Return what ``next()`` does in place of workers, with the dataset as they would have it; None: they do it."""
+    return replace(job, dataset=as_it_is_now(job.dataset)) if reads_in_next(arguments) else None
 
 
 def in_words(arguments: TableArguments) -> str | None:

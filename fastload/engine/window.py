@@ -1,4 +1,4 @@
-"""How a source of batches from workers keeps them busy: plain numbers, which the builder chooses."""
+"""How a source of batches from workers keeps them busy: plain numbers, which the builder chooses; and turns. Pure."""
 
 from __future__ import annotations
 
@@ -37,3 +37,29 @@ class Window:
     """Where batches are copied to from the slots."""
     where: str
     """How errors of collation in this process say where they were caught, as in "in DataLoader worker process 0"."""
+
+
+class Turns:
+    """Round-robin over workers, where each batch is assigned to one: IterableDatasets, and ``seeding="torch"``.
+
+    Args:
+        window: with ``in_order`` a worker that is far behind keeps its turn.
+        first: whose turn is first.
+    """
+
+    def __init__(self, window: Window, first: int) -> None:
+        self.active = [True] * window.num_workers
+        """Whether a worker's replica has more."""
+        self.load = [0] * window.num_workers
+        """Batches under way of each."""
+        self._window, self._turn = window, first
+
+    def next(self) -> int | None:
+        """Return whose turn it is; None if all have ended or have enough to do."""
+        share = self._window.batches // max(1, sum(self.active))
+        for _ in self.active:
+            worker_id = self._turn
+            self._turn = (self._turn + 1) % len(self.active)
+            if self.active[worker_id] and (self._window.in_order or self.load[worker_id] < share):
+                return worker_id
+        return None

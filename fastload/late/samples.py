@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,12 +33,21 @@ WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
 _MOST_OBJECTS = 100_000
 
 
-@functools.cache
-def _of_images() -> tuple[ModuleType, ...]:
-    """Return the modules that need Pillow: an import statement takes a microsecond each time."""
-    from . import colors, containers, opener
+class _OfImages(NamedTuple):
+    """The modules that need Pillow."""
 
-    return colors, containers, opener
+    colors: ModuleType
+    containers: ModuleType
+    image: ModuleType
+    opener: ModuleType
+
+
+@functools.cache
+def _of_images() -> _OfImages:
+    """Import them, once: an import statement takes a microsecond each time."""
+    from . import colors, containers, image, opener
+
+    return _OfImages(colors, containers, image, opener)
 
 
 class LateSamples(Scope):
@@ -63,7 +72,7 @@ class LateSamples(Scope):
     def __enter__(self) -> LateSamples:
         is_worker = compat.process.is_worker
         if "PIL.Image" in sys.modules:
-            colors, containers, opener = _of_images()
+            colors, containers, _, opener = _of_images()
             self.is_possible = opener.prepare()
             if self.is_possible:
                 containers.prepare(is_worker)
@@ -103,26 +112,24 @@ class LateSamples(Scope):
         Raises:
             MemoryError: there is no memory for the pixels.
         """
-        from .image import is_late, make_real, make_real_if_small
-
+        late = _of_images().image
         images, self.images = self.images, []
         self.sample = object()
         self.num_bytes = 0
-        if not self.outlived and not any(is_late(reference()) for reference in images):
+        if not self.outlived and not any(late.is_late(reference()) for reference in images):
             return
-        for found in _late_in(sample, is_late):
-            make_real(found)
+        for found in _late_in(sample, late.is_late):
+            late.make_real(found)
         for reference in images:
             image = reference()
-            if is_late(image):
-                make_real_if_small(image)
+            if late.is_late(image):
+                late.make_real_if_small(image)
         self._keep(images)
 
     def _keep(self, images: list[weakref.ref[Any]]) -> None:
         """Note whether images outlive their sample."""
         if images:
-            from .image import is_late
-
+            is_late = _of_images().image.is_late
             if any(is_late(reference()) for reference in images):
                 Scope.outlived = True  # never False again: another thread may have set it meanwhile
 

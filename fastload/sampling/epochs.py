@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
+from ..base.users_line import warn_at_users_line
 from ..work import Batch, Shard
 from .order import Sequential
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
@@ -279,8 +280,6 @@ class Epochs:
             and (last.finished or last.delivered > 1)
             and resume is None
         ):
-            from ..base.users_line import warn_at_users_line
-
             warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
                 "before; call its set_epoch() before each epoch"
