@@ -221,6 +221,13 @@ class Replica(NamedTuple):
     """Batches that this worker has made in the epoch."""
 
 
+class SampleDraws(Protocol):
+    """The randomness of a batch's samples, for its transform: a :class:`fastload.transforms.draws.Draws`."""
+
+    shape: Any
+    """Of the images that parameters were drawn for last; None: there were none."""
+
+
 @dataclass(kw_only=True)  # without slots, so that facts that are rare cost nothing
 class Batch:
     """A batch, or the error that is raised in its place, with what is known of it."""
@@ -239,8 +246,8 @@ class Batch:
     """For an IterableDataset."""
     borrowed: bool = field(default=False, init=False)
     """Whether it lies in page-locked memory that is used again once the batch is dropped."""
-    draws: Any = field(default=None, init=False)
-    """Randomness of the batch transform: see :class:`fastload.transforms.draws.Draws`."""
+    draws: SampleDraws | None = field(default=None, init=False)
+    """What the batch transform draws from; None: there is none, or it was not asked for yet."""
     event: Any = field(default=None, init=False)
     """Recorded on the device behind its transform."""
     parts: Sequence[Any] = field(default=(), init=False)

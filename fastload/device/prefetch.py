@@ -29,6 +29,7 @@ from ..arguments import DeviceArguments, check_count, check_flags, check_paths, 
 from ..base.nesting import Key
 from ..errors import ConfigError, LoadTimeout, NotReady
 from ..transforms.batches import in_turn, on_batches
+from ..transforms.draws import Draws
 from ..work import Batch, Stage
 from . import ranges
 from .moving import Backlog, Mover
@@ -51,7 +52,9 @@ class DeviceAhead:
     Holds the host's memory of a batch until its copy is done, and no longer.
     """
 
-    def __init__(self, source: Stage, mover: Mover, depth: int, draws_of: Callable[[Batch], Any] | None = None) -> None:
+    def __init__(
+        self, source: Stage, mover: Mover, depth: int, draws_of: Callable[[Batch], Draws] | None = None
+    ) -> None:
         self._source = source
         self._mover = mover
         self._depth = depth
@@ -146,10 +149,11 @@ class DeviceAhead:
         self._unmoved = None
 
     def _move(self, batch: Batch) -> None:
-        host = batch.data
+        host, draws = batch.data, batch.draws
         assert self._backlog is not None
+        assert draws is None or isinstance(draws, Draws)
         try:
-            moved = self._mover.move(host, batch.draws, self._backlog.streams, borrowed=batch.borrowed)
+            moved = self._mover.move(host, draws, self._backlog.streams, borrowed=batch.borrowed)
         except Exception as error:
             self._hold(self._copies_so_far(), host)  # some of it may be on its way
             batch.error, batch.data = error, None

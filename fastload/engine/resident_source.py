@@ -29,7 +29,7 @@ import torch
 from .. import observe
 from ..arguments import DeviceArguments
 from ..device.batch_keys import BatchKeys
-from ..device.columns import Columns, Rows, bytes_of, rows_of, split
+from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
 from ..sampling.epochs import KnownBatches
@@ -189,7 +189,7 @@ class _RowBatches(Stage):
         host_leaves = self._columns.host_leaves(rows)
         watch = None if self._observed is None else self._observed.watch
         batch = Batch(data=self._columns.gathering(watch)(rows, host_leaves) if self._away else rows)
-        batch.draws = draws, None if self._away else host_leaves, watch
+        batch.draws = RowDraws(draws, None if self._away else host_leaves, watch)
         batch.parts = parts
         return batch
 
@@ -291,7 +291,7 @@ class ResidentSource(Source):
             largest = max(bytes_of(made.data) // sum(sizes), self._source.sample_bytes, 1)
             self._source.at_once = self._bytes_at_once // largest
             self._mover.sample_bytes = largest
-        shape = made.draws[0].shape
+        shape = None if made.draws is None else made.draws.shape
         parts = split(made.data, sizes) if len(sizes) > 1 else [made.data]
         stream = None
         lend, count, event = self._mover.lend, self._counts.count, made.event

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.users_line import warn_at_users_line
-from ..work import Batch, Shard
+from ..work import Batch, SampleDraws, Shard
 from .order import Sequential
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
 
@@ -212,7 +212,7 @@ class Epoch:
     """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
     replicas: Any = None
     """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
-    draws: Any = None
+    draws: SampleDraws | None = None
     """What the batch transform drew from for the batch that was given last."""
 
     @property
