@@ -6,14 +6,13 @@ stages takes it; each feature takes the part that it reads (:func:`part`).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import IterableDataset
 
-from .arguments import with_threads_alone
+from .arguments import DeviceArguments, ErrorArguments, FusingArguments, WorkerArguments, with_threads_alone
 from .base import compat
 from .base.regrouping import only_regroups
 from .base.worker_kinds import WORKER_KINDS
@@ -83,8 +82,6 @@ class Spec:
     """Whether the dataset is an IterableDataset."""
     known: KnownBatches | None = None
     """The order of the index batches, where it is a function of epoch and position."""
-    order_reason: str = ""
-    """Where the order comes from."""
     sample_seed: int | None = None
     """The integer that samples are seeded from; None: torch's base seed of the iteration."""
     ids_are_indices: bool = False
@@ -104,6 +101,12 @@ class Spec:
     """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
 
     @property
+    def has_features(self) -> bool:
+        """Whether more is asked for than a plain loader does: see :mod:`fastload.engine.features`."""
+        asked = any(getattr(self, name) is not plain for name, plain in _PLAIN.items())
+        return asked or self.worker_method == "ray"
+
+    @property
     def workers_in_all(self) -> int:
         """Number of workers, those beside the local ones included."""
         return self.num_workers + self.remote_workers if self.num_workers else 0
@@ -113,6 +116,10 @@ class Spec:
         """Whether there are workers that are threads of this process."""
         return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
 
+    def seed_of_keys(self, base_seed: int | None) -> int:
+        """Return the seed of the samples' keys in an epoch; ``base_seed``: torch's, of that epoch."""
+        return (base_seed or 0) if self.sample_seed is None else self.sample_seed
+
     @property
     def has_device_stage(self) -> bool:
         """Whether batches are copied to a device or transformed before the user gets them."""
@@ -121,6 +128,12 @@ class Spec:
 
 _GIVEN = [field.name for field in fields(Spec)]
 _GIVEN = _GIVEN[: _GIVEN.index("threads_alone")]
+_PLAIN = {
+    field.name: field.default
+    for field in fields(Spec)
+    if field.name
+    in ("device", "resident", "remote_workers", "ray_options", "on_error", "cache", "cache_size", "decoder")
+}
 # A loader's attributes of these names begin with an underscore.
 _PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")
 
@@ -175,7 +188,6 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         spec,
         iterable=iterable,
         known=known,
-        order_reason=_order(sampling, known, seed, spec.overlap_epochs),
         sample_seed=seed,
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
@@ -186,6 +198,20 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         seeding_reason=reason,
         routed=spec.has_threads and (draws or spec.worker_init_fn is not None),
     )
+
+
+def check_plain(spec: Spec) -> None:
+    """Check the arguments of a loader without features: see :func:`fastload.engine.features.check`.
+
+    Raises:
+        ConfigError: one of them is out of its range, or cannot be combined with another.
+    """
+    part(spec, WorkerArguments).check()
+    device = part(spec, DeviceArguments)
+    device.check()
+    device.check_without_device()
+    part(spec, ErrorArguments).check()
+    part(spec, FusingArguments).check()
 
 
 def part(spec: Spec, kind: type[Part]) -> Part:
@@ -200,31 +226,3 @@ def _uncut(dataset: Any, seeding: str, chunk_size: Any) -> str | None:
     if seeding == "torch":
         return "seeding='torch' binds a batch to its worker"
     return "chunk_size='batch'" if chunk_size == "batch" else None
-
-
-def _order(sampling: Sampling, known: KnownBatches | None, seed: int | None, overlap_epochs: bool) -> str:
-    """Say where the order comes from."""
-    if isinstance(sampling.dataset, IterableDataset):
-        return "the IterableDataset's"
-    if known is None:
-        outer = sampling.batch_sampler
-        own = sampling.sampler if outer is None or type(outer) is BatchSampler else outer
-        return f"that of {type(own).__name__}"
-    shard, words = known.rows.shard, known.rows.order.name
-    if shard.num_ranks > 1:
-        words += f", the share of rank {shard.rank} of {shard.num_ranks}"
-    if seed is None:
-        return words
-    ahead = overlap_epochs and sampling.persistent_workers
-    words += "; epochs advance by themselves"
-    return words + (", the next one begins while this one ends" if ahead else "")
-
-
-def decodes_late(fuse: bool | str, fused: Any) -> bool:
-    """Return whether images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
-    late = fuse is not False and fused is None
-    if late and "PIL.Image" in sys.modules:
-        from .late import opener
-
-        opener.why_not()  # cached here, so that forked workers have it
-    return late

@@ -47,7 +47,7 @@ class Replicas:
         return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
 
 
-def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
+def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
     """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
     resume = epoch.resume
     if resume is None or resume.workers is not None or not resume.batches:
@@ -70,8 +70,42 @@ def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
             bar.advance()
 
 
+class Special:
+    """How an epoch begins that does not begin as most do: from a state, with replicas, or with index batches apart.
+
+    Args:
+        sampling: what its order comes from.
+        epoch: it has begun; it is told what its randomness and its replicas are.
+    """
+
+    def __init__(self, sampling: Sampling, epoch: Epoch) -> None:
+        self._sampling, self._epoch = sampling, epoch
+
+    def base_seed_drawn(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which torch begins the epoch, and draws a base seed."""
+        is_new = self._epoch.resume is None
+        return contextlib.nullcontext() if is_new else _base_seed_drawn(self._sampling, self._epoch)
+
+    def randomness(self, base_seed: int, key_epoch: int) -> tuple[int, int]:
+        """Return the epoch's base seed, and the epoch of its keys; given are those of an epoch that begins anew."""
+        if self._epoch.resume is None:
+            return base_seed, key_epoch
+        return _resume_randomness(self._sampling, self._epoch, base_seed, key_epoch)
+
+    def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
+        """Return what the epoch is to load, and how many of this rank's samples were loaded before it."""
+        return _rest_of_index_batches(self._sampling, self._epoch, from_sampler, arrays=arrays)
+
+    def begin_replicas(self, load: Callable[[], Any]) -> None:
+        """Note where the replicas of an IterableDataset are; ``load`` gives its next batch, for those to drop."""
+        epoch = self._epoch
+        if self._sampling.iterable:
+            epoch.replicas = Replicas(max(1, self._sampling.num_workers), epoch.resume)
+            _read_again(epoch, load)
+
+
 @contextlib.contextmanager
-def base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
+def _base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
     """While torch begins an epoch and draws a base seed: leave the user's generators as a resume needs them.
 
     In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
@@ -95,7 +129,7 @@ def base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
             generator.set_state(state)
 
 
-def resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
+def _resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
     """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
     resume = epoch.resume
     assert resume is not None
@@ -111,7 +145,7 @@ def resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoc
     return base_seed, key_epoch
 
 
-def rest_of_index_batches(
+def _rest_of_index_batches(
     sampling: Sampling, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
 ) -> tuple[Iterator[Any], int]:
     """Return what an epoch is to load, and how many of this rank's samples were loaded before it.

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base import compat
 from ..engine.build import Builder
+from ..engine.build_device import keys_of
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
@@ -101,7 +102,7 @@ def replay(
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
-    keys = Builder(spec, loader._kept).keys_of(whole)(shard)
+    keys = keys_of(spec, whole)(shard)
     transform = spec.batch_transform
     if not isinstance(transform, Transform) or transform.mixes or not spec.auto_collation:
         raise ConfigError(

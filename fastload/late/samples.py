@@ -33,7 +33,7 @@ WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
 _MOST_OBJECTS = 100_000
 
 
-class _OfImages(NamedTuple):
+class _OfPillow(NamedTuple):
     """The modules that need Pillow."""
 
     colors: ModuleType
@@ -43,11 +43,19 @@ class _OfImages(NamedTuple):
 
 
 @functools.cache
-def _of_images() -> _OfImages:
-    """Import them, once: an import statement takes a microsecond each time."""
+def of_pillow() -> _OfPillow:
+    """Return the modules that need Pillow, imported once: an import statement takes a microsecond each time."""
     from . import colors, containers, image, opener
 
-    return _OfImages(colors, containers, image, opener)
+    return _OfPillow(colors, containers, image, opener)
+
+
+@functools.cache
+def of_whole_images() -> ModuleType:
+    """Return the module that replaces functions of :data:`WHOLE_IMAGES`."""
+    from . import arrays
+
+    return arrays
 
 
 class LateSamples(Scope):
@@ -69,19 +77,22 @@ class LateSamples(Scope):
         """Whether a sample can make late images."""
         self._outer: list[Scope | None] = []
 
+    @staticmethod
+    def warm() -> None:
+        """Find whether images that Pillow opens can be decoded late, which is kept."""
+        of_pillow().opener.why_not()
+
     def __enter__(self) -> LateSamples:
         is_worker = compat.process.is_worker
         if "PIL.Image" in sys.modules:
-            colors, containers, _, opener = _of_images()
+            colors, containers, _, opener = of_pillow()
             self.is_possible = opener.prepare()
             if self.is_possible:
                 containers.prepare(is_worker)
                 if is_worker:
                     colors.prepare()
         if is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-            from . import arrays
-
-            arrays.prepare()
+            of_whole_images().prepare()
         if is_worker and "torchvision.transforms" in sys.modules:
             from . import box_crops, tensor_colors
 
@@ -112,7 +123,7 @@ class LateSamples(Scope):
         Raises:
             MemoryError: there is no memory for the pixels.
         """
-        late = _of_images().image
+        late = of_pillow().image
         images, self.images = self.images, []
         self.sample = object()
         self.num_bytes = 0
@@ -129,7 +140,7 @@ class LateSamples(Scope):
     def _keep(self, images: list[weakref.ref[Any]]) -> None:
         """Note whether images outlive their sample."""
         if images:
-            is_late = _of_images().image.is_late
+            is_late = of_pillow().image.is_late
             if any(is_late(reference()) for reference in images):
                 Scope.outlived = True  # never False again: another thread may have set it meanwhile
 

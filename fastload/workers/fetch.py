@@ -99,9 +99,7 @@ class Fetcher:
         """Hears what is loaded; None: nobody does."""
         self._fused: FusedLoader | TableLoader | None = None
         if job.fused is not None:
-            from .fused import FusedLoader
-
-            self._fused = FusedLoader(job, seeder, self.watch)
+            self._fused = job.fused.loader(job, seeder, self.watch)
         elif job.late and "datasets" in sys.modules:
             from .tables import table_loader
 

@@ -77,13 +77,13 @@ class FusedLoader(SampleLoader):
         except Exception as error:
             if not self.tolerates(error):
                 raise
-            return self.one_by_one(indices, epoch, position)
+            return self.failed.one_by_one(indices, epoch, position)
         if not errors:
             return loaded
         samples: list[Any] = []
         made = (loaded if out is None else loaded.copied()).samples()
         for row, (index, identity, sample) in enumerate(zip(indices, ids, made, strict=True)):
-            samples += self.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
+            samples += self.failed.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
         return samples
 
     def to_collate(self, loaded: Any) -> list[Any]:

@@ -13,7 +13,6 @@ process that the worker has forked, so it serves only where there are no pidfds.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.process
@@ -47,36 +46,34 @@ from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
     from .late_starts import LateStarts
-    from .shared_job import PickledJob, SharedJob
+    from .pipes import Pipes
+    from .sample_threads import ThreadsInProcesses
+    from .unforked import Unforked
 
 
 def memory_kind() -> type[Memory]:
     """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
     if use_packets():
         return MemoryFile
-    from ..buffers.private_memory import PrivateMemory
-
-    return PrivateMemory
+    return _pipes().memory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :mod:`fastload.workers.pool`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
-    if job.worker_threads > 1 and job.seed is not None:
-        from ..keys.albumentations_transforms import warn_of_shared_transforms
-        from ..keys.collator_generators import warn_of_shared_collators
-
-        warn_of_shared_transforms(job.dataset, job.collate_fn)
-        warn_of_shared_collators(job.collate_fn)
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 
 
 def _transport(job: Job, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
     if packets:
         return Packets(job.num_workers, shared=shared)
+    return _pipes()(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
+
+
+def _pipes() -> type[Pipes]:
     from .pipes import Pipes
 
-    return Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
+    return Pipes
 
 
 class ProcessPool(Pool):
@@ -101,8 +98,16 @@ class ProcessPool(Pool):
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
         self._takes_any = shared
-        self._late: tuple[LateStarts, BaseContext, Any, Any] | None = None
-        """What starts the workers that have not started; None: all have."""
+        self._unforked: Unforked | None = None
+        """How workers start that are not forked; None: they are."""
+        self._late: LateStarts | None = None
+        """Which of the workers have not started; None: all have."""
+        self._threads: ThreadsInProcesses | None = None
+        """What is done in processes of several threads; None: each has one."""
+        if job.worker_threads > 1:
+            from .sample_threads import ThreadsInProcesses
+
+            self._threads = ThreadsInProcesses(job)
         self._closed = False
         self.pid = os.getpid()
         self.slots = slots
@@ -131,48 +136,35 @@ class ProcessPool(Pool):
     def _start(self, context: BaseContext, num_processes: int) -> None:
         if self.start_method == "fork":
             _load_image_plugins()
-        elif self.start_method == "forkserver":
-            from .fork_server import with_own_server
+        else:
+            from .unforked import unforked
 
-            context = with_own_server(context)
-        source: Job | SharedJob | PickledJob = self._job
-        noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if self.start_method != "fork":
-            from .shared_job import PickledJob, noting_what_cannot_be_pickled, share_job
-
-            # The cache's descriptor goes to each worker as it is started.
-            job = dataclasses.replace(self._job, cache=None)
-            shared = share_job(job, self._file)
-            self.job_pickled = "for each worker" if shared is None else "once for all workers"
-            source = shared or PickledJob(job)
-            noting = noting_what_cannot_be_pickled(self.start_method)
-            if shared is not None and self._takes_any:
-                from .late_starts import LateStarts
-
-                self._late = LateStarts(num_processes), context, source, noting
+            self._unforked = how = unforked(self._job, context, self._file, num_processes, takes_any=self._takes_any)
+            context, self.job_pickled, self._late = how.context, how.job_pickled, how.late
+        self._context = context
         if self._late is None:
             for worker_id in range(num_processes):
-                self._start_one(worker_id, context, source, noting)
+                self._start_one(worker_id)
         else:
-            self._start_more()
+            self._start_more(self._late)
 
-    def _start_more(self) -> None:
-        assert self._late is not None
-        late, *arguments = self._late
+    def _start_more(self, late: LateStarts) -> None:
         for worker_id in late.next():
-            self._start_one(worker_id, *arguments)
+            self._start_one(worker_id)
         if late.done:
             self._late = None
 
-    def _start_one(self, worker_id: int, context: BaseContext, source: Any, noting: Any) -> None:
-        endpoint = self._transport.endpoint(worker_id)
-        foreign = self._transport.inherited() if self.start_method == "fork" else []
-        process = context.Process(  # type: ignore[attr-defined]  # every concrete context has it
+    def _start_one(self, worker_id: int) -> None:
+        endpoint, how = self._transport.endpoint(worker_id), self._unforked
+        foreign = self._transport.inherited() if how is None else []
+        source = self._job if how is None else how.source
+        live_in_threads = None if self._threads is None else self._threads.live
+        process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
+            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache, live_in_threads),
             daemon=True,
         )
-        with self._forks, noting:
+        with self._forks, contextlib.nullcontext() if how is None else how.noting:
             process.start()
         self.workers.append(process)
         self._watches.append(_pidfd(process))
@@ -231,7 +223,7 @@ class ProcessPool(Pool):
         """
         if self._late is not None:
             with HeldInterrupts():
-                self._start_more()
+                self._start_more(self._late)
         message = self._transport.receive()
         if message is None:
             if self._dead is not None:
@@ -244,7 +236,7 @@ class ProcessPool(Pool):
             fields = fields_of(self._file.take(length, offset))
         result = Result(*fields)
         if self._late is not None:
-            self._late[0].ready(result.worker_id)
+            self._late.ready(result.worker_id)
         self._items.pop(result.serial, None)
         mail = self._mail.pop(result.serial, None)
         if mail is not None:
@@ -289,13 +281,9 @@ class ProcessPool(Pool):
         return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
 
     def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
-        control = self._control
-        if self._job.worker_threads == 1 or control is None:
+        if self._threads is None or self._control is None:
             return super().working_on(worker_id, items)
-        from .sample_threads import samples_at
-
-        number = self._job.worker_threads
-        return samples_at(control.threads[worker_id * number : (worker_id + 1) * number].tolist(), items)
+        return self._threads.working_on(worker_id, self._control.threads, items)
 
     def _death(self, worker_id: int) -> WorkerDied:
         return died(worker_id, self.workers[worker_id], self.working_on(worker_id, self._items))

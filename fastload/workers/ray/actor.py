@@ -121,7 +121,7 @@ class RayWorker:
             loader.failures = []
             try:
                 with loader.decoding_late():
-                    loader.one_by_one([index], epoch, position + row * loader.job.stride)
+                    loader.failed.one_by_one([index], epoch, position + row * loader.job.stride)
             except Exception:  # its substitutes fail too
                 return False
             return not loader.failures
