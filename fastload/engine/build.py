@@ -29,7 +29,9 @@ from .kept import Kept
 from .window import Window
 
 if TYPE_CHECKING:
+    from ..fusion import FusedDataset
     from ..transforms.base import Transform
+    from ..workers.tables import TableRows
     from .build_device import DeviceStage
     from .build_resident import Resident
 
@@ -139,17 +141,23 @@ class Builder:
         if compat.is_data_pipe(spec.dataset):
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, num_ranks, rank)
-        fused = tail = error_policy = kept.cache = kept.filling = None
+        fused: FusedDataset | TableRows | None = None
+        tail = error_policy = kept.cache = kept.filling = None
         if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":
             from .features import extras_of
 
             fused, tail, error_policy = extras_of(spec, kept, seed)
         late = spec.fuse is not False and fused is None
+        dataset = spec.dataset
         if late:
             warm_late_decoding()
+            if "datasets" in sys.modules:
+                from .tables import TableArguments, table_of
+
+                dataset, fused = table_of(part(spec, TableArguments))
         replicas = epoch.resume.workers if epoch.resume is not None else None
         job = Job(
-            dataset=spec.dataset,
+            dataset=dataset,
             collate_fn=spec.collate_fn,
             auto_collation=spec.auto_collation,
             drop_last=spec.drop_last,
@@ -175,17 +183,13 @@ class Builder:
         if brings_source(self._spec.dataset):
             source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
             return source
-        here: Job | None = None
-        if self._spec.num_workers and job.late and "datasets" in sys.modules:
-            from .tables import TableArguments, job_in_next
-
-            here = job_in_next(part(self._spec, TableArguments), job)
-        if self._spec.num_workers and here is None:
+        in_next = job.fused is not None and job.fused.in_next
+        if self._spec.num_workers and not in_next:
             return self._workers(job, device)
         from .inline import InlineSource
 
-        ahead, is_resident = device is not None, here is not None
-        return InlineSource(here or job, self._kept.counts, repeats_interrupted=ahead, is_resident=is_resident)
+        ahead = device is not None
+        return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=in_next)
 
     def _workers(self, job: Job, device: DeviceStage | None) -> Source:
         """Start workers, and return what delivers their batches."""

@@ -139,8 +139,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._raise_sampler_error(pipeline.source)
         if special is not None:
             special.begin_replicas(lambda: pipeline.source.next().result())
-        if not self._arguments.this_rank_only:
-            _compare_ranks(sampling, self._epochs, epoch)  # while the workers load
+        if special is not None and not self._arguments.this_rank_only:
+            special.compare_ranks(self._epochs)  # while the workers load
         self._filling = None if self._kept.filling is None else self._kept.filling()
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
@@ -317,7 +317,7 @@ def _note_randomness(
 def _special(sampling: Sampling, epoch: Epoch) -> Special | None:
     """Return how an epoch begins; None: as most do."""
     may_draw_ahead = epoch.known is None and sampling.sample_seed is not None
-    is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead
+    is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead and our_sampler(sampling) is None
     if is_plain and without_skipping(sampling.index_sampler)[1] == 0:
         return None
     from .resuming import Special
@@ -335,11 +335,3 @@ def _index_batches(
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
     ours = isinstance(epoch_owner(sampling), EpochSampler)
     return epoch.known.batches(epoch.number, arrays=arrays) if epoch.known is not None and ours else from_sampler
-
-
-def _compare_ranks(sampling: Sampling, epochs: Epochs, epoch: Epoch) -> None:
-    sampler = our_sampler(sampling)
-    if sampler is not None:
-        from .state import States
-
-        States(sampling, epochs).compare_ranks(sampler, epoch)

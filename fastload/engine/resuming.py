@@ -18,10 +18,11 @@ from ..base import compat
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Resume, Sampling, epoch_owner, without_skipping
+from ..sampling.epochs import Epoch, Epochs, Resume, Sampling, epoch_owner, our_sampler, without_skipping
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
 from ..work import Replica
+from .state import States
 
 
 class Replicas:
@@ -71,7 +72,7 @@ def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
 
 
 class Special:
-    """How an epoch begins that does not begin as most do: from a state, with replicas, or with index batches apart.
+    """How an epoch begins that does not begin as most do: from a state, with replicas or other ranks, or drawn ahead.
 
     Args:
         sampling: what its order comes from.
@@ -95,6 +96,12 @@ class Special:
     def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
         """Return what the epoch is to load, and how many of this rank's samples were loaded before it."""
         return _rest_of_index_batches(self._sampling, self._epoch, from_sampler, arrays=arrays)
+
+    def compare_ranks(self, epochs: Epochs) -> None:
+        """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
+        sampler = our_sampler(self._sampling)
+        if sampler is not None:
+            States(self._sampling, epochs).compare_ranks(sampler, self._epoch)
 
     def begin_replicas(self, load: Callable[[], Any]) -> None:
         """Note where the replicas of an IterableDataset are; ``load`` gives its next batch, for those to drop."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..tables import as_it_is_now, is_table
 from ..tables.hugging_face import TableReader
-from ..workers.samples import Job
+from ..workers.tables import TableRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,13 @@ def reads_in_next(arguments: TableArguments) -> bool:
     return TableReader(arguments.dataset).reads_sooner_than_workers(size)
 
 
-def job_in_next(arguments: TableArguments, job: Job) -> Job | None:
-    """Return what ``next()`` does in place of workers, with the dataset as they would have it; None: they do it."""
-    return replace(job, dataset=as_it_is_now(job.dataset)) if reads_in_next(arguments) else None
+def table_of(arguments: TableArguments) -> tuple[Any, TableRows | None]:
+    """Return a dataset, as workers would have it, and what loads its samples in its place; None: it is no table."""
+    dataset = arguments.dataset
+    if not is_table(dataset):
+        return dataset, None
+    in_next = reads_in_next(arguments)
+    return as_it_is_now(dataset) if in_next else dataset, TableRows(in_next)
 
 
 def in_words(arguments: TableArguments) -> str | None:

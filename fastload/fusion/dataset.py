@@ -90,6 +90,9 @@ class FusedDataset:
         ConfigError: the plan is of another dataset, or fuses nothing.
     """
 
+    in_next = False
+    """Whether ``next()`` loads the samples, whatever ``num_workers`` says."""
+
     def __init__(
         self,
         dataset: Any,

@@ -57,7 +57,7 @@ class Job:
     """Seed that IterDataPipes share."""
     worker_init_fn: Callable[[int], Any] | None
     fused: Any = None
-    """A :class:`fastload.fusion.dataset.FusedDataset`, which loads the samples in the dataset's place."""
+    """Loads the samples in the dataset's place: a :class:`fastload.fusion.dataset.FusedDataset`, or ``TableRows``."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
     late: bool = False
