@@ -14,7 +14,6 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from .base import compat
-from .base.retry import Retry
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
@@ -251,7 +250,7 @@ class ErrorArguments:
 
     def check(self) -> None:
         """Raise a ConfigError if failed samples cannot be treated so."""
-        again = isinstance(self.on_error, Retry)
+        again = hasattr(self.on_error, "attempts")  # a base.retry.Retry, which few loaders import
         if self.on_error not in ("raise", "skip", "replace") and not again:
             raise ConfigError(
                 f"on_error must be 'raise', 'skip', 'replace' or fastload.retry(...), got on_error={self.on_error!r}"

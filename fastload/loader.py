@@ -228,7 +228,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
-        observe.notify(observe.on_construction, self)
+        for observer in tuple(observe.on_construction):
+            observer(self)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
@@ -270,7 +271,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         return States(sampling_of(self), self._epochs)
 
     def _get_iterator(self) -> Any:
-        observe.notify(observe.on_iteration, self)
+        for observer in tuple(observe.on_iteration):
+            observer(self)
         if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
         return Iteration(self, spec_of(self), self._epochs, self._kept)

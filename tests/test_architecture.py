@@ -18,9 +18,10 @@ PACKAGE = Path(fastload.__file__).parent
 # Data meets the packages, and the modules beside them, in this order; each imports only from itself and those before.
 # fmt: off
 ORDER = [
-    "inject", "errors", "base", "observe", "work", "native", "keys", "sampling", "arguments", "buffers", "cache",
-    "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run", "loader",
-    "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor", "testing", "cli", "__main__",
+    "inject", "errors", "base", "observe", "work", "stages", "native", "keys", "sampling", "arguments", "buffers",
+    "cache", "late", "tables", "spec", "workers", "transforms", "device", "pack", "images", "fusion", "engine", "run",
+    "loader", "images.dali", "profiling", "callbacks", "verification", "tune", "explain", "doctor", "testing", "cli",
+    "__main__",
 ]
 # fmt: on
 
@@ -66,6 +67,7 @@ PURE = [
     "sampling.samplers",
     "sampling.epochs",
     "work",
+    "stages",
     "buffers.layout",
     "tables.arrow",
     "tables.hugging_face",

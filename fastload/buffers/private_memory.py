@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .layout import Buffer
-from .slots import LIBC, Mapping, Memory, capacity_for, memory_of
+from .memory import Memory
+from .slots import LIBC, Mapping, capacity_for, memory_of
 
 if TYPE_CHECKING:
     from .page_lock import PageLock

@@ -28,9 +28,10 @@ import torch
 from ..arguments import DeviceArguments, check_count, check_flags, check_paths, check_transform
 from ..base.nesting import Key
 from ..errors import ConfigError, LoadTimeout, NotReady
+from ..stages import Stage
 from ..transforms.batches import in_turn, on_batches
 from ..transforms.draws import Draws
-from ..work import Batch, Stage
+from ..work import Batch
 from . import ranges
 from .moving import Backlog, Mover
 from .streams import device_of, device_or_cpu, keep_in_children, streams_of
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class DeviceAhead:
-    """Has the next batches of another stage on the device before they are asked for: see ``work.Stage``.
+    """Has the next batches of another stage on the device before they are asked for: see ``stages.Stage``.
 
     Args:
         source: gives host batches.
@@ -76,7 +77,7 @@ class DeviceAhead:
         """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
         Raises:
-            Exception: see ``work.Stage``. Errors of copies and transforms are in their batches.
+            Exception: see ``stages.Stage``. Errors of copies and transforms are in their batches.
         """
         if self._backlog is None:
             raise StopIteration

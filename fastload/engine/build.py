@@ -21,7 +21,8 @@ from ..buffers.slots import SlotPool
 from ..keys import seeding
 from ..sampling.epochs import Epoch, repeats_from
 from ..spec import Spec, part
-from ..work import GRACE, EpochWork, Source, Stage, brings_source, slots_in_flight
+from ..stages import EpochWork, Source, Stage
+from ..work import GRACE, brings_source, slots_in_flight
 from ..workers.pool import memory_kind, start_workers
 from ..workers.samples import Job, warm_late_decoding
 from .delivery import Delivery
@@ -49,7 +50,7 @@ class Pipeline:
         self.source, self.last, self.finish = source, last, finish
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None) -> None:
-        """Begin an epoch: see :meth:`fastload.work.Source.begin`."""
+        """Begin an epoch: see :meth:`fastload.stages.Source.begin`."""
         if self.last is not self.source:
             self.last.drop()
         self.source.begin(work, upcoming)

@@ -12,8 +12,9 @@ from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import device_of
 from ..sampling.epochs import Epoch
 from ..spec import Spec, part
+from ..stages import Stage
 from ..transforms.base import Transform
-from ..work import Shard, Stage
+from ..work import Shard
 from .kept import Kept
 
 

@@ -15,7 +15,8 @@ from ..base import compat
 from ..device.columns import Columns
 from ..sampling.epochs import Epoch
 from ..spec import Spec, part, served_as
-from ..work import GRACE, EpochWork, Shard, Source
+from ..stages import EpochWork, Source
+from ..work import GRACE, Shard
 from .build_device import keys_of
 from .kept import Kept
 from .placement import columns_of

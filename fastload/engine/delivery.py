@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +21,14 @@ from .. import observe
 from ..base.regrouping import are_plain
 from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
-from ..work import GRACE, Batch, EpochWork, Kind, Replica, Source, WorkItem, choose_chunk_size, chunk_bounds
+from ..stages import EpochWork, Source
+from ..work import GRACE, Batch, Kind, Replica, WorkItem, choose_chunk_size, chunk_bounds
 from ..workers.deaths import PATIENCE_S, overdue
 from ..workers.fetch import Outcome, Result
 from ..workers.pool import Pool
 from .assembly import Assembly
 from .kept import Kept
-from .window import Turns, Window
+from .window import Turns, Window, in_warm_slots, whole_batch
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class _EpochUnderWay:
 
 
 class Delivery(Source):
-    """The source of batches that a pool of workers makes. See :class:`~fastload.work.Source`.
+    """The source of batches that a pool of workers makes. See :class:`~fastload.stages.Source`.
 
     Args:
         pool: the workers, which it ends.
@@ -153,7 +154,7 @@ class Delivery(Source):
 
     @property
     def iteration(self) -> int:  # type: ignore[override]
-        """See :class:`~fastload.work.Source`."""
+        """See :class:`~fastload.stages.Source`."""
         return self._epoch.number
 
     def first_error(self) -> BaseException | None:
@@ -250,22 +251,12 @@ class Delivery(Source):
         A batch gets its slot when its tasks are given out, a window ahead of its first row. Without this each slot of
         the window would take memory, though workers are slower than the training loop and most batches wait for them.
         """
-        slots = self.pool.slots
-        if not slots.has_better():
+        if not self.pool.slots.has_better():
             return
-        items = self.pool.recall()
-        recalled = Counter(item.slot for item in items)
-        moving = [batch for batch in self._under_way() if recalled[batch.slot] == len(batch.parts) > 0]
-        for batch in moving:
-            slots.book.undo(batch.slot)
-        moved = {}
-        for batch in moving:
-            before, batch.slot = batch.slot, slots.book.acquire()
-            moved[before] = batch.slot
-        for item in items:
-            again = self._items[item.serial] = item._replace(slot=moved.get(item.slot, item.slot))
+        for item in in_warm_slots(self.pool, self._under_way()):
+            self._items[item.serial] = item
             try:
-                self.pool.submit(again)
+                self.pool.submit(item)
             except Exception as error:  # no memory for a long list of indices
                 wrapper = wrap_exception(error, self._window.where)
                 self._take(Result(item.serial, -1, Outcome.ERROR, 0, wrapper, 0))
@@ -436,14 +427,8 @@ class Delivery(Source):
         if batch.redo and batch.error is None:
             items = [part[0] for part in batch.parts if part is not None]
             batch.redo, batch.missing, batch.parts = False, 1, [None]
-            whole = items[0]._replace(
-                serial=self._serial,
-                kind=int(Kind.BATCH),
-                layout=0,
-                indices=[index for item in items for index in item.indices],
-            )
             try:
-                self._submit(whole, batch.worker_id)
+                self._submit(whole_batch(items, self._serial), batch.worker_id)
                 return
             except Exception as error:  # indices that could be pickled in chunks only
                 batch.error, batch.missing = error, 0

@@ -22,7 +22,8 @@ from ..errors import LoadTimeout
 from ..sampling.epochs import Epoch, Epochs, Sampling, epoch_owner, our_sampler, shard_of, without_skipping
 from ..sampling.samplers import EpochSampler
 from ..spec import Spec, part, spec_of
-from ..work import GRACE, EpochWork, Source
+from ..stages import EpochWork, Source
+from ..work import GRACE
 from ..workers.pool import HeldInterrupts
 from .build import Builder, Pipeline
 from .kept import Kept

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..buffers.layout import LayoutBook
-from ..buffers.slots import Memory, SlotPool
+from ..buffers.memory import Memory
+from ..buffers.slots import SlotPool
 from ..work import Counts
 from ..workers.pool import KeptByPool, Pool
 from .steps import Steps

@@ -20,10 +20,11 @@ from ..device.columns import Columns, RowDraws
 from ..device.streams import keep_in_children
 from ..sampling.epochs import KnownBatches
 from ..sampling.order import Keyed
+from ..stages import EpochWork, Stage
 from ..transforms.base import Transform
 from ..transforms.device_draws import EpochState, available, draws_there
 from ..transforms.draws import Draws
-from ..work import Batch, EpochWork, Stage
+from ..work import Batch
 
 
 def made_there(known: KnownBatches | None, work: EpochWork, keys: BatchKeys, columns: Columns, transform: Any) -> bool:
@@ -74,7 +75,7 @@ class DeviceRows(Stage):
         return self._columns.num_bytes // max(len(self._columns), 1)
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
+        """See :class:`~fastload.stages.Stage`. Several batches at once are the parts of one."""
         if self._row >= self._end:
             raise StopIteration
         end = min(self._end, self._row + max(1, self.at_once // self._size) * self._size)

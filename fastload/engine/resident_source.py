@@ -33,9 +33,10 @@ from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
 from ..sampling.epochs import KnownBatches
+from ..stages import EpochWork, Source, Stage
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
-from ..work import GRACE, Batch, EpochWork, Shard, Source, Stage
+from ..work import GRACE, Batch, Shard
 from .kept import Kept
 from .resident_device import DeviceRows, made_there
 
@@ -123,7 +124,7 @@ class _RowBatches(Stage):
         self._ended = False
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
+        """See :class:`~fastload.stages.Stage`. Several batches at once are the parts of one."""
         found = self._found
         while not self._ended and self._error is None and self._has_room():
             since = 0 if self._observed is None else time.perf_counter_ns()
@@ -195,7 +196,7 @@ class _RowBatches(Stage):
 
 
 class ResidentSource(Source):
-    """See the module, and :class:`~fastload.work.Source`. It contains its own device stage.
+    """See the module, and :class:`~fastload.stages.Source`. It contains its own device stage.
 
     Args:
         columns: the data.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
-from ..base import compat
+from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
@@ -147,7 +147,7 @@ def _resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epo
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
         with generators_at(sampling, resume.generators):
             iter(sampling.index_sampler)
-            base_seed = compat.draw_base_seed(sampling.generator)
+            base_seed = compat_features.draw_base_seed(sampling.generator)
             epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(sampling)
     return base_seed, key_epoch
 
@@ -174,7 +174,7 @@ def _rest_of_index_batches(
     if epoch.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
-                compat.draw_base_seed(sampling.generator)
+                compat_features.draw_base_seed(sampling.generator)
             return epoch.known.batches(epoch.number, arrays=arrays), 0
     at_once = sampling.sample_seed is not None and _draws_during_pass(sampler)
     if isinstance(sampling.dataset, IterableDataset) or (whole and not at_once):
@@ -188,7 +188,7 @@ def _rest_of_index_batches(
     with at_state:
         batches = begin(sampler)
         if draws_base_seed:
-            compat.draw_base_seed(sampling.generator)
+            compat_features.draw_base_seed(sampling.generator)
         skipped = 0
         for index in itertools.islice(batches, num_skipped + resume.batches):
             num_rows += len(list(index)) if sampling.auto_collation else 1

@@ -1,10 +1,14 @@
-"""How a source of batches from workers keeps them busy: plain numbers, which the builder chooses; and turns. Pure."""
+"""How a source of batches from workers keeps them busy: numbers, which the builder chooses; and what it rarely does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from ..work import Kind, WorkItem
+from ..workers.pool import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +67,31 @@ class Turns:
             if self.active[worker_id] and (self._window.in_order or self.load[worker_id] < share):
                 return worker_id
         return None
+
+
+class UnderWay(Protocol):
+    """A batch whose tasks were given out."""
+
+    slot: int
+    parts: list[Any]
+    """One for each task."""
+
+
+def in_warm_slots(pool: Pool, batches: Sequence[UnderWay]) -> list[WorkItem]:
+    """Take back the tasks that nobody has begun, and return them; whole batches of them have better slots then."""
+    book, items = pool.slots.book, pool.recall()
+    recalled = Counter(item.slot for item in items)
+    moving = [batch for batch in batches if recalled[batch.slot] == len(batch.parts) > 0]
+    for batch in moving:
+        book.undo(batch.slot)
+    moved = {}
+    for batch in moving:
+        before, batch.slot = batch.slot, book.acquire()
+        moved[before] = batch.slot
+    return [item._replace(slot=moved.get(item.slot, item.slot)) for item in items]
+
+
+def whole_batch(items: Sequence[WorkItem], serial: int) -> WorkItem:
+    """Return the task to load and collate again what these have loaded, by one worker."""
+    indices = [index for item in items for index in item.indices]
+    return items[0]._replace(serial=serial, kind=int(Kind.BATCH), layout=0, indices=indices)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..buffers.layout import LayoutMismatch, Sink
+from ..buffers.rows import write_column
 from ..cache.records import take_not_kept
 from ..keys.seeding import Seeder
 from ..observe import Watch
@@ -110,7 +111,7 @@ class FusedLoader(SampleLoader):
             loaded = load(rows[0])
             if isinstance(loaded, list):
                 raise LayoutMismatch("some samples could not be loaded")
-            return layout.write_column(1, loaded.targets, rows)
+            return write_column(layout, 1, loaded.targets, rows)
 
         try:
             return generation, sink.write_rows(layout, item, write)

@@ -117,7 +117,7 @@ class Pool(Protocol):
 
 
 def memory_kind(worker_method: str) -> Any:
-    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.buffers.slots.Memory`."""
+    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.buffers.memory.Memory`."""
     return _module(worker_method).memory_kind()
 
 

@@ -33,8 +33,10 @@ from torch._utils import ExceptionWrapper
 from ..arguments import WorkerArguments
 from ..base.worker_errors import first_integers, read_error, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
+from ..buffers.memory import Memory
 from ..buffers.packing import unpack
-from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
+from ..buffers.rows import copy_rows
+from ..buffers.slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..errors import WorkerDied
 from ..work import GRACE, WorkItem
 from .deaths import died
@@ -273,7 +275,7 @@ class ProcessPool(Pool):
             payload, rows = payload
             count = len(item.indices)
             batch = self.slots.view(item.slot, layout.offsets(item.num_rows)[1])
-            layout.copy_rows(np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
+            copy_rows(layout, np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
         return super().take_rows(payload, item, layout)
 
     def held_by(self, worker_id: int) -> int | None:
