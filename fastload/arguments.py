@@ -17,7 +17,7 @@ from .base import compat
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
-from .sampling.samplers import as_integer, check_seed
+from .sampling.samplers import KeyedSampler, as_integer, check_seed
 from .work import brings_source, slots_in_flight
 
 
@@ -348,6 +348,14 @@ class FusingArguments:
             if given:
                 return why
         return None
+
+
+def by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:
+    """Return torch's arguments ``shuffle`` and ``sampler``: the sampler shuffles by the seed, if there is one."""
+    has_default_sampler = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
+    if isinstance(seed, int) and shuffle and has_default_sampler:
+        return None, KeyedSampler(dataset, seed)
+    return shuffle, sampler
 
 
 def check_count(name: str, count: Any) -> int:

@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from . import observe
-from .arguments import WorkerArguments
+from .arguments import WorkerArguments, by_seed
 from .base import compat
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
@@ -21,7 +21,7 @@ from .engine.kept import Kept
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, Sampling, samplers_of
-from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch
+from .sampling.samplers import EpochBatchSampler, as_integer, check_epoch
 from .spec import check_plain, part, sampling_of, served_as, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
-        shuffle, sampler = _by_seed(dataset, shuffle, sampler, batch_sampler, seed)
+        shuffle, sampler = by_seed(dataset, shuffle, sampler, batch_sampler, seed)
         super().__init__(
             dataset,
             batch_size,
@@ -394,14 +394,6 @@ def _adapt(library: ModuleType) -> None:
     from .run.adapters import adapt
 
     adapt(library, DataLoader)
-
-
-def _by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:
-    """Return torch's arguments ``shuffle`` and ``sampler``: the sampler shuffles by the seed, if there is one."""
-    has_default_sampler = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
-    if isinstance(seed, int) and shuffle and has_default_sampler:
-        return None, KeyedSampler(dataset, seed)
-    return shuffle, sampler
 
 
 @functools.cache

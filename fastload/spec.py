@@ -96,7 +96,6 @@ class Spec:
     """Whether batch ``i`` goes to worker ``i % num_workers``."""
     seeded: bool = False
     """Whether each sample is seeded."""
-    seeding_reason: str = ""
     routed: bool = False
     """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
 
@@ -175,15 +174,6 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     if whole == "custom collate_fn" and uncut is None and spec.fuse is not True and only_regroups(spec.collate_fn):
         regroups = spec.collate_fn
     draws = not by_default or not seeding.draws_nothing(spec.dataset)
-    seeded = False
-    if spec.seeding == "torch":
-        reason = "torch's: a stream for each worker" if spec.num_workers else "none: torch's, in this process"
-    elif iterable:
-        reason = "torch's: a stream for each worker, since an IterableDataset has no sample ids"
-    elif not draws:
-        reason = "none: the dataset is known to draw nothing"
-    else:
-        seeded, reason = True, f"each sample, by its {'index' if ids_are_indices else 'position in the epoch'}"
     return replace(
         spec,
         iterable=iterable,
@@ -194,8 +184,7 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         uncut_reason=whole or uncut,
         regroups=regroups,
         assigned=iterable or spec.seeding == "torch",
-        seeded=seeded,
-        seeding_reason=reason,
+        seeded=spec.seeding != "torch" and not iterable and draws,
         routed=spec.has_threads and (draws or spec.worker_init_fn is not None),
     )
 

@@ -23,8 +23,8 @@ from ..sampling.epochs import Epoch, repeats_from
 from ..spec import Spec, part
 from ..stages import EpochWork, Source, Stage
 from ..work import GRACE, brings_source, slots_in_flight
-from ..workers.pool import memory_kind, start_workers
 from ..workers.samples import Job, warm_late_decoding
+from ..workers.starting import memory_kind, start_workers
 from .delivery import Delivery
 from .kept import Kept
 from .window import Window

@@ -23,9 +23,8 @@ from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..stages import EpochWork, Source
 from ..work import GRACE, Batch, Kind, Replica, WorkItem, choose_chunk_size, chunk_bounds
-from ..workers.deaths import PATIENCE_S, overdue
 from ..workers.fetch import Outcome, Result
-from ..workers.pool import Pool
+from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
 from .window import Turns, Window, in_warm_slots, whole_batch

@@ -62,7 +62,7 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if spec.num_workers and spec.worker_method == "multiprocessing" and spec.resident is None:
         lines += [("memory", str(found)) for found in copied_lists(spec.dataset)]
     lines.append(("order", _order(spec)))
-    lines.append(("seeding", spec.seeding_reason))
+    lines.append(("seeding", _seeding(spec)))
     slow = seeding.slow_because() if spec.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
@@ -155,6 +155,16 @@ def _order(spec: Spec) -> str:
     words += "; epochs advance by themselves"
     ahead = spec.overlap_epochs and spec.persistent_workers
     return words + (", the next one begins while this one ends" if ahead else "")
+
+
+def _seeding(spec: Spec) -> str:
+    if spec.seeding == "torch":
+        return "torch's: a stream for each worker" if spec.num_workers else "none: torch's, in this process"
+    if spec.iterable:
+        return "torch's: a stream for each worker, since an IterableDataset has no sample ids"
+    if not spec.seeded:
+        return "none: the dataset is known to draw nothing"
+    return f"each sample, by its {'index' if spec.ids_are_indices else 'position in the epoch'}"
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from ..sampling.samplers import EpochSampler
 from ..spec import Spec, part, spec_of
 from ..stages import EpochWork, Source
 from ..work import GRACE
-from ..workers.pool import HeldInterrupts
+from ..workers.starting import HeldInterrupts
 from .build import Builder, Pipeline
 from .kept import Kept
 
@@ -105,17 +105,11 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._shutdown_workers()
             raise
 
-    def _begin(
-        self,
-        loader: compat.TorchDataLoader[Any],
-        epoch: Epoch,
-        special: Special | None,
-        before: dict[str, Any] | None,
-    ) -> None:
+    def _begin(self, loader: Any, epoch: Epoch, special: Special | None, before: dict[str, Any] | None) -> None:
         since = time.perf_counter_ns()
         sampling = self._sampling
         # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-        self._base_seed = _note_randomness(sampling, epoch, special, self._base_seed, self._iterations, before)
+        self._note_randomness(epoch, special, before)
         self._iterations = epoch.key_epoch + 1
         self._epoch = epoch
         epoch.shard = shard_of(sampling.sampler, epoch, self._rank, self._world_size)
@@ -127,11 +121,13 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
             epoch.shared_seed = self._shared_seed  # torch has drawn another one
         self.is_resident = is_resident = pipeline.source.is_resident
-        arrays, from_sampler = pipeline.source.takes_arrays, self._sampler_iter
+        # What torch's part asked the sampler for. One of ours would look up its epoch when it is first asked: another
+        # one, if that has been set meanwhile.
+        indices, first_row, arrays = self._sampler_iter, 0, pipeline.source.takes_arrays
         if special is not None:
-            indices, first_row = special.index_batches(from_sampler, arrays=arrays)
-        else:
-            indices, first_row = _index_batches(sampling, epoch, from_sampler, arrays=arrays), 0
+            indices, first_row = special.index_batches(indices, arrays=arrays)
+        elif epoch.known is not None and isinstance(epoch_owner(sampling), EpochSampler):
+            indices = epoch.known.batches(epoch.number, arrays=arrays)
         if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         work = self._work(epoch, indices, first_row)
@@ -146,6 +142,21 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
+
+    def _note_randomness(self, epoch: Epoch, special: Special | None, before: dict[str, Any] | None) -> None:
+        """Note what an epoch's randomness comes from, in a resumed one the state.
+
+        ``before`` has the generators' states from before torch drew the base seed. None: with workers the sampler is
+        asked for another iterator.
+        """
+        sampling = self._sampling
+        epoch.generators = _order_states(sampling, epoch) if before is None else before
+        epoch.draws_base_seed = before is not None
+        key_epoch = self._iterations
+        if special is not None:
+            self._base_seed, key_epoch = special.randomness(self._base_seed, key_epoch)
+        epoch.base_seed = self._base_seed
+        epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
 
     def _built(self, epoch: Epoch) -> Pipeline:
         pin_device = self._pin_memory_device if self._pin_memory else None
@@ -293,28 +304,6 @@ def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
     return generator_states(sampling)
 
 
-def _note_randomness(
-    sampling: Sampling,
-    epoch: Epoch,
-    special: Special | None,
-    base_seed: int,
-    key_epoch: int,
-    before: dict[str, Any] | None,
-) -> int:
-    """Note what an epoch's randomness comes from, in a resumed one the state; return the base seed.
-
-    ``base_seed`` is what torch drew; ``key_epoch`` enters the samples' keys if the loader has no seed; ``before`` has
-    the generators' states from before torch drew. None: with workers the sampler is asked for another iterator.
-    """
-    epoch.generators = _order_states(sampling, epoch) if before is None else before
-    epoch.draws_base_seed = before is not None
-    if special is not None:
-        base_seed, key_epoch = special.randomness(base_seed, key_epoch)
-    epoch.base_seed = base_seed
-    epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
-    return base_seed
-
-
 def _special(sampling: Sampling, epoch: Epoch) -> Special | None:
     """Return how an epoch begins; None: as most do."""
     may_draw_ahead = epoch.known is None and sampling.sample_seed is not None
@@ -324,15 +313,3 @@ def _special(sampling: Sampling, epoch: Epoch) -> Special | None:
     from .resuming import Special
 
     return Special(sampling, epoch)
-
-
-def _index_batches(
-    sampling: Sampling, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
-) -> Iterator[Any]:
-    """Return what an epoch is to load that is not special.
-
-    ``from_sampler`` is the iterator that torch's part asked the sampler for. ``arrays``: known orders give arrays.
-    """
-    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(sampling), EpochSampler)
-    return epoch.known.batches(epoch.number, arrays=arrays) if epoch.known is not None and ours else from_sampler

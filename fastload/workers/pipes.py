@@ -20,7 +20,7 @@ from ..buffers.packing import join, pack
 from ..buffers.private_memory import PrivateMemory
 from ..work import WorkItem
 from .fetch import Outcome, Result
-from .transport import Endpoint, MessageSink, Transport
+from .pool import Endpoint, MessageSink, Transport
 
 # A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
 _SMALL_MESSAGE = 3_072

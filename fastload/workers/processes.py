@@ -39,11 +39,11 @@ from ..buffers.rows import copy_rows
 from ..buffers.slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..errors import WorkerDied
 from ..work import GRACE, WorkItem
-from .deaths import died
 from .fetch import Outcome, Result
-from .pool import HeldInterrupts, Pool
+from .pool import Pool, Transport, died
 from .samples import Job
-from .transport import MAX_PACKET, Packets, Transport, use_packets
+from .starting import HeldInterrupts
+from .transport import MAX_PACKET, Packets, use_packets
 from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 
 
 def memory_kind() -> type[Memory]:
-    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.starting`."""
     if use_packets():
         return MemoryFile
     return _pipes().memory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
-    """Start worker processes: see :mod:`fastload.workers.pool`."""
+    """Start worker processes: see :mod:`fastload.workers.starting`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 
@@ -172,6 +172,11 @@ class ProcessPool(Pool):
         self._watches.append(_pidfd(process))
         self._transport.started(worker_id)
 
+    task_cost = 1.0
+
+    def remote(self) -> dict[str, int]:
+        return {}
+
     def begin(self, iteration: int) -> None:
         if self._control is not None:
             self._control.iteration = iteration
@@ -262,7 +267,8 @@ class ProcessPool(Pool):
         if isinstance(payload, int):
             assert self._file is not None
             payload = self._file.take(payload, chunk_offset(item.slot, item.chunk_id))
-        return super().take_samples(unpack(writable(payload)), item)
+        samples: list[Any] = unpack(writable(payload))
+        return samples
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         if isinstance(payload, int):
@@ -276,7 +282,8 @@ class ProcessPool(Pool):
             count = len(item.indices)
             batch = self.slots.view(item.slot, layout.offsets(item.num_rows)[1])
             copy_rows(layout, np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
-        return super().take_rows(payload, item, layout)
+        objects: list[Sequence[Any]] = payload
+        return objects
 
     def held_by(self, worker_id: int) -> int | None:
         control = self._control

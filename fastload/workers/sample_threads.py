@@ -39,7 +39,7 @@ from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
     from .on_error import Failure
-    from .transport import MessageSink
+    from .pool import MessageSink
 
 # Each thread's word of the control page has the row + 1 within the item in its lower bits, above them the item's
 # serial + 1.

@@ -1,6 +1,6 @@
 """The life of a worker process, from its first line to its last.
 
-In: messages from an :class:`~fastload.workers.transport.Endpoint`. Out: messages to it, and rows in the memory file.
+In: messages from an :class:`~fastload.workers.pool.Endpoint`. Out: messages to it, and rows in the memory file.
 The parent's side of the same conversation is processes.py.
 """
 
@@ -31,9 +31,10 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..work import GRACE, Kind, WorkItem
 from .fetch import Fetcher, Outcome, Result
-from .pool import let_interrupts_through_in_worker
+from .pool import MessageSink
 from .samples import Job
-from .transport import MAX_PACKET, MessageSink
+from .starting import let_interrupts_through_in_worker
+from .transport import MAX_PACKET
 from .unsendable import in_its_place
 
 if TYPE_CHECKING:

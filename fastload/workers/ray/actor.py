@@ -25,9 +25,9 @@ from ...errors import SampleNote
 from ...work import WorkItem
 from ..fetch import Fetcher, Outcome, Result
 from ..pipes import PipeSink
+from ..pool import MessageSink
 from ..samples import Job
 from ..shared_job import JOB_OFFSET
-from ..transport import MessageSink
 from ..worker_process import FileSink, encoded, fetcher_of, keep_freed_memory
 from .nodes import differences, identity
 
