@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 
@@ -31,6 +31,12 @@ def with_threads_alone(spec: Any) -> Any:
         prefetch_factor=spec.prefetch_factor or 2,
         threads_alone=True,
     )
+
+
+Seeding = Literal["sample", "torch"]
+Resident = Literal["device", "host", "auto"]
+OnError = Literal["raise", "skip", "replace"]
+Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +354,23 @@ class FusingArguments:
             if given:
                 return why
         return None
+
+
+def check_plain(part: Callable[[type[Any]], Any]) -> None:
+    """Check the arguments of a loader without features: see :func:`fastload.engine.features.check`.
+
+    Args:
+        part: returns the loader's arguments of a kind.
+
+    Raises:
+        ConfigError: one of them is out of its range, or cannot be combined with another.
+    """
+    device: DeviceArguments = part(DeviceArguments)
+    part(WorkerArguments).check()
+    device.check()
+    device.check_without_device()
+    part(ErrorArguments).check()
+    part(FusingArguments).check()
 
 
 def by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:

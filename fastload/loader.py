@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from . import observe
-from .arguments import WorkerArguments, by_seed
+from .arguments import Decoder, OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
 from .base import compat
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
@@ -22,7 +22,7 @@ from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, Sampling, samplers_of
 from .sampling.samplers import EpochBatchSampler, as_integer, check_epoch
-from .spec import check_plain, part, sampling_of, served_as, spec_of, with_arguments_of
+from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .base.retry import Retry
@@ -41,11 +41,6 @@ ADAPTED_LIBRARIES = (
     "lightning.pytorch.loops.fit_loop",
     "pytorch_lightning.loops.fit_loop",
 )
-
-Seeding = Literal["sample", "torch"]
-Resident = Literal["device", "host", "auto"]
-OnError = Literal["raise", "skip", "replace"]
-Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 class DataLoader(compat.TorchDataLoader[T]):
@@ -255,7 +250,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
             self.cache, self.cache_size = check(spec, lambda: argument_defaults().changed)
         else:
-            check_plain(spec)
+            check_plain(functools.partial(part, spec))
 
     def _told(self) -> Told:
         from .engine.told import Told

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch.utils.data import IterableDataset
 
-from .arguments import DeviceArguments, ErrorArguments, FusingArguments, WorkerArguments, with_threads_alone
+from .arguments import with_threads_alone
 from .base import compat
 from .base.regrouping import only_regroups
 from .base.worker_kinds import WORKER_KINDS
@@ -187,20 +187,6 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         seeded=spec.seeding != "torch" and not iterable and draws,
         routed=spec.has_threads and (draws or spec.worker_init_fn is not None),
     )
-
-
-def check_plain(spec: Spec) -> None:
-    """Check the arguments of a loader without features: see :func:`fastload.engine.features.check`.
-
-    Raises:
-        ConfigError: one of them is out of its range, or cannot be combined with another.
-    """
-    part(spec, WorkerArguments).check()
-    device = part(spec, DeviceArguments)
-    device.check()
-    device.check_without_device()
-    part(spec, ErrorArguments).check()
-    part(spec, FusingArguments).check()
 
 
 def part(spec: Spec, kind: type[Part]) -> Part:

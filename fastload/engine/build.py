@@ -201,7 +201,8 @@ class Builder:
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         kind = memory_kind(spec.worker_method)
-        slots = kept.take_slots(kind, spec.device)
+        idle, kept.idle = kept.idle, None
+        slots = None if idle is None else idle.taken(kind, spec.device)
         if slots is None:
             slots = SlotPool(kind(None if device is None else device.page_lock()), keep=0)
         kept.page_lock = slots.memory.page_lock

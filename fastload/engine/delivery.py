@@ -27,7 +27,7 @@ from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
-from .window import Turns, Window, in_warm_slots, whole_batch
+from .window import Turns, Window, in_warm_slots, lock_one, whole_batch
 
 
 @dataclass(slots=True)
@@ -203,11 +203,12 @@ class Delivery(Source):
             self._refill()  # afterwards, so that its slot no longer counts as in flight
 
     def _wait_ready(self) -> int | None:
-        patience = self._window.timeout or self._patience
+        slots, patience = self.pool.slots, self._window.timeout or self._patience
         deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
-            self._lock_one()
+            if slots.memory.page_lock is not None and self._book.layout is not None:
+                lock_one(slots, self._book.layout, self._under_way())
             self.pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
             self._refill()
@@ -228,15 +229,6 @@ class Delivery(Source):
 
     def _num_under_way(self) -> int:
         return len(self._epoch.batches) + (0 if self._following is None else len(self._following.batches))
-
-    def _lock_one(self) -> None:
-        """Page-lock one more of the slots in flight while there is time: later the training loop would wait for it."""
-        layout, slots = self._book.layout, self.pool.slots
-        if layout is None or slots.memory.page_lock is None:
-            return
-        for batch in self._under_way():
-            if batch.slot and batch.num_rows and slots.lock(batch.slot, layout.offsets(batch.num_rows)[1]):
-                return
 
     def _num_complete(self) -> int:
         return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)

@@ -6,6 +6,7 @@ workers were. It is loaded here, in the user's process, whose global generators 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +93,9 @@ def replay(
     job, _ = builder.job(whole)
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
-    with preserved_global_generators(), libraries.adopted():
+    with preserved_global_generators(), contextlib.ExitStack() as stack:
+        libraries.adopt()
+        stack.callback(libraries.release)
         if known is None or not by_batch:
             sample = _own(fetcher, fetcher.samples.load([index], epoch, position), 0)
         else:  # such a dataset loads a batch at once, and is seeded for all of it

@@ -280,14 +280,10 @@ class Epochs:
             and (last.finished or last.delivered > 1)
             and resume is None
         ):
+            or_seed = ", or give the DataLoader an integer seed: then epochs advance"
             warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
-                "before; call its set_epoch() before each epoch"
-                + (
-                    ""
-                    if sampling.seeding == "torch"
-                    else ", or give the DataLoader an integer seed: then epochs advance"
-                )
+                f"before; call its set_epoch() before each epoch{'' if sampling.seeding == 'torch' else or_seed}"
             )
         number = self._begin_number(sampling, owner)
         if resume is not None and number != resume.epoch:
