@@ -272,14 +272,8 @@ class Epochs:
         last, resume = self.last, self.resume
         self._before = {**vars(self), "_before": {}}
         owner = epoch_owner(sampling)
-        if (
-            seed_of(sampling) is None
-            and getattr(owner, "shuffle", False)
-            and last is not None
-            and last.number == owner.epoch
-            and (last.finished or last.delivered > 1)
-            and resume is None
-        ):
+        shuffles = seed_of(sampling) is None and resume is None and getattr(owner, "shuffle", False)
+        if shuffles and last is not None and last.number == owner.epoch and (last.finished or last.delivered > 1):
             or_seed = ", or give the DataLoader an integer seed: then epochs advance"
             warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "

@@ -37,7 +37,6 @@ from ..buffers.memory import Memory
 from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
 from ..buffers.slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
-from ..errors import WorkerDied
 from ..work import GRACE, WorkItem
 from .fetch import Outcome, Result
 from .pool import Pool, Transport, died
@@ -64,12 +63,6 @@ def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :mod:`fastload.workers.starting`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
-
-
-def _transport(job: Job, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
-    if packets:
-        return Packets(job.num_workers, shared=shared)
-    return _pipes()(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
 
 
 def _pipes() -> type[Pipes]:
@@ -115,7 +108,11 @@ class ProcessPool(Pool):
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
         self._control = None if self._file is None else Control(self._file, job.num_workers * job.worker_threads)
-        self._transport = _transport(job, context, shared=shared, packets=self._file is not None)
+        self._transport: Transport
+        if self._file is not None:
+            self._transport = Packets(job.num_workers, shared=shared)
+        else:
+            self._transport = _pipes()(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
         self.job_pickled = "inherited"
         _pools.add(self)
         try:
@@ -234,7 +231,7 @@ class ProcessPool(Pool):
         message = self._transport.receive()
         if message is None:
             if self._dead is not None:
-                raise self._death(self._dead)
+                raise died(self._dead, self.workers[self._dead], self.working_on(self._dead, self._items))
             return None
         fields = fields_of(message)
         if len(fields) == 2:
@@ -293,9 +290,6 @@ class ProcessPool(Pool):
         if self._threads is None or self._control is None:
             return super().working_on(worker_id, items)
         return self._threads.working_on(worker_id, self._control.threads, items)
-
-    def _death(self, worker_id: int) -> WorkerDied:
-        return died(worker_id, self.workers[worker_id], self.working_on(worker_id, self._items))
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""

@@ -69,7 +69,8 @@ def test_positions_may_have_any_shape_and_stay_as_they_are():
     permutation = Permutation(100, b"key")
     positions = np.arange(100).reshape(10, 10).T[:, ::2]
     before = positions.copy()
-    assert np.array_equal(permutation.at(positions), by_numpy(permutation, positions, backwards=False))
+    expected = by_numpy(positions, permutation.length, permutation.bits, permutation.round_keys)
+    assert np.array_equal(permutation.at(positions), expected)
     assert np.array_equal(positions, before)
     assert permutation.at(np.empty((0, 3), dtype=np.int64)).shape == (0, 3)
 
