@@ -1,7 +1,7 @@
 """What a plain loader does without: errors of the features' arguments, and what workers are given for the features.
 
 In: a loader's :class:`~fastload.spec.Spec` that asks for one. Out: see the functions. Imported when the first is asked
-for, with what all of them need; nothing of it takes long to import.
+for, with what takes no time to import.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ..arguments import (
     WorkerArguments,
     check_number,
 )
-from ..cache import shared
 from ..device.streams import device_of
 from ..sampling.epochs import Sampling
 from ..spec import Spec, part
@@ -60,7 +59,9 @@ def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, An
     fusing.check()
     cache, cache_size = spec.cache, spec.cache_size
     if cache is not None or cache_size is not None:
-        cache, cache_size = shared.checked(cache, cache_size, fusing.why_no_cache(), changed())
+        from ..cache.shared import checked
+
+        cache, cache_size = checked(cache, cache_size, fusing.why_no_cache(), changed())
     if not isinstance(spec.decoder, str) or spec.decoder != "auto":  # last: it goes by the others
         check_decoder(fusing)
     return cache, cache_size
@@ -80,7 +81,9 @@ def extras_of(spec: Spec, kept: Kept, seed: int) -> Extras:
     """Return what a spec asks for; ``kept`` gets the cache, and the log of failures. ``seed``: of the samples' keys."""
     fused = tail = error_policy = None
     if spec.cache is not None:
-        kept.cache = shared.records_of(spec.cache, spec.cache_size)
+        from ..cache.shared import records_of
+
+        kept.cache = records_of(spec.cache, spec.cache_size)
         kept.filling = functools.partial(filling_of, kept.cache)
     if spec.fuse is True:
         fused, tail = fused_of(part(spec, FusingArguments), kept, seed)
