@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 
 from .base import compat
-from .base.retry import Retry
 from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
-from .sampling.samplers import as_integer, check_seed
+from .sampling.samplers import KeyedSampler, as_integer, check_seed
 from .work import brings_source, slots_in_flight
 
 
@@ -32,6 +31,12 @@ def with_threads_alone(spec: Any) -> Any:
         prefetch_factor=spec.prefetch_factor or 2,
         threads_alone=True,
     )
+
+
+Seeding = Literal["sample", "torch"]
+Resident = Literal["device", "host", "auto"]
+OnError = Literal["raise", "skip", "replace"]
+Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +256,7 @@ class ErrorArguments:
 
     def check(self) -> None:
         """Raise a ConfigError if failed samples cannot be treated so."""
-        again = isinstance(self.on_error, Retry)
+        again = hasattr(self.on_error, "attempts")  # a base.retry.Retry, which few loaders import
         if self.on_error not in ("raise", "skip", "replace") and not again:
             raise ConfigError(
                 f"on_error must be 'raise', 'skip', 'replace' or fastload.retry(...), got on_error={self.on_error!r}"
@@ -349,6 +354,31 @@ class FusingArguments:
             if given:
                 return why
         return None
+
+
+def check_plain(part: Callable[[type[Any]], Any]) -> None:
+    """Check the arguments of a loader without features: see :func:`fastload.engine.features.check`.
+
+    Args:
+        part: returns the loader's arguments of a kind.
+
+    Raises:
+        ConfigError: one of them is out of its range, or cannot be combined with another.
+    """
+    device: DeviceArguments = part(DeviceArguments)
+    part(WorkerArguments).check()
+    device.check()
+    device.check_without_device()
+    part(ErrorArguments).check()
+    part(FusingArguments).check()
+
+
+def by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:
+    """Return torch's arguments ``shuffle`` and ``sampler``: the sampler shuffles by the seed, if there is one."""
+    has_default_sampler = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
+    if isinstance(seed, int) and shuffle and has_default_sampler:
+        return None, KeyedSampler(dataset, seed)
+    return shuffle, sampler
 
 
 def check_count(name: str, count: Any) -> int:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from multiprocessing.context import BaseContext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from . import observe
-from .arguments import (
-    DeviceArguments,
-    ErrorArguments,
-    FusingArguments,
-    ResidentArguments,
-    WorkerArguments,
-    check_number,
-)
+from .arguments import Decoder, OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
 from .base import compat
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
@@ -29,12 +21,14 @@ from .engine.kept import Kept
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, Sampling, samplers_of
-from .sampling.samplers import EpochBatchSampler, KeyedSampler, as_integer, check_epoch
+from .sampling.samplers import EpochBatchSampler, as_integer, check_epoch
 from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .base.retry import Retry
+    from .engine.state import States
     from .engine.statistics import Statistics
+    from .engine.told import Told
     from .run.defaults import Defaults
     from .transforms.draws import Draws
     from .workers.on_error import FailedSample
@@ -47,11 +41,6 @@ ADAPTED_LIBRARIES = (
     "lightning.pytorch.loops.fit_loop",
     "pytorch_lightning.loops.fit_loop",
 )
-
-Seeding = Literal["sample", "torch"]
-Resident = Literal["device", "host", "auto"]
-OnError = Literal["raise", "skip", "replace"]
-Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 class DataLoader(compat.TorchDataLoader[T]):
@@ -210,7 +199,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._kept, self._epochs = Kept(), Epochs()
         if worker_method == "ray":  # torch would compare their number with the cores of this machine
             vars(self)["check_worker_number_rationality"] = bool
-        shuffle, sampler = _by_seed(dataset, shuffle, sampler, batch_sampler, seed)
+        shuffle, sampler = by_seed(dataset, shuffle, sampler, batch_sampler, seed)
         super().__init__(
             dataset,
             batch_size,
@@ -234,7 +223,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         if isinstance(batch_sampler, EpochBatchSampler):
             # Where torch has the dataset's own order: Lightning shards what is no DistributedSampler.
             vars(self)["sampler"] = batch_sampler.sampler
-        observe.notify(observe.on_construction, self)
+        for observer in tuple(observe.on_construction):
+            observer(self)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, begins its own life: its close() must not end this loader's workers. A persistent
@@ -255,46 +245,29 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def _check_parts(self) -> None:
         spec = with_arguments_of(self)
-        workers, device, fusing = part(spec, WorkerArguments), part(spec, DeviceArguments), part(spec, FusingArguments)
-        workers.check()
-        device.check()
-        part(spec, ResidentArguments).check()
-        if self.device is None:
-            device.check_without_device()
+        if spec.has_features:
+            from .engine.features import check
+
+            self.cache, self.cache_size = check(spec, lambda: argument_defaults().changed)
         else:
-            from .device.streams import device_of
+            check_plain(functools.partial(part, spec))
 
-            device_of(self.device)
-        if self.worker_method == "ray" or self.remote_workers != 0 or self.ray_options is not None:
-            from .workers.ray.options import options_of
+    def _told(self) -> Told:
+        from .engine.told import Told
 
-            check_number("remote_workers", self.remote_workers)
-            options_of(self.ray_options)
-            workers.check_ray()
-        part(spec, ErrorArguments).check()
-        if self.on_error == "replace":
-            from .workers.on_error import candidates_of
-
-            candidates_of(part(spec, Sampling))
-        fusing.check()
-        if self.cache is not None or self.cache_size is not None:
-            from .cache import shared
-
-            why, changed = fusing.why_no_cache(), argument_defaults().changed
-            self.cache, self.cache_size = shared.checked(self.cache, self.cache_size, why, changed)
-        if not isinstance(self.decoder, str) or self.decoder != "auto":  # last: it goes by the others
-            from .images import chosen
-
-            chosen(self.decoder)
-            fusing.check_decoder()
+        return Told(self, self._epochs, self._kept)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        from .engine.first_batch import batch_on_host
+        return self._told().batch_on_host()
 
-        return batch_on_host(self, self._epochs)
+    def _states(self) -> States:
+        from .engine.state import States
+
+        return States(sampling_of(self), self._epochs)
 
     def _get_iterator(self) -> Any:
-        observe.notify(observe.on_iteration, self)
+        for observer in tuple(observe.on_iteration):
+            observer(self)
         if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
         return Iteration(self, spec_of(self), self._epochs, self._kept)
@@ -326,9 +299,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             ConfigError: ``batch_transform`` is not one of ``fastload.transforms``, or there was no batch yet.
         """
-        from .transforms.batches import params_of
-
-        return params_of(self.batch_transform, None if self._epochs.last is None else self._epochs.last.draws)
+        return self._told().batch_params(self.batch_transform)
 
     def statistics(self) -> Statistics:
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
@@ -346,16 +317,11 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def explain(self) -> str:
         """Return a text that says how this loader works with its dataset and arguments, and why."""
-        from .engine.facts import all_facts, as_text
-
-        return as_text(all_facts(spec_of(self), self.statistics(), self._kept))
+        return self._told().as_text()
 
     def _repr_html_(self) -> str:
         """Return what ``explain()`` says, for a notebook."""
-        from .base.console import as_html, labelled
-        from .engine.facts import all_facts
-
-        return as_html(labelled(all_facts(spec_of(self), self.statistics(), self._kept)))
+        return self._told().as_html()
 
     def close(self) -> None:
         """Stop all workers of this loader now, and free resident data and page-locked memory.
@@ -374,20 +340,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         and workers. With other samplers it contains the states of their generators (5 to 30 kB), with an
         IterableDataset the states of its replicas. The global generators are not part of it.
         """
-        sampling, loaded, last = sampling_of(self), self._epochs.resume, self._epochs.last
-        following = self._epochs.upcoming(sampling)
-        if loaded is not None:
-            # A loaded state holds until another epoch is set, and what was begun before it is over.
-            last, loaded = None, loaded if loaded.epoch == following else None
-        elif not self.in_order and self.num_workers and last is not None and last.delivered and not last.finished:
-            warnings.warn(
-                "with in_order=False batches are given as they are completed, and the state only counts them: a resume "
-                "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
-                stacklevel=2,
-            )
-        from .engine.state import place_of, state_of
-
-        return state_of(sampling, loaded or place_of(sampling, last, following))
+        return self._states().state(keeps_order=self.in_order or not self.num_workers)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the next iteration where a state was taken.
@@ -402,9 +355,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             StateError: it is no such state, or belongs to another loader. This loader is not changed.
         """
-        from .engine.state import resume_from
-
-        resume = resume_from(sampling_of(self), state)
+        resume = self._states().resume_from(state)
         kept: Any = self._iterator
         if state["kind"] != "position" and kept is not None:
             # Persistent workers have another base seed, or replicas at another place.
@@ -438,14 +389,6 @@ def _adapt(library: ModuleType) -> None:
     from .run.adapters import adapt
 
     adapt(library, DataLoader)
-
-
-def _by_seed(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: object) -> tuple[Any, Any]:
-    """Return torch's arguments ``shuffle`` and ``sampler``: the sampler shuffles by the seed, if there is one."""
-    has_default_sampler = sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
-    if isinstance(seed, int) and shuffle and has_default_sampler:
-        return None, KeyedSampler(dataset, seed)
-    return shuffle, sampler
 
 
 @functools.cache

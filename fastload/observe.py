@@ -85,12 +85,6 @@ class ObservedLoader(Protocol):
 
 Observer = Callable[[ObservedLoader], None]
 on_construction: list[Observer] = []
-"""Called with each :class:`fastload.DataLoader` of this process that has been constructed."""
+"""Called with each :class:`fastload.DataLoader` of this process that has been constructed; they may change the list."""
 on_iteration: list[Observer] = []
-"""Called with each :class:`fastload.DataLoader` of this process that is about to begin an iteration."""
-
-
-def notify(observers: list[Observer], loader: ObservedLoader) -> None:
-    """Call the observers; they may change the list."""
-    for observer in tuple(observers):
-        observer(loader)
+"""Called with each :class:`fastload.DataLoader` of this process that is about to begin an iteration, likewise."""

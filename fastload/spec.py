@@ -6,12 +6,11 @@ stages takes it; each feature takes the part that it reads (:func:`part`).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import IterableDataset
 
 from .arguments import with_threads_alone
 from .base import compat
@@ -83,8 +82,6 @@ class Spec:
     """Whether the dataset is an IterableDataset."""
     known: KnownBatches | None = None
     """The order of the index batches, where it is a function of epoch and position."""
-    order_reason: str = ""
-    """Where the order comes from."""
     sample_seed: int | None = None
     """The integer that samples are seeded from; None: torch's base seed of the iteration."""
     ids_are_indices: bool = False
@@ -99,9 +96,14 @@ class Spec:
     """Whether batch ``i`` goes to worker ``i % num_workers``."""
     seeded: bool = False
     """Whether each sample is seeded."""
-    seeding_reason: str = ""
     routed: bool = False
     """Whether worker threads draw from generators of their own. It costs something, so only where anything may draw."""
+
+    @property
+    def has_features(self) -> bool:
+        """Whether more is asked for than a plain loader does: see :mod:`fastload.engine.features`."""
+        asked = any(getattr(self, name) is not plain for name, plain in _PLAIN.items())
+        return asked or self.worker_method == "ray"
 
     @property
     def workers_in_all(self) -> int:
@@ -113,6 +115,10 @@ class Spec:
         """Whether there are workers that are threads of this process."""
         return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
 
+    def seed_of_keys(self, base_seed: int | None) -> int:
+        """Return the seed of the samples' keys in an epoch; ``base_seed``: torch's, of that epoch."""
+        return (base_seed or 0) if self.sample_seed is None else self.sample_seed
+
     @property
     def has_device_stage(self) -> bool:
         """Whether batches are copied to a device or transformed before the user gets them."""
@@ -121,6 +127,12 @@ class Spec:
 
 _GIVEN = [field.name for field in fields(Spec)]
 _GIVEN = _GIVEN[: _GIVEN.index("threads_alone")]
+_PLAIN = {
+    field.name: field.default
+    for field in fields(Spec)
+    if field.name
+    in ("device", "resident", "remote_workers", "ray_options", "on_error", "cache", "cache_size", "decoder")
+}
 # A loader's attributes of these names begin with an underscore.
 _PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")
 
@@ -162,28 +174,17 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     if whole == "custom collate_fn" and uncut is None and spec.fuse is not True and only_regroups(spec.collate_fn):
         regroups = spec.collate_fn
     draws = not by_default or not seeding.draws_nothing(spec.dataset)
-    seeded = False
-    if spec.seeding == "torch":
-        reason = "torch's: a stream for each worker" if spec.num_workers else "none: torch's, in this process"
-    elif iterable:
-        reason = "torch's: a stream for each worker, since an IterableDataset has no sample ids"
-    elif not draws:
-        reason = "none: the dataset is known to draw nothing"
-    else:
-        seeded, reason = True, f"each sample, by its {'index' if ids_are_indices else 'position in the epoch'}"
     return replace(
         spec,
         iterable=iterable,
         known=known,
-        order_reason=_order(sampling, known, seed, spec.overlap_epochs),
         sample_seed=seed,
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
         uncut_reason=whole or uncut,
         regroups=regroups,
         assigned=iterable or spec.seeding == "torch",
-        seeded=seeded,
-        seeding_reason=reason,
+        seeded=spec.seeding != "torch" and not iterable and draws,
         routed=spec.has_threads and (draws or spec.worker_init_fn is not None),
     )
 
@@ -200,31 +201,3 @@ def _uncut(dataset: Any, seeding: str, chunk_size: Any) -> str | None:
     if seeding == "torch":
         return "seeding='torch' binds a batch to its worker"
     return "chunk_size='batch'" if chunk_size == "batch" else None
-
-
-def _order(sampling: Sampling, known: KnownBatches | None, seed: int | None, overlap_epochs: bool) -> str:
-    """Say where the order comes from."""
-    if isinstance(sampling.dataset, IterableDataset):
-        return "the IterableDataset's"
-    if known is None:
-        outer = sampling.batch_sampler
-        own = sampling.sampler if outer is None or type(outer) is BatchSampler else outer
-        return f"that of {type(own).__name__}"
-    shard, words = known.rows.shard, known.rows.order.name
-    if shard.num_ranks > 1:
-        words += f", the share of rank {shard.rank} of {shard.num_ranks}"
-    if seed is None:
-        return words
-    ahead = overlap_epochs and sampling.persistent_workers
-    words += "; epochs advance by themselves"
-    return words + (", the next one begins while this one ends" if ahead else "")
-
-
-def decodes_late(fuse: bool | str, fused: Any) -> bool:
-    """Return whether images of samples that the dataset loads itself are decoded late: see :mod:`fastload.late`."""
-    late = fuse is not False and fused is None
-    if late and "PIL.Image" in sys.modules:
-        from .late import opener
-
-        opener.why_not()  # cached here, so that forked workers have it
-    return late

@@ -5,20 +5,19 @@
     index batches ─> WorkItem ─> workers ─> source ─Batch─> [pin] ─Batch─> [device] ─Batch─> Iteration ─> training loop
 
 A :class:`WorkItem` says everything that a worker has to know, so that any worker can take any of them and a live worker
-never has to be told of a new epoch. A :class:`Batch` carries its own facts through all stages. To add a stage:
-implement :class:`Stage` around another one. Pure: no threads, no clocks, no memory.
+never has to be told of a new epoch. A :class:`Batch` carries its own facts through all stages: see stages.py.
+Pure: no threads, no clocks, no memory.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 Tail = Literal["drop", "short", "pad"]
 
@@ -92,7 +91,7 @@ class Shard:
         """Return the first and last row of this rank, of a step of so many rows; the pieces are nearly equal."""
         return num_rows * self.rank // self.num_ranks, num_rows * (self.rank + 1) // self.num_ranks
 
-    def positions(self, first_row: int, num_rows: int) -> npt.NDArray[np.int64]:
+    def positions(self, first_row: int, num_rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the positions of these rows. It is not checked that the epoch has so many."""
         rows = np.arange(first_row, first_row + num_rows)
         if self.global_batch_size is None:
@@ -103,7 +102,9 @@ class Shard:
         first = np.full(num_rows, self.rank * share)
         if rest:
             first[step == full] = self._piece_of(rest)[0]
-        positions: npt.NDArray[np.int64] = self.base + step * self.global_batch_size + first + rows % share
+        positions: np.ndarray[Any, np.dtype[np.int64]] = (
+            self.base + step * self.global_batch_size + first + rows % share
+        )
         return positions
 
     def position(self, row: int) -> int:
@@ -221,6 +222,13 @@ class Replica(NamedTuple):
     """Batches that this worker has made in the epoch."""
 
 
+class SampleDraws(Protocol):
+    """The randomness of a batch's samples, for its transform: a :class:`fastload.transforms.draws.Draws`."""
+
+    shape: Any
+    """Of the images that parameters were drawn for last; None: there were none."""
+
+
 @dataclass(kw_only=True)  # without slots, so that facts that are rare cost nothing
 class Batch:
     """A batch, or the error that is raised in its place, with what is known of it."""
@@ -239,8 +247,8 @@ class Batch:
     """For an IterableDataset."""
     borrowed: bool = field(default=False, init=False)
     """Whether it lies in page-locked memory that is used again once the batch is dropped."""
-    draws: Any = field(default=None, init=False)
-    """Randomness of the batch transform: see :class:`fastload.transforms.draws.Draws`."""
+    draws: SampleDraws | None = field(default=None, init=False)
+    """What the batch transform draws from; None: there is none, or it was not asked for yet."""
     event: Any = field(default=None, init=False)
     """Recorded on the device behind its transform."""
     parts: Sequence[Any] = field(default=(), init=False)
@@ -261,111 +269,12 @@ class Batch:
             del error  # its traceback refers to this frame
 
 
-class Stage(Protocol):
-    """Gives batches in order. Used by one thread. Inherit drop() and close() where they have nothing to do."""
-
-    def next(self, wait: bool = True) -> Batch:
-        """Return the next batch, or the error in its place.
-
-        Args:
-            wait: block for workers or a device. Otherwise raise NotReady where that would be necessary; a stage that
-                makes batches in this call makes the next one in any case.
-
-        Raises:
-            StopIteration: there are no more.
-            NotReady: the next batch is not complete.
-            LoadTimeout: no batch was completed in time; may be called again.
-            WorkerDied: a worker ended by itself; the iteration is over.
-        """
-
-    def num_ready(self) -> int | None:
-        """Return how many complete batches it has; None: it does not know."""
-        return None
-
-    def drop(self) -> None:
-        """Drop what is under way, before the source begins another epoch."""
-        return
-
-    def close(self) -> None:
-        """Drop what is under way, and end threads of this stage."""
-        return
-
-
-class Source(Stage, Protocol):
-    """The first stage: loads batches, one epoch after the other. Inherit what has nothing to do.
-
-    ``tests/engine/test_sources.py`` has what every source does.
-    """
-
-    iteration: int
-    """Number of the epoch that was begun last, unique within the process."""
-    workers: Sequence[Any] = ()
-    """Its processes, threads or actors; empty: batches are made in ``next()``."""
-    pid: int | None = None
-    """The process that may use it; None: any."""
-    broken: bool = False
-    """Whether nothing more can come, since a worker is lost."""
-    is_resident: bool = False
-    """Whether the dataset is in memory already, so that there are no workers, whatever ``num_workers`` says."""
-    takes_arrays: bool = False
-    """Whether index batches may be NumPy arrays."""
-    holds_something: bool = True
-    """Whether there are workers, connections or the like, which :meth:`close` ends after an epoch."""
-    skips_interrupted: bool = False
-    """Whether a batch that an interrupt has cut off in ``next()`` is passed over by the next call."""
-
-    def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
-        """Begin an epoch; what is left of the one before is dropped.
-
-        Args:
-            work: what is to be loaded.
-            upcoming: the next epoch, where it is certain: a source may begin it while this one ends.
-        """
-
-    def first_error(self) -> BaseException | None:
-        """Return the sampler's error if the epoch that was just begun has no batch before it."""
-        return None
-
-    def note(self) -> None:
-        """Note for statistics what its workers have done so far."""
-        return
-
-    def close(self, grace: float = GRACE) -> None:
-        """End workers, and let go of memory. Blocks at most about ``grace`` seconds for what workers are doing."""
-        return
-
-
 def brings_source(dataset: Any) -> bool:
-    """Return whether a dataset has a method ``fastload_source(job, counts)``, which returns a :class:`Source`.
+    """Return whether a dataset has a method ``fastload_source(job, counts)``, which returns a ``stages.Source``.
 
     What a wrapper passes on does not count: the wrapper may give other samples.
     """
     return getattr(type(dataset), "fastload_source", None) is not None
-
-
-@dataclass(slots=True, kw_only=True)
-class EpochWork:
-    """What a source is to load in one epoch."""
-
-    index_batches: Iterator[Any]
-    epoch: int
-    """Enters the samples' keys."""
-    shard: Shard
-    """Which positions of the global order this rank has."""
-    first_row: int = 0
-    """Samples of this rank before the first batch."""
-    identity: Any = None
-    """Compared with ``==``: whether an epoch that was begun ahead of time is the one asked for."""
-    shared_seed: int | None = None
-    """Seeds IterDataPipes."""
-    first_worker: int = 0
-    """Whose turn is first, where each batch has its worker."""
-    replica_batches: Sequence[int] = ()
-    """Of an IterableDataset: batches of each worker before this work, after a resume."""
-    failures: Any = None
-    """A :class:`fastload.workers.on_error.EpochFailures` of failed samples; None where their errors are raised."""
-    empty_batches: list[int] = field(default_factory=list)
-    """For each batch that lost all its samples: the number of batches given before it."""
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ class WorkerKind(NamedTuple):
 WORKER_KINDS = {
     "multiprocessing": WorkerKind("processes", "process", "processes"),
     "thread": WorkerKind("threads", "thread", "threads", threads=True),
-    "ray": WorkerKind("ray", "Ray worker", "Ray workers"),
+    "ray": WorkerKind("ray.pool", "Ray worker", "Ray workers"),
 }
 
 

@@ -90,7 +90,7 @@ class Layout:
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        self.leaves = tuple(_tensor_leaves(root))
+        self.leaves = tuple(tensor_leaves(root))
         self._offsets: dict[int, tuple[tuple[int, ...], int]] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -149,25 +149,8 @@ class Layout:
             LayoutMismatch: a sample differs from the layout. Rows may have been partly written.
         """
         objects: list[Sequence[Any]] = []
-        _write(self.root, samples, rows[::-1], objects)
+        write_node(self.root, samples, rows[::-1], objects)
         return objects
-
-    def write_column(self, place: int, column: Sequence[Any], rows: list[torch.Tensor]) -> list[Sequence[Any]]:
-        """Write one part of samples that are dicts, lists or tuples, at ``place`` in each; see :meth:`write_into`."""
-        assert isinstance(self.root, Dict | Row)
-        before = sum(len(_tensor_leaves(child)) for child in self.root.children[:place])
-        own = rows[before : before + len(_tensor_leaves(self.root.children[place]))]
-        objects: list[Sequence[Any]] = []
-        _write(self.root.children[place], column, own[::-1], objects)
-        return objects
-
-    def copy_rows(self, source: Buffer, count: int, buffer: Buffer, num_rows: int, row: int) -> None:
-        """Copy a buffer of ``count`` rows into rows ``row``, ``row + 1``, ... of a buffer of ``num_rows``."""
-        theirs, _ = self.offsets(count)
-        ours, _ = self.offsets(num_rows)
-        for leaf, start, place in zip(self.leaves, theirs, ours, strict=True):
-            num_bytes, place = leaf.row_bytes * count, place + leaf.row_bytes * row
-            buffer[place : place + num_bytes] = source[start : start + num_bytes]
 
     def build(self, buffer: Buffer, num_rows: int, objects: Sequence[Sequence[Any]]) -> Any:
         """Return the batch: what ``default_collate`` gives for the samples in ``buffer``; its tensors keep that alive.
@@ -177,22 +160,6 @@ class Layout:
         tensors = self.tensors(buffer, num_rows)
         tensors.reverse()
         return _build(self.root, tensors, list(reversed(objects)), list)
-
-    def unstack(
-        self, buffer: Buffer, num_rows: int, row: int, count: int, objects: Sequence[Sequence[Any]]
-    ) -> list[Any]:
-        """Return ``count`` samples from ``row`` on as they were before :meth:`write`, sharing the buffer's memory.
-
-        Args:
-            objects: for each object leaf the objects of these rows only.
-        """
-        columns = [tensor[row : row + count] for tensor in self.tensors(buffer, num_rows)]
-        samples = []
-        for i in range(count):
-            leaves = [_original(leaf, column[i]) for leaf, column in zip(self.leaves, columns, strict=True)]
-            leaves.reverse()
-            samples.append(_sample(self.root, leaves, [column[i] for column in reversed(objects)]))
-        return samples
 
 
 class LayoutBook:
@@ -320,15 +287,16 @@ def _learn_tensor(value: torch.Tensor) -> Node | str:
     return TensorLeaf(kind, value.dtype, tuple(value.shape))
 
 
-def _tensor_leaves(node: Node) -> list[TensorLeaf]:
+def tensor_leaves(node: Node) -> list[TensorLeaf]:
+    """Return the tensor leaves below a node, in order."""
     if isinstance(node, TensorLeaf):
         return [node]
     if isinstance(node, ObjectLeaf):
         return []
-    return [leaf for child in node.children for leaf in _tensor_leaves(child)]
+    return [leaf for child in node.children for leaf in tensor_leaves(child)]
 
 
-def _write(node: Node, column: Sequence[Any], outs: list[torch.Tensor], objects: list[Sequence[Any]]) -> None:
+def write_node(node: Node, column: Sequence[Any], outs: list[torch.Tensor], objects: list[Sequence[Any]]) -> None:
     """Write one column of the samples. The work is done a column at a time: the loops run in C."""
     if isinstance(node, TensorLeaf):
         _write_tensors(node, column, outs.pop())
@@ -343,12 +311,12 @@ def _write(node: Node, column: Sequence[Any], outs: list[torch.Tensor], objects:
         if set(map(tuple, column)) != {node.keys}:
             raise LayoutMismatch(f"other keys, or keys in another order, than {node.keys}")
         for key, child in zip(node.keys, node.children, strict=True):
-            _write(child, [sample[key] for sample in column], outs, objects)
+            write_node(child, [sample[key] for sample in column], outs, objects)
     else:
         if set(map(len, column)) != {len(node.children)}:
             raise LayoutMismatch(f"another length than {len(node.children)}")
         for child, values in zip(node.children, zip(*column, strict=True), strict=True):
-            _write(child, values, outs, objects)
+            write_node(child, values, outs, objects)
 
 
 def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -> None:
@@ -401,26 +369,6 @@ def _build(node: Node, tensors: list[torch.Tensor], objects: list[Sequence[Any]]
         return {key: _build(child, tensors, objects, list) for key, child in zip(node.keys, node.children, strict=True)}
     children = [_build(child, tensors, objects, tuple) for child in node.children]
     return node.kind(*children) if node.kind not in (list, tuple) else children
-
-
-def _original(leaf: TensorLeaf, value: torch.Tensor) -> Any:
-    if leaf.kind is np.ndarray:
-        return value.numpy()
-    if issubclass(leaf.kind, torch.Tensor):
-        return value if leaf.kind is torch.Tensor else value.as_subclass(leaf.kind)
-    number: Any = leaf.kind
-    return number(value.item())
-
-
-def _sample(node: Node, leaves: list[Any], objects: list[Any]) -> Any:
-    if isinstance(node, TensorLeaf):
-        return leaves.pop()
-    if isinstance(node, ObjectLeaf):
-        return objects.pop()
-    if isinstance(node, Dict):
-        return {key: _sample(child, leaves, objects) for key, child in zip(node.keys, node.children, strict=True)}
-    children = [_sample(child, leaves, objects) for child in node.children]
-    return node.kind(*children) if node.kind not in (list, tuple) else node.kind(children)
 
 
 WriteRows: TypeAlias = Callable[[list[Tensor]], list[Sequence[Any]]]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .layout import Buffer
-from .slots import LIBC, Mapping, Memory, capacity_for, memory_of
+from .memory import Memory
+from .slots import LIBC, Mapping, capacity_for, memory_of
 
 if TYPE_CHECKING:
     from .page_lock import PageLock
@@ -18,7 +19,7 @@ class PrivateMemory(Memory):
     """Slots in the process's own memory: for threads, and for transports that carry the bytes themselves.
 
     Args:
-        page_lock: see :class:`.slots.Memory`.
+        page_lock: see :class:`.memory.Memory`.
     """
 
     def __init__(self, page_lock: PageLock | None = None) -> None:
@@ -30,7 +31,7 @@ class PrivateMemory(Memory):
             page_lock.refuse("only Linux's memory is page-locked here")
 
     def buffer(self, slot: int, num_bytes: int) -> Buffer:
-        """See :class:`.slots.Memory`. Several threads may ask for the same slot at once."""
+        """See :class:`.memory.Memory`. Several threads may ask for the same slot at once."""
         with self._lock:
             known = self._buffers.get(slot)
             if known is None or len(known) < num_bytes:

@@ -24,11 +24,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from multiprocessing.reduction import DupFd
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .layout import Buffer
+from .memory import Memory
 
 if TYPE_CHECKING:
     from .page_lock import PageLock
@@ -160,31 +161,6 @@ class SlotBook:
                     self.free.append(slot)
 
 
-class Memory(Protocol):
-    """The bytes under the slots."""
-
-    page_lock: PageLock | None
-    """Locks what is lent, where a device is to copy from it."""
-    is_open: bool
-    """Whether slots can be used; not after :meth:`close`, nor where a collection of cycles was here first."""
-
-    def buffer(self, slot: int, num_bytes: int) -> Any:
-        """Return a writable object of at least ``num_bytes`` over a slot; the same one while it is long enough."""
-
-    def discard(self, slot: int) -> None:
-        """Give the slot's pages back to the system."""
-
-    def forget(self, slot: int) -> None:
-        """Let go of the slot's buffer, but leave its bytes to others who may see them."""
-
-    def clear(self, slots: Iterable[int]) -> None:
-        """Give back what ended workers have left beside the batches: of the pool's own, and in slots in flight."""
-        return
-
-    def close(self) -> None:
-        """Let go of everything. What the user holds stays valid."""
-
-
 def capacity_for(num_bytes: int) -> int:
     """Round up, so that results of slightly different length share a mapping."""
     step = max(mmap.PAGESIZE, 1 << max(0, num_bytes.bit_length() - 4))
@@ -197,7 +173,7 @@ class MemoryFile(Memory):
     Pickles into a process that is being spawned. Linux only.
 
     Args:
-        page_lock: see :class:`Memory`.
+        page_lock: see :class:`~.memory.Memory`.
         fd: of the file; None: a new one.
     """
 

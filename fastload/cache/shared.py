@@ -16,7 +16,7 @@ from ..base.memory import free_on_host, in_words
 from ..base.users_line import warn_at_users_line
 from ..errors import ConfigError
 from ..native import jpeg
-from . import ranks
+from . import disk, ranks
 from .asked import LEAST_BYTES, Asked, is_path, read
 from .records import Records
 from .store import Contents, Store, reserve_of_host
@@ -78,8 +78,6 @@ def _check_here(asked: Asked) -> None:
     if reason is not None:
         raise ConfigError(f"{asked} keeps what the native library decodes: {reason}; leave it out")
     if asked.path is not None:
-        from . import disk
-
         assert asked.size is not None
         disk.check(asked.path, asked.size, has_begun=_process.records is not None)
 
@@ -165,8 +163,6 @@ def _new_records(asked: Asked, run: list[str] | None = None) -> Records:
     if asked.path is None:
         store, num_ranks = _of_run(asked, lambda number: _in_memory(asked.size, number), run)
         return Records(store, num_ranks=num_ranks)
-    from . import disk
-
     assert asked.size is not None
     on_disk = disk.open_store(asked.path, asked.size)
     names, num_ranks = _of_run(asked, lambda _: _in_memory(_NAMES_BYTES, 1), run)

@@ -50,7 +50,7 @@ class Stall:
         self.close()
         self._loader, self._clocks = inner, WorkerClocks()
         self._steps = watch(inner, iterator)
-        self._before = self._steps.totals()
+        self._before = Totals.of(self._steps.sums, self._steps.device)
 
     def skip(self) -> None:
         """Something else than the step happens now, as a validation: the current step does not count."""
@@ -108,7 +108,7 @@ class Stall:
         """Add what was counted since the last time to the window and the whole."""
         if self._steps is None:
             return
-        totals = self._steps.totals()
+        totals = Totals.of(self._steps.sums, self._steps.device)
         passed, self._before = totals.since(self._before), totals
         workers = None
         if getattr(self._loader, "worker_threads", 1) == 1:  # else their other threads do the work

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..base import compat
+from ..base import compat_features
 
 # The n-th exchange of a rank for loaders of a kind corresponds to the n-th of the others.
 _numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
@@ -55,7 +55,7 @@ class Exchange:
         if self.lost is not None:
             return found
         try:
-            store = compat.process_group_store()
+            store = compat_features.process_group_store()
             store.set(f"{self._name}/{rank}", json.dumps([self._times, *own]))
             if rank == 0:
                 for other, told in self._told(store).items():

@@ -26,6 +26,8 @@ from .. import observe
 from ..base.memory import free_on, in_words
 from ..base.nesting import Key, leaves_of, map_leaves
 from ..errors import ConfigError
+from ..transforms.batches import OnBatch
+from ..transforms.draws import Draws
 from .streams import keep_in_children
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -33,6 +35,22 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 # Of what is free so much may be taken: where the user asked for it, and where it is ours to choose.
 _SHARE_ASKED = 0.95
 _SHARE_CHOSEN = 0.5
+
+
+class RowDraws(Draws):
+    """The draws of rows that are to be gathered, with what that takes.
+
+    Args:
+        draws: of their samples.
+        host_leaves: the batch's leaves from the host; None: the batch was gathered before, on the host.
+        watch: times it; None: nobody listens.
+    """
+
+    host_leaves: dict[int, Any] | None
+    watch: observe.Watch | None
+
+    def __init__(self, draws: Draws, host_leaves: dict[int, Any] | None, watch: observe.Watch | None) -> None:
+        vars(self).update(vars(draws), host_leaves=host_leaves, watch=watch)
 
 
 class TooLarge(Exception):
@@ -170,22 +188,24 @@ class Columns:
         """Return :meth:`batch`, timed where somebody listens."""
         return self.batch if watch is None else watch.collate(self.batch)
 
-    def transform(self, then: Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any]:
+    def transform(self, then: OnBatch | None) -> OnBatch:
         """Return what a :class:`.moving.Mover` gathers batches with, where the columns are, and then calls ``then``.
 
-        Its draws are those of the batch, its leaves from the host, and what times it. None in place of the leaves: the
-        batch was gathered before, on the host.
+        Its draws are :class:`RowDraws`.
         """
 
-        def gathered(batch: Any, draws: Any) -> Any:
-            own, host_leaves, watch = draws
+        def gathered(batch: Any, draws: Draws | None) -> Any:
+            assert isinstance(draws, RowDraws)
+            own: Draws = draws
             if callable(batch):  # rows that are made here, and what is drawn for them
                 batch, own = batch()
-            if host_leaves is not None:
-                batch = self.gathering(watch)(batch, host_leaves)
+            if draws.host_leaves is not None:
+                batch = self.gathering(draws.watch)(batch, draws.host_leaves)
             if then is None:
                 return batch
-            return (then if watch is None else watch.transform("batch_transform", then))(batch, own)
+            made = (then if draws.watch is None else draws.watch.transform("batch_transform", then))(batch, own)
+            draws.shape = own.shape
+            return made
 
         return gathered
 

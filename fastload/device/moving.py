@@ -31,6 +31,8 @@ from torch import Tensor
 
 from ..base.nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
 from ..errors import ConfigError, DatasetError
+from ..transforms.batches import OnBatch
+from ..transforms.draws import Draws
 from . import ranges
 from .streams import Streams, copies_async, has_record_stream, keep_in_children
 
@@ -79,7 +81,7 @@ class Mover:
         *,
         keep_on_host: Collection[Key] = (),
         channels_last: bool = False,
-        transform: Callable[[Any, Any], Any] | None = None,
+        transform: OnBatch | None = None,
         num_buffers: int = 0,
         reads: Sequence[Tensor] = (),
     ) -> None:
@@ -151,7 +153,7 @@ class Mover:
             backlog.streams = None
             streams.end()
 
-    def move(self, batch: Any, draws: Any, streams: Streams | None, *, borrowed: bool = False) -> Moved:
+    def move(self, batch: Any, draws: Draws | None, streams: Streams | None, *, borrowed: bool = False) -> Moved:
         """Begin to move a batch.
 
         Args:
@@ -166,7 +168,7 @@ class Mover:
                 return self._move(batch, draws, streams, borrowed)
         return self._move(batch, draws, streams, borrowed)
 
-    def _move(self, batch: Any, draws: Any, streams: Streams | None, borrowed: bool) -> Moved:
+    def _move(self, batch: Any, draws: Draws | None, streams: Streams | None, borrowed: bool) -> Moved:
         if not self._checked:
             check_kept(batch, self._kept)
             self._checked = True
@@ -210,11 +212,11 @@ class Mover:
             return (leaf,)
         return filter(self.streams.holds, tensors_in(leaf))
 
-    def _made(self, batch: Any, draws: Any) -> Any:
+    def _made(self, batch: Any, draws: Draws | None) -> Any:
         with ranges.stage("transform") if self._transforms else contextlib.nullcontext():
             return self._transformed(batch, draws)
 
-    def _transformed(self, batch: Any, draws: Any) -> Any:
+    def _transformed(self, batch: Any, draws: Draws | None) -> Any:
         made = batch
         if self._channels_last:
             made = map_leaves(made, _channels_last, self._kept)

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import observe
-from ..base import compat
+from ..base import compat_features
 from ..base.at_exit import close_at_exit
 from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import error_of, wrap_exception
 from ..errors import LoadTimeout, NotReady
-from ..work import Batch, Stage
+from ..stages import Stage
+from ..work import Batch
 
 # Batches pinned beyond the one asked for: one being copied, one ready.
 _AHEAD = 2
@@ -28,7 +29,7 @@ _DROPPED = Batch()
 
 
 class PinnedAhead:
-    """Takes batches from a stage and pins the next ones while the user works on the last: see :class:`.work.Stage`.
+    """Takes batches from a stage and pins the next ones while the user works on the last: see :class:`.stages.Stage`.
 
     Args:
         source: used by the thread that calls :meth:`next` alone.
@@ -50,7 +51,7 @@ class PinnedAhead:
         self.thread.start()
 
     def next(self, wait: bool = True) -> Batch:
-        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`.work.Stage`."""
+        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`.stages.Stage`."""
         if not self._under_way:
             self._submit(wait)
         self._fill()
@@ -113,8 +114,8 @@ def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> Non
 
 def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:
     """Return the stage that pins batches for the current accelerator, or for torch's ``pin_memory_device``."""
-    index = compat.accelerator_index()
-    pin: Callable[[Any], Any] = functools.partial(compat.pin_on_device, device=device, index=index)
+    index = compat_features.accelerator_index()
+    pin: Callable[[Any], Any] = functools.partial(compat_features.pin_on_device, device=device, index=index)
     if observe.listener is not None:
         pin = observe.listener.pinning(source, pin)
     return PinnedAhead(source, pin, f"in pin memory thread for device {index}")

@@ -28,8 +28,10 @@ import torch
 from ..arguments import DeviceArguments, check_count, check_flags, check_paths, check_transform
 from ..base.nesting import Key
 from ..errors import ConfigError, LoadTimeout, NotReady
+from ..stages import Stage
 from ..transforms.batches import in_turn, on_batches
-from ..work import Batch, Stage
+from ..transforms.draws import Draws
+from ..work import Batch
 from . import ranges
 from .moving import Backlog, Mover
 from .streams import device_of, device_or_cpu, keep_in_children, streams_of
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class DeviceAhead:
-    """Has the next batches of another stage on the device before they are asked for: see ``work.Stage``.
+    """Has the next batches of another stage on the device before they are asked for: see ``stages.Stage``.
 
     Args:
         source: gives host batches.
@@ -51,7 +53,9 @@ class DeviceAhead:
     Holds the host's memory of a batch until its copy is done, and no longer.
     """
 
-    def __init__(self, source: Stage, mover: Mover, depth: int, draws_of: Callable[[Batch], Any] | None = None) -> None:
+    def __init__(
+        self, source: Stage, mover: Mover, depth: int, draws_of: Callable[[Batch], Draws] | None = None
+    ) -> None:
         self._source = source
         self._mover = mover
         self._depth = depth
@@ -73,7 +77,7 @@ class DeviceAhead:
         """Return the next batch, on the device. Blocks for the host's part, and where the device is far behind.
 
         Raises:
-            Exception: see ``work.Stage``. Errors of copies and transforms are in their batches.
+            Exception: see ``stages.Stage``. Errors of copies and transforms are in their batches.
         """
         if self._backlog is None:
             raise StopIteration
@@ -146,10 +150,11 @@ class DeviceAhead:
         self._unmoved = None
 
     def _move(self, batch: Batch) -> None:
-        host = batch.data
+        host, draws = batch.data, batch.draws
         assert self._backlog is not None
+        assert draws is None or isinstance(draws, Draws)
         try:
-            moved = self._mover.move(host, batch.draws, self._backlog.streams, borrowed=batch.borrowed)
+            moved = self._mover.move(host, draws, self._backlog.streams, borrowed=batch.borrowed)
         except Exception as error:
             self._hold(self._copies_so_far(), host)  # some of it may be on its way
             batch.error, batch.data = error, None

@@ -13,6 +13,7 @@ from typing import Any
 from ..base.compat import worker_collate
 from ..base.worker_errors import error_of, wrap_exception
 from ..buffers.layout import Layout, LayoutBook, LayoutMismatch
+from ..buffers.rows import samples_in
 from ..errors import NothingLeft
 from ..work import WorkItem
 from ..workers.fetch import Outcome, Result
@@ -141,7 +142,7 @@ class Assembly:
                 else:
                     layout, objects = result.payload
                     rows = self._pool.slots.view(slot, layout.offsets(num_rows)[1])
-                    samples += layout.unstack(rows, num_rows, item.row, len(item.indices), objects)
+                    samples += samples_in(layout, rows, num_rows, item.row, len(item.indices), objects)
             if not samples:
                 raise NothingLeft
             reason = self._book.given_up or "samples of one batch differ, or a new shape"

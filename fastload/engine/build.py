@@ -13,26 +13,28 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import DeviceArguments, FusingArguments, WorkerArguments
+from ..arguments import WorkerArguments
 from ..base import compat
 from ..buffers.slots import SlotPool
 from ..keys import seeding
-from ..sampling.epochs import Epoch, Sampling, repeats_from
-from ..spec import Spec, decodes_late, part
-from ..work import GRACE, EpochWork, Shard, Source, Stage, brings_source, slots_in_flight
-from ..workers.pool import memory_kind, start_workers
-from ..workers.samples import Job
+from ..sampling.epochs import Epoch, repeats_from
+from ..spec import Spec, part
+from ..stages import EpochWork, Source, Stage
+from ..work import GRACE, brings_source, slots_in_flight
+from ..workers.samples import Job, warm_late_decoding
+from ..workers.starting import memory_kind, start_workers
 from .delivery import Delivery
 from .kept import Kept
 from .window import Window
 
 if TYPE_CHECKING:
-    from ..device.batch_keys import BatchKeys
-    from ..device.columns import Columns
+    from ..fusion import FusedDataset
     from ..transforms.base import Transform
+    from ..workers.tables import TableRows
+    from .build_device import DeviceStage
+    from .build_resident import Resident
 
 
 class Pipeline:
@@ -48,7 +50,7 @@ class Pipeline:
         self.source, self.last, self.finish = source, last, finish
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None) -> None:
-        """Begin an epoch: see :meth:`fastload.work.Source.begin`."""
+        """Begin an epoch: see :meth:`fastload.stages.Source.begin`."""
         if self.last is not self.source:
             self.last.drop()
         self.source.begin(work, upcoming)
@@ -77,7 +79,6 @@ class Builder:
 
     def __init__(self, spec: Spec, kept: Kept) -> None:
         self._spec, self._kept = spec, kept
-        self._device = part(spec, DeviceArguments)
 
     def build(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1), pin_device: str | None = None) -> Pipeline:
         """Open the source, and the stages behind it. Blocks while workers start and resident data are read.
@@ -94,25 +95,23 @@ class Builder:
             finish = spec.batch_transform.fastload_finish  # type: ignore[union-attr]
         elif pin_device is not None and spec.pin_memory and spec.device is None:
             finish = functools.partial(compat.pin_memory, device=pin_device)
-        columns = self.resident_columns()
-        if columns is not None:
-            from .build_resident import resident_source
-
-            samplers = spec.sampler, spec.batch_sampler
-            source = resident_source(columns, self._device, kept, self.keys_of(epoch), epoch, samplers)
+        resident = self.resident()
+        if resident is not None:
+            source = resident.source(epoch)
             return Pipeline(source, source, finish)
         if spec.num_workers and not spec.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
-        job, tail = self.job(epoch, ranks)
-        source = self._source(job)
-        try:
-            if spec.has_device_stage:
-                from ..device.prefetch import DeviceAhead, mover_of
+        device: DeviceStage | None = None
+        if spec.has_device_stage:
+            from .build_device import DeviceStage
 
-                mover = mover_of(self._device, kept, tail=tail)
-                keys = self.keys_of(epoch)(epoch.shard)
-                return Pipeline(source, DeviceAhead(source, mover, spec.prefetch_to_device, keys.draws), finish)
+            device = DeviceStage(spec, kept, epoch)
+        job, tail = self.job(epoch, ranks)
+        source = self._source(job, device)
+        try:
+            if device is not None:
+                return Pipeline(source, device.behind(source, tail), finish)
             if finish is not None and source.workers:
                 from ..device.pinning import pinned_ahead
 
@@ -126,52 +125,40 @@ class Builder:
         """Return whether a pipeline can go on with the next epoch: this spec may be another than it was built for."""
         if pipeline.source.is_resident or pipeline.source.pid not in (None, os.getpid()):
             return False
-        return self.resident_columns() is None
+        return self.resident() is None
 
-    def resident_columns(self) -> Columns | None:
+    def resident(self) -> Resident | None:
         """Return the resident data, read now if they have not been; None if there are to be none, or have no room."""
         if self._spec.resident is None:
             return None
-        from .build_resident import columns_for
+        from .build_resident import resident_for
 
-        return columns_for(self._spec, self._kept, lambda spec, kept, epoch: Builder(spec, kept).build(epoch).source)
-
-    def keys_of(self, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
-        """Return a function from an epoch's shard to what names the samples of its batches."""
-        from ..device.batch_keys import BatchKeys
-
-        seed, spec = self._seed(epoch), self._spec
-        return functools.partial(
-            BatchKeys, seed, ids_are_indices=spec.ids_are_indices, auto_collation=spec.auto_collation
-        )
-
-    def _seed(self, epoch: Epoch) -> int:
-        return (epoch.base_seed or 0) if self._spec.sample_seed is None else self._spec.sample_seed
+        return resident_for(self._spec, self._kept, lambda spec, kept, epoch: Builder(spec, kept).build(epoch).source)
 
     def job(self, epoch: Epoch, ranks: tuple[int, int] = (0, 1)) -> tuple[Job, Transform | None]:
         """Return what the workers do, and what the device does with their batches before they are the user's."""
-        spec, seed = self._spec, self._seed(epoch)
+        spec, kept, seed = self._spec, self._kept, self._spec.seed_of_keys(epoch.base_seed)
         init_fn = spec.worker_init_fn
         if compat.is_data_pipe(spec.dataset):
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, num_ranks, rank)
-        fused = tail = error_policy = cache = None
-        if spec.cache is not None:
-            from ..cache.shared import records_of
+        fused: FusedDataset | TableRows | None = None
+        tail = error_policy = kept.cache = kept.filling = None
+        if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":
+            from .features import extras_of
 
-            cache = records_of(spec.cache, spec.cache_size)
-        self._kept.cache = cache
-        if spec.fuse is True:
-            from .fusing import fused_of
+            fused, tail, error_policy = extras_of(spec, kept, seed)
+        late = spec.fuse is not False and fused is None
+        dataset = spec.dataset
+        if late:
+            warm_late_decoding()
+            if "datasets" in sys.modules:
+                from .tables import TableArguments, table_of
 
-            fused, tail = fused_of(part(spec, FusingArguments), self._kept, seed)
-        if spec.on_error != "raise":
-            from ..workers.on_error import error_policy_of
-
-            error_policy = error_policy_of(spec.on_error, part(spec, Sampling), seed)
+                dataset, fused = table_of(part(spec, TableArguments))
         replicas = epoch.resume.workers if epoch.resume is not None else None
         job = Job(
-            dataset=spec.dataset,
+            dataset=dataset,
             collate_fn=spec.collate_fn,
             auto_collation=spec.auto_collation,
             drop_last=spec.drop_last,
@@ -185,34 +172,27 @@ class Builder:
             shared_seed=epoch.shared_seed,
             worker_init_fn=init_fn,
             fused=fused,
-            late=decodes_late(spec.fuse, fused),
+            late=late,
             replicas=() if replicas is None else replicas["states"],
             error_policy=error_policy,
-            cache=cache,
+            cache=kept.cache,
             worker_threads=spec.worker_threads,
         )
         return job, tail
 
-    def _source(self, job: Job) -> Source:
+    def _source(self, job: Job, device: DeviceStage | None) -> Source:
         if brings_source(self._spec.dataset):
             source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
             return source
-        here = False
-        if self._spec.num_workers and job.late and "datasets" in sys.modules:
-            from ..tables import as_it_is_now
-            from .tables import TableArguments, reads_in_next
-
-            here = reads_in_next(part(self._spec, TableArguments))
-            if here:  # workers would have the dataset as it is when they start
-                job = replace(job, dataset=as_it_is_now(job.dataset))
-        if self._spec.num_workers and not here:
-            return self._workers(job)
+        in_next = job.fused is not None and job.fused.in_next
+        if self._spec.num_workers and not in_next:
+            return self._workers(job, device)
         from .inline import InlineSource
 
-        ahead = self._spec.has_device_stage
-        return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=here)
+        ahead = device is not None
+        return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=in_next)
 
-    def _workers(self, job: Job) -> Source:
+    def _workers(self, job: Job, device: DeviceStage | None) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
         num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
@@ -221,15 +201,10 @@ class Builder:
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         kind = memory_kind(spec.worker_method)
-        slots = kept.take_slots(kind, spec.device)
+        idle, kept.idle = kept.idle, None
+        slots = None if idle is None else idle.taken(kind, spec.device)
         if slots is None:
-            page_lock = None
-            if spec.device is not None:
-                from ..buffers.page_lock import page_lock_for
-                from ..device.streams import device_of
-
-                page_lock = page_lock_for(device_of(spec.device))
-            slots = SlotPool(kind(page_lock), keep=0)
+            slots = SlotPool(kind(None if device is None else device.page_lock()), keep=0)
         kept.page_lock = slots.memory.page_lock
         # Beside the window: the batch the user has and the one before it; or those that the device has not consumed
         # (see NOTE [Back-pressure] in device/prefetch.py) and the one to be copied next.

@@ -6,17 +6,18 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from ..arguments import DeviceArguments, ResidentArguments
 from ..base import compat
-from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns
 from ..sampling.epochs import Epoch
 from ..spec import Spec, part, served_as
-from ..work import GRACE, EpochWork, Shard, Source
+from ..stages import EpochWork, Source
+from ..work import GRACE, Shard
+from .build_device import keys_of
 from .kept import Kept
 from .placement import columns_of
 from .resident_source import ResidentSource
@@ -24,23 +25,26 @@ from .resident_source import ResidentSource
 Build: TypeAlias = Callable[[Spec, Kept, Epoch], Source]
 
 
-def columns_for(spec: Spec, kept: Kept, build: Build) -> Columns | None:
+class Resident(NamedTuple):
+    """Resident data, which have been read."""
+
+    columns: Columns
+    spec: Spec
+    kept: Kept
+
+    def source(self, epoch: Epoch) -> Source:
+        """Return the source of them; ``epoch``: the first one."""
+        spec, samplers = self.spec, (self.spec.sampler, self.spec.batch_sampler)
+        # A sampler of the user's may look at what the loop has done with the batch before.
+        ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
+        keys, arguments = keys_of(spec, epoch), part(spec, DeviceArguments)
+        return ResidentSource(self.columns, arguments, self.kept, keys, may_look_ahead=ahead, known=epoch.known)
+
+
+def resident_for(spec: Spec, kept: Kept, build: Build) -> Resident | None:
     """Return the resident data, read now if they have not been; None if no place has room for them."""
-    return columns_of(part(spec, ResidentArguments), kept, functools.partial(_read, spec, kept, build))
-
-
-def resident_source(
-    columns: Columns,
-    arguments: DeviceArguments,
-    kept: Kept,
-    keys_of: Callable[[Shard], BatchKeys],
-    epoch: Epoch,
-    samplers: Sequence[Any],
-) -> Source:
-    """Return the source of resident data."""
-    # A sampler of the user's may look at what the loop has done with the batch before.
-    ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
-    return ResidentSource(columns, arguments, kept, keys_of, may_look_ahead=ahead, known=epoch.known)
+    columns = columns_of(part(spec, ResidentArguments), kept, functools.partial(_read, spec, kept, build))
+    return None if columns is None else Resident(columns, spec, kept)
 
 
 @contextlib.contextmanager

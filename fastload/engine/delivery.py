@@ -12,25 +12,22 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import observe
 from ..base.regrouping import are_plain
 from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
-from ..work import GRACE, Batch, EpochWork, Kind, Replica, Source, WorkItem, choose_chunk_size, chunk_bounds
-from ..workers.deaths import PATIENCE_S, overdue
+from ..stages import EpochWork, Source
+from ..work import GRACE, Batch, Kind, Replica, WorkItem, choose_chunk_size, chunk_bounds
 from ..workers.fetch import Outcome, Result
-from ..workers.pool import Pool
+from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
-from .window import Window
-
-if TYPE_CHECKING:
-    from .turns import Turns
+from .window import Turns, Window, in_warm_slots, lock_one, whole_batch
 
 
 @dataclass(slots=True)
@@ -96,7 +93,7 @@ class _EpochUnderWay:
 
 
 class Delivery(Source):
-    """The source of batches that a pool of workers makes. See :class:`~fastload.work.Source`.
+    """The source of batches that a pool of workers makes. See :class:`~fastload.stages.Source`.
 
     Args:
         pool: the workers, which it ends.
@@ -146,11 +143,7 @@ class Delivery(Source):
         self.pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._window.num_workers
         if self._window.assigned:
-            from .turns import Turns
-
-            self._turns = Turns(
-                self._window.num_workers, work.first_worker, self._window.batches, in_order=self._window.in_order
-            )
+            self._turns = Turns(self._window, work.first_worker)
         if begun and self._window.iterable:
             for worker_id in range(self._window.num_workers):
                 where = self._serial, epoch.number, work.epoch, -1, 0, 0, 0, 0
@@ -160,7 +153,7 @@ class Delivery(Source):
 
     @property
     def iteration(self) -> int:  # type: ignore[override]
-        """See :class:`~fastload.work.Source`."""
+        """See :class:`~fastload.stages.Source`."""
         return self._epoch.number
 
     def first_error(self) -> BaseException | None:
@@ -210,11 +203,12 @@ class Delivery(Source):
             self._refill()  # afterwards, so that its slot no longer counts as in flight
 
     def _wait_ready(self) -> int | None:
-        patience = self._window.timeout or self._patience
+        slots, patience = self.pool.slots, self._window.timeout or self._patience
         deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
-            self._lock_one()
+            if slots.memory.page_lock is not None and self._book.layout is not None:
+                lock_one(slots, self._book.layout, self._under_way())
             self.pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
             self._refill()
@@ -236,15 +230,6 @@ class Delivery(Source):
     def _num_under_way(self) -> int:
         return len(self._epoch.batches) + (0 if self._following is None else len(self._following.batches))
 
-    def _lock_one(self) -> None:
-        """Page-lock one more of the slots in flight while there is time: later the training loop would wait for it."""
-        layout, slots = self._book.layout, self.pool.slots
-        if layout is None or slots.memory.page_lock is None:
-            return
-        for batch in self._under_way():
-            if batch.slot and batch.num_rows and slots.lock(batch.slot, layout.offsets(batch.num_rows)[1]):
-                return
-
     def _num_complete(self) -> int:
         return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)
 
@@ -257,22 +242,12 @@ class Delivery(Source):
         A batch gets its slot when its tasks are given out, a window ahead of its first row. Without this each slot of
         the window would take memory, though workers are slower than the training loop and most batches wait for them.
         """
-        slots = self.pool.slots
-        if not slots.has_better():
+        if not self.pool.slots.has_better():
             return
-        items = self.pool.recall()
-        recalled = Counter(item.slot for item in items)
-        moving = [batch for batch in self._under_way() if recalled[batch.slot] == len(batch.parts) > 0]
-        for batch in moving:
-            slots.book.undo(batch.slot)
-        moved = {}
-        for batch in moving:
-            before, batch.slot = batch.slot, slots.book.acquire()
-            moved[before] = batch.slot
-        for item in items:
-            again = self._items[item.serial] = item._replace(slot=moved.get(item.slot, item.slot))
+        for item in in_warm_slots(self.pool, self._under_way()):
+            self._items[item.serial] = item
             try:
-                self.pool.submit(again)
+                self.pool.submit(item)
             except Exception as error:  # no memory for a long list of indices
                 wrapper = wrap_exception(error, self._window.where)
                 self._take(Result(item.serial, -1, Outcome.ERROR, 0, wrapper, 0))
@@ -443,14 +418,8 @@ class Delivery(Source):
         if batch.redo and batch.error is None:
             items = [part[0] for part in batch.parts if part is not None]
             batch.redo, batch.missing, batch.parts = False, 1, [None]
-            whole = items[0]._replace(
-                serial=self._serial,
-                kind=int(Kind.BATCH),
-                layout=0,
-                indices=[index for item in items for index in item.indices],
-            )
             try:
-                self._submit(whole, batch.worker_id)
+                self._submit(whole_batch(items, self._serial), batch.worker_id)
                 return
             except Exception as error:  # indices that could be pickled in chunks only
                 batch.error, batch.missing = error, 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torch.utils.data import BatchSampler
+
 from ..arguments import FusingArguments
 from ..base import gil
 from ..base.copied_lists import copied_lists
@@ -59,8 +61,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     lines += _workers(spec, statistics)
     if spec.num_workers and spec.worker_method == "multiprocessing" and spec.resident is None:
         lines += [("memory", str(found)) for found in copied_lists(spec.dataset)]
-    lines.append(("order", spec.order_reason))
-    lines.append(("seeding", spec.seeding_reason))
+    lines.append(("order", _order(spec)))
+    lines.append(("seeding", _seeding(spec)))
     slow = seeding.slow_because() if spec.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
@@ -135,6 +137,34 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         bound = "prefetch_factor for each worker, or as many samples for each of its threads"
     most = f"at most {statistics.slots_in_flight} batches ({bound})"
     yield "in flight", f"{most}, {'in order' if spec.in_order else 'as they are completed'}"
+
+
+def _order(spec: Spec) -> str:
+    known = spec.known
+    if spec.iterable:
+        return "the IterableDataset's"
+    if known is None:
+        outer = spec.batch_sampler
+        own = spec.sampler if outer is None or type(outer) is BatchSampler else outer
+        return f"that of {type(own).__name__}"
+    shard, words = known.rows.shard, known.rows.order.name
+    if shard.num_ranks > 1:
+        words += f", the share of rank {shard.rank} of {shard.num_ranks}"
+    if spec.sample_seed is None:
+        return words
+    words += "; epochs advance by themselves"
+    ahead = spec.overlap_epochs and spec.persistent_workers
+    return words + (", the next one begins while this one ends" if ahead else "")
+
+
+def _seeding(spec: Spec) -> str:
+    if spec.seeding == "torch":
+        return "torch's: a stream for each worker" if spec.num_workers else "none: torch's, in this process"
+    if spec.iterable:
+        return "torch's: a stream for each worker, since an IterableDataset has no sample ids"
+    if not spec.seeded:
+        return "none: the dataset is known to draw nothing"
+    return f"each sample, by its {'index' if spec.ids_are_indices else 'position in the epoch'}"
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:

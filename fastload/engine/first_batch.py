@@ -16,7 +16,7 @@ from ..keys.preserving import preserved_global_generators
 from ..sampling.epochs import Epochs, Sampling, epoch_owner
 from ..sampling.sampler_generators import generators_kept
 from ..spec import part, served_as, spec_of
-from .build import Builder
+from .build_device import keys_of
 from .iteration import Iteration
 from .kept import Kept
 
@@ -65,5 +65,5 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
         if owner is not None:
             owner.epoch = epoch
     assert counted.last is not None
-    keys = Builder(spec, Kept()).keys_of(counted.last)(counted.last.shard)
+    keys = keys_of(spec, counted.last)(counted.last.shard)
     return data, lambda version: keys.draws(replace(batch, epoch=batch.epoch + version))

@@ -7,10 +7,11 @@ Pillow and torch elsewhere, or the decoder that the user names: the samples are 
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
@@ -20,18 +21,40 @@ from ..arguments import FusingArguments
 from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..device.streams import device_of
-from ..late.samples import WHOLE_IMAGES
+from ..late.samples import WHOLE_IMAGES, of_pillow, of_whole_images
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
+    from ..images import Decoder
     from .kept import Kept
+
+
+class _Slow(NamedTuple):
+    """What takes seconds to import, with torchvision."""
+
+    plan: type[Plan]
+    dataset: type[FusedDataset]
+    recognise: Callable[[Any], Plan]
+    chosen: Callable[[str], tuple[str, str]]
+    make_decoder: Callable[[str], Decoder]
+
+
+@functools.cache
+def _slow() -> _Slow:
+    from .. import fusion, images
+
+    return _Slow(fusion.Plan, fusion.FusedDataset, fusion.recognise, images.chosen, images.make_decoder)
+
+
+def check_decoder(arguments: FusingArguments) -> None:
+    """Raise a ConfigError if there is no such decoder, or nothing to decode with it."""
+    _slow().chosen(arguments.decoder)
+    arguments.check_decoder()
 
 
 def decoder_in_words(decoder: str) -> str:
     """Return what decodes files for a loader that fuses, in words."""
-    from ..images import chosen
-
-    name, library = chosen(decoder)
+    name, library = _slow().chosen(decoder)
     return f"{name}: {library}"
 
 
@@ -49,11 +72,9 @@ def possible_plan(arguments: FusingArguments) -> Plan | str:
 
 def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
     """Return the plan of a dataset, with what would make its rows and blocks here."""
-    from ..fusion import recognise
-
     makers = _makers(decoder)
     blocks = "the native library" if makers["native_blocks"] else "torch"
-    return replace(recognise(dataset), rows=makers["rows"].name, blocks=blocks)
+    return replace(_slow().recognise(dataset), rows=makers["rows"].name, blocks=blocks)
 
 
 def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDataset | None, FusedTail | None]:
@@ -80,13 +101,12 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
                 "loader.explain() shows what was recognised"
             )
         return None, None
-    from ..fusion import FusedDataset
-
     if tail is not None:
         if kept.tail is None or kept.tail[0] != plan.tails:
             kept.tail = plan.tails, tail
         tail = kept.tail[1]
-    return FusedDataset(arguments.dataset, plan, seed, **_makers(arguments.decoder), cache=kept.cache), tail
+    fused = _slow().dataset(arguments.dataset, plan, seed, **_makers(arguments.decoder), cache=kept.cache)
+    return fused, tail
 
 
 def images_in_words(arguments: FusingArguments) -> Iterator[str]:
@@ -101,16 +121,12 @@ def images_in_words(arguments: FusingArguments) -> Iterator[str]:
     if "PIL.Image" in sys.modules:
         yield _opened_by_pillow(arguments.dataset)
     if not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-        from ..late import arrays
-
-        yield from arrays.in_words(arguments.dataset)
+        yield from of_whole_images().in_words(arguments.dataset)
 
 
 def _opened_by_pillow(dataset: Any) -> str:
     """Return how the images are decoded that a dataset opens through Pillow, in words."""
-    from ..late.opener import why_not
-
-    reason = why_not()
+    reason = of_pillow().opener.why_not()
     if reason is not None:
         return f"decoded at once: {reason}"
     packed = "packed coefficients and " if _has_coefficients(dataset) else ""
@@ -130,11 +146,9 @@ def _has_coefficients(dataset: Any) -> bool:
 
 def _planned(arguments: FusingArguments) -> tuple[Plan, FusedTail | None]:
     """Return the plan of the workers, and what the device does after them."""
-    from ..fusion import Plan
-
     reason = _why_not_by_index(arguments)
     if reason is not None:
-        return Plan(dataset=type(arguments.dataset).__name__, parts=(), reason=reason), None
+        return _slow().plan(dataset=type(arguments.dataset).__name__, parts=(), reason=reason), None
     plan = named_plan(arguments.dataset, arguments.decoder)
     has_device = arguments.device is not None and does_steps(device_of(arguments.device))
     return plan.split(device=has_device and why_not_split(arguments) is None)
@@ -165,6 +179,4 @@ def does_steps(device: torch.device) -> bool:
 
 def _makers(decoder: str) -> dict[str, Any]:
     """Return what makes rows of files, and whether the native library makes blocks of arrays: by argument."""
-    from ..images import make_decoder
-
-    return {"rows": make_decoder(decoder), "native_blocks": native.available()}
+    return {"rows": _slow().make_decoder(decoder), "native_blocks": native.available()}

@@ -14,18 +14,19 @@ from ..errors import NothingLeft
 from ..keys.drawless import drawless_of
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
-from ..work import Batch, Counts, EpochWork, Replica, Source
+from ..stages import EpochWork, Source
+from ..work import Batch, Counts, Replica
 from ..workers.fetch import Fetcher
 from ..workers.samples import Job
 
 
 class InlineSource(Source):
-    """See :class:`~fastload.work.Source`.
+    """See :class:`~fastload.stages.Source`.
 
     Args:
         job: what is loaded.
         counts: where to count.
-        is_resident: see :class:`~fastload.work.Source`.
+        is_resident: see :class:`~fastload.stages.Source`.
         repeats_interrupted: whether a batch that was interrupted is made again, since it was not asked for by the user.
     """
 

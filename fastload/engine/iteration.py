@@ -6,12 +6,13 @@ only writer of where the epoch is (:class:`~fastload.sampling.epochs.Epoch`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,10 +22,14 @@ from ..errors import LoadTimeout
 from ..sampling.epochs import Epoch, Epochs, Sampling, epoch_owner, our_sampler, shard_of, without_skipping
 from ..sampling.samplers import EpochSampler
 from ..spec import Spec, part, spec_of
-from ..work import GRACE, EpochWork, Source
-from ..workers.pool import HeldInterrupts
+from ..stages import EpochWork, Source
+from ..work import GRACE
+from ..workers.starting import HeldInterrupts
 from .build import Builder, Pipeline
 from .kept import Kept
+
+if TYPE_CHECKING:
+    from .resuming import Special
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +63,21 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._epochs, self._kept = epochs, kept
         sampling = self._serve(spec)
         # Before torch draws: if they are refused, the generators are as they were.
-        self.is_resident = self._builder.resident_columns() is not None
+        self.is_resident = self._builder.resident() is not None
         """Whether it has no workers whatever ``num_workers`` says, since its data are resident."""
         epoch = self._epochs.begin(sampling)
         try:
             # Without workers torch asks the sampler for one iterator, before it draws the base seed.
             before = None if sampling.num_workers else _order_states(sampling, epoch)
-            if epoch.resume is None:
+            special = _special(sampling, epoch)
+            with contextlib.nullcontext() if special is None else special.base_seed_drawn():
                 super().__init__(loader)
-            else:
-                from .resuming import base_seed_drawn
-
-                with base_seed_drawn(sampling, epoch):
-                    super().__init__(loader)
             if not sampling.num_workers:
                 if self._timeout != 0:  # in torch's words, though its constructor checks it
                     raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
                 if compat.is_data_pipe(self._dataset):
                     torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
-            self._begin(loader, epoch, before)
+            self._begin(loader, epoch, special, before)
         except BaseException:
             self._epochs.undo(epoch)
             self._shutdown_workers()
@@ -98,17 +99,17 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._pipeline = None
         epoch = self._epochs.begin(sampling)
         try:
-            self._begin(loader, epoch, None)
+            self._begin(loader, epoch, _special(sampling, epoch), None)
         except BaseException:
             self._epochs.undo(epoch)
             self._shutdown_workers()
             raise
 
-    def _begin(self, loader: compat.TorchDataLoader[Any], epoch: Epoch, before: dict[str, Any] | None) -> None:
+    def _begin(self, loader: Any, epoch: Epoch, special: Special | None, before: dict[str, Any] | None) -> None:
         since = time.perf_counter_ns()
         sampling = self._sampling
         # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-        self._base_seed = _note_randomness(sampling, epoch, self._base_seed, self._iterations, before)
+        self._note_randomness(epoch, special, before)
         self._iterations = epoch.key_epoch + 1
         self._epoch = epoch
         epoch.shard = shard_of(sampling.sampler, epoch, self._rank, self._world_size)
@@ -120,27 +121,42 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
             epoch.shared_seed = self._shared_seed  # torch has drawn another one
         self.is_resident = is_resident = pipeline.source.is_resident
-        indices, first_row = _index_batches(sampling, epoch, self._sampler_iter, arrays=pipeline.source.takes_arrays)
+        # What torch's part asked the sampler for. One of ours would look up its epoch when it is first asked: another
+        # one, if that has been set meanwhile.
+        indices, first_row, arrays = self._sampler_iter, 0, pipeline.source.takes_arrays
+        if special is not None:
+            indices, first_row = special.index_batches(indices, arrays=arrays)
+        elif epoch.known is not None and isinstance(epoch_owner(sampling), EpochSampler):
+            indices = epoch.known.batches(epoch.number, arrays=arrays)
         if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
         work = self._work(epoch, indices, first_row)
         pipeline.begin(work, self._upcoming(epoch))
         epoch.empty_batches = work.empty_batches
         self._raise_sampler_error(pipeline.source)
-        if sampling.iterable:
-            from .resuming import Replicas, read_again
-
-            epoch.replicas = Replicas(max(1, sampling.num_workers), epoch.resume)
-            read_again(epoch, lambda: pipeline.source.next().result())
-        if not self._arguments.this_rank_only:
-            _compare_ranks(sampling, epoch)  # while the workers load
-        if self._kept.cache is not None:
-            from .filling import filling_of
-
-            self._filling = filling_of(self._kept.cache)
+        if special is not None:
+            special.begin_replicas(lambda: pipeline.source.next().result())
+        if special is not None and not self._arguments.this_rank_only:
+            special.compare_ranks(self._epochs)  # while the workers load
+        self._filling = None if self._kept.filling is None else self._kept.filling()
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
+
+    def _note_randomness(self, epoch: Epoch, special: Special | None, before: dict[str, Any] | None) -> None:
+        """Note what an epoch's randomness comes from, in a resumed one the state.
+
+        ``before`` has the generators' states from before torch drew the base seed. None: with workers the sampler is
+        asked for another iterator.
+        """
+        sampling = self._sampling
+        epoch.generators = _order_states(sampling, epoch) if before is None else before
+        epoch.draws_base_seed = before is not None
+        key_epoch = self._iterations
+        if special is not None:
+            self._base_seed, key_epoch = special.randomness(self._base_seed, key_epoch)
+        epoch.base_seed = self._base_seed
+        epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
 
     def _built(self, epoch: Epoch) -> Pipeline:
         pin_device = self._pin_memory_device if self._pin_memory else None
@@ -156,13 +172,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     def _work(self, epoch: Epoch, indices: Iterator[Any], first_row: int) -> EpochWork:
         arguments = self._arguments
         replicas = epoch.resume.workers if epoch.resume is not None else None
-        failures = None
-        if arguments.on_error != "raise":
-            from ..workers.on_error import FailureLog
-
-            counts = self._kept.counts
-            counts.failures = counts.failures or FailureLog()
-            failures = counts.failures.begin(epoch.number, arguments.max_errors)
+        failures = None if arguments.on_error == "raise" else self._kept.counts.failures
         return EpochWork(
             index_batches=indices,
             epoch=epoch.key_epoch,
@@ -172,7 +182,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             shared_seed=epoch.shared_seed,
             first_worker=replicas["next"] if replicas is not None else 0,
             replica_batches=replicas["batches"] if replicas is not None else (),
-            failures=failures,
+            failures=None if failures is None else failures.begin(epoch.number, arguments.max_errors),
         )
 
     def _upcoming(self, epoch: Epoch) -> EpochWork | None:
@@ -294,48 +304,12 @@ def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
     return generator_states(sampling)
 
 
-def _note_randomness(
-    sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int, before: dict[str, Any] | None
-) -> int:
-    """Note what an epoch's randomness comes from, in a resumed one the state; return the base seed.
+def _special(sampling: Sampling, epoch: Epoch) -> Special | None:
+    """Return how an epoch begins; None: as most do."""
+    may_draw_ahead = epoch.known is None and sampling.sample_seed is not None
+    is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead and our_sampler(sampling) is None
+    if is_plain and without_skipping(sampling.index_sampler)[1] == 0:
+        return None
+    from .resuming import Special
 
-    ``base_seed`` is what torch drew; ``key_epoch`` enters the samples' keys if the loader has no seed; ``before`` has
-    the generators' states from before torch drew. None: with workers the sampler is asked for another iterator.
-    """
-    epoch.generators = _order_states(sampling, epoch) if before is None else before
-    epoch.draws_base_seed = before is not None
-    if epoch.resume is not None:
-        from .resuming import resume_randomness
-
-        base_seed, key_epoch = resume_randomness(sampling, epoch, base_seed, key_epoch)
-    epoch.base_seed = base_seed
-    epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
-    return base_seed
-
-
-def _index_batches(
-    sampling: Sampling, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
-) -> tuple[Iterator[Any], int]:
-    """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
-
-    ``from_sampler`` is the iterator that torch's part asked the sampler for. ``arrays``: known orders give arrays.
-    """
-    # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(sampling), EpochSampler)
-    if epoch.resume is None and epoch.known is not None and ours:
-        return epoch.known.batches(epoch.number, arrays=arrays), 0
-    may_draw_ahead = epoch.known is None and sampling.sample_seed is not None and not sampling.iterable
-    if epoch.resume is None and not may_draw_ahead and without_skipping(sampling.index_sampler)[1] == 0:
-        return from_sampler, 0
-    from .resuming import rest_of_index_batches
-
-    return rest_of_index_batches(sampling, epoch, from_sampler, arrays=arrays)
-
-
-def _compare_ranks(sampling: Sampling, epoch: Epoch) -> None:
-    sampler = our_sampler(sampling)
-    if sampler is not None:
-        from ..sampling.agreement import compare_ranks
-        from .state import place_of, state_of
-
-        compare_ranks(sampler, state_of(sampling, place_of(sampling, epoch, epoch.number)))
+    return Special(sampling, epoch)

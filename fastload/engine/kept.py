@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
-from ..buffers.slots import Memory, SlotPool
+from ..buffers.slots import SlotPool
+from ..stages import Iterates
 from ..work import Counts
 from ..workers.pool import KeptByPool, Pool
 from .steps import Steps
+from .window import IdleSlots
 
 if TYPE_CHECKING:
     from ..buffers.page_lock import PageLock
@@ -18,16 +20,7 @@ if TYPE_CHECKING:
     from ..device.columns import ResidentData
     from ..device.moving import Mover
     from ..fusion import FusedTail
-
-
-class Iterates(Protocol):
-    """An iteration, as its loader sees it."""
-
-    def note_workers(self) -> None:
-        """Note what statistics say of workers."""
-
-    def _shutdown_workers(self) -> None:
-        """End it."""
+    from .filling import Filling
 
 
 class Kept:
@@ -53,10 +46,12 @@ class Kept:
         self.resident: ResidentData | None = None
         self.page_lock: PageLock | None = None
         """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
-        self._idle_slots: tuple[SlotPool, object] | None = None
+        self.idle: IdleSlots | None = None
         """Page-locked slots between iterations, and their device: they are locked once, which takes long."""
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""
+        self.filling: Callable[[], Filling | None] | None = None
+        """Returns what tells in an epoch how a cache fills; None: there is no cache."""
         self.no_fusion_told: str | None = None
         """Why nothing is fused though fuse=True, as the user was warned of it last."""
 
@@ -73,24 +68,12 @@ class Kept:
         """Keep slots for the next iteration, if they were ended so that they can be used again."""
         if slots.is_idle:
             self._close_slots()
-            self._idle_slots = slots, device
-
-    def take_slots(self, kind: type[Memory], device: object) -> SlotPool | None:
-        """Return the slots that were kept, which are the caller's then; None where there are none of this kind."""
-        kept, self._idle_slots = self._idle_slots, None
-        if kept is None:
-            return None
-        slots, owner = kept
-        if slots.pid != os.getpid() or not slots.memory.is_open or type(slots.memory) is not kind or owner != device:
-            slots.close()
-            return None
-        slots.is_idle = False
-        return slots
+            self.idle = IdleSlots(slots, device)
 
     def _close_slots(self) -> None:
-        kept, self._idle_slots = self._idle_slots, None
-        if kept is not None:
-            kept[0].close()
+        idle, self.idle = self.idle, None
+        if idle is not None:
+            idle.slots.close()
 
     def close(self) -> None:
         """Let go of resident data, page-locked memory, and what pools have left."""

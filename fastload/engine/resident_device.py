@@ -10,19 +10,21 @@ computes neither. Where something of an epoch is not the device's to make, ``mad
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
 
 from ..device.batch_keys import BatchKeys
-from ..device.columns import Columns
+from ..device.columns import Columns, RowDraws
 from ..device.streams import keep_in_children
 from ..sampling.epochs import KnownBatches
 from ..sampling.order import Keyed
+from ..stages import EpochWork, Stage
 from ..transforms.base import Transform
 from ..transforms.device_draws import EpochState, available, draws_there
 from ..transforms.draws import Draws
-from ..work import Batch, EpochWork, Stage
+from ..work import Batch
 
 
 def made_there(known: KnownBatches | None, work: EpochWork, keys: BatchKeys, columns: Columns, transform: Any) -> bool:
@@ -73,7 +75,7 @@ class DeviceRows(Stage):
         return self._columns.num_bytes // max(len(self._columns), 1)
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
+        """See :class:`~fastload.stages.Stage`. Several batches at once are the parts of one."""
         if self._row >= self._end:
             raise StopIteration
         end = min(self._end, self._row + max(1, self.at_once // self._size) * self._size)
@@ -84,15 +86,15 @@ class DeviceRows(Stage):
 
     def loaded(self, parts: list[_Span]) -> Batch:
         """Return what the device stage is to be given for some batches."""
-        rows = _Rows(self, parts[0].rows.start, parts[-1].rows.stop)
-        batch = Batch(data=rows)
-        batch.draws = rows, {}, None
+        rows = range(parts[0].rows.start, parts[-1].rows.stop)
+        batch = Batch(data=functools.partial(self.rows_there, rows))
+        batch.draws = _LaterDraws(self, rows)
         batch.parts = parts
         return batch
 
     def _span(self, start: int, stop: int) -> _Span:
         rows = range(start, stop)
-        return _Span(rows, _RowDraws(self, rows))
+        return _Span(rows, _LaterDraws(self, rows))
 
     def state(self) -> EpochState:
         """Return what is next, on the device; made on the first call, on the current stream."""
@@ -103,39 +105,24 @@ class DeviceRows(Stage):
             self._state = state  # not before: where that fails, the next batch tries again
         return self._state
 
+    def rows_there(self, rows: range) -> tuple[torch.Tensor, Draws]:
+        """Return the dataset's indices, [n], int64, and the draws of these samples: ``Columns.transform`` calls it."""
+        state = self.state()
+        indices = state.rows(rows.start, len(rows))
+        return indices, state.draws(indices)
+
     def draws_of(self, rows: range) -> Draws:
         """Return the draws of some rows, by the host."""
         ids = self._order.at(self._epoch, self._shard.positions(rows.start, len(rows)))
         return Draws(self._key, ids, epochs=self._epochs)
 
 
-class _Rows:
-    """Rows that the device is to make; ``Columns.transform`` calls it there."""
-
-    def __init__(self, source: DeviceRows, start: int, stop: int) -> None:
-        self._source = source
-        self._rows = start, stop - start
-        self._draws: Draws | None = None
-
-    def __call__(self) -> tuple[torch.Tensor, Draws]:
-        """Return the dataset's indices, [n], int64, and the draws of these samples."""
-        state = self._source.state()
-        rows = state.rows(*self._rows)
-        self._draws = state.draws(rows)
-        return rows, self._draws
-
-    @property
-    def shape(self) -> Any:
-        """The shape of the images that parameters were drawn for; None: there were none."""
-        return None if self._draws is None else self._draws.shape
-
-
-class _RowDraws(Draws):
-    """The draws of one batch, for who asks on the host: its indices are computed then."""
+class _LaterDraws(RowDraws):
+    """The draws of some rows, for who asks on the host: their indices are computed then."""
 
     def __init__(self, source: DeviceRows, rows: range) -> None:
         self._of = source, rows
-        self.shape = None
+        self.shape, self.host_leaves, self.watch = None, {}, None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_of":

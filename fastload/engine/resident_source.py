@@ -29,13 +29,14 @@ import torch
 from .. import observe
 from ..arguments import DeviceArguments
 from ..device.batch_keys import BatchKeys
-from ..device.columns import Columns, Rows, bytes_of, rows_of, split
+from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
 from ..sampling.epochs import KnownBatches
+from ..stages import EpochWork, Source, Stage
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
-from ..work import GRACE, Batch, EpochWork, Shard, Source, Stage
+from ..work import GRACE, Batch, Shard
 from .kept import Kept
 from .resident_device import DeviceRows, made_there
 
@@ -123,7 +124,7 @@ class _RowBatches(Stage):
         self._ended = False
 
     def next(self, wait: bool = True) -> Batch:
-        """See :class:`~fastload.work.Stage`. Several batches at once are the parts of one."""
+        """See :class:`~fastload.stages.Stage`. Several batches at once are the parts of one."""
         found = self._found
         while not self._ended and self._error is None and self._has_room():
             since = 0 if self._observed is None else time.perf_counter_ns()
@@ -189,13 +190,13 @@ class _RowBatches(Stage):
         host_leaves = self._columns.host_leaves(rows)
         watch = None if self._observed is None else self._observed.watch
         batch = Batch(data=self._columns.gathering(watch)(rows, host_leaves) if self._away else rows)
-        batch.draws = draws, None if self._away else host_leaves, watch
+        batch.draws = RowDraws(draws, None if self._away else host_leaves, watch)
         batch.parts = parts
         return batch
 
 
 class ResidentSource(Source):
-    """See the module, and :class:`~fastload.work.Source`. It contains its own device stage.
+    """See the module, and :class:`~fastload.stages.Source`. It contains its own device stage.
 
     Args:
         columns: the data.
@@ -291,7 +292,7 @@ class ResidentSource(Source):
             largest = max(bytes_of(made.data) // sum(sizes), self._source.sample_bytes, 1)
             self._source.at_once = self._bytes_at_once // largest
             self._mover.sample_bytes = largest
-        shape = made.draws[0].shape
+        shape = None if made.draws is None else made.draws.shape
         parts = split(made.data, sizes) if len(sizes) > 1 else [made.data]
         stream = None
         lend, count, event = self._mover.lend, self._counts.count, made.event

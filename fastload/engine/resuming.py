@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
-from ..base import compat
+from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Resume, Sampling, epoch_owner, without_skipping
+from ..sampling.epochs import Epoch, Epochs, Resume, Sampling, epoch_owner, our_sampler, without_skipping
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
 from ..work import Replica
+from .state import States
 
 
 class Replicas:
@@ -47,7 +48,7 @@ class Replicas:
         return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
 
 
-def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
+def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
     """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
     resume = epoch.resume
     if resume is None or resume.workers is not None or not resume.batches:
@@ -70,8 +71,48 @@ def read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
             bar.advance()
 
 
+class Special:
+    """How an epoch begins that does not begin as most do: from a state, with replicas or other ranks, or drawn ahead.
+
+    Args:
+        sampling: what its order comes from.
+        epoch: it has begun; it is told what its randomness and its replicas are.
+    """
+
+    def __init__(self, sampling: Sampling, epoch: Epoch) -> None:
+        self._sampling, self._epoch = sampling, epoch
+
+    def base_seed_drawn(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which torch begins the epoch, and draws a base seed."""
+        is_new = self._epoch.resume is None
+        return contextlib.nullcontext() if is_new else _base_seed_drawn(self._sampling, self._epoch)
+
+    def randomness(self, base_seed: int, key_epoch: int) -> tuple[int, int]:
+        """Return the epoch's base seed, and the epoch of its keys; given are those of an epoch that begins anew."""
+        if self._epoch.resume is None:
+            return base_seed, key_epoch
+        return _resume_randomness(self._sampling, self._epoch, base_seed, key_epoch)
+
+    def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
+        """Return what the epoch is to load, and how many of this rank's samples were loaded before it."""
+        return _rest_of_index_batches(self._sampling, self._epoch, from_sampler, arrays=arrays)
+
+    def compare_ranks(self, epochs: Epochs) -> None:
+        """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
+        sampler = our_sampler(self._sampling)
+        if sampler is not None:
+            States(self._sampling, epochs).compare_ranks(sampler, self._epoch)
+
+    def begin_replicas(self, load: Callable[[], Any]) -> None:
+        """Note where the replicas of an IterableDataset are; ``load`` gives its next batch, for those to drop."""
+        epoch = self._epoch
+        if self._sampling.iterable:
+            epoch.replicas = Replicas(max(1, self._sampling.num_workers), epoch.resume)
+            _read_again(epoch, load)
+
+
 @contextlib.contextmanager
-def base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
+def _base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
     """While torch begins an epoch and draws a base seed: leave the user's generators as a resume needs them.
 
     In the middle of an epoch the base seed was drawn before the state was saved, so the generator gets its state back.
@@ -95,7 +136,7 @@ def base_seed_drawn(sampling: Sampling, epoch: Epoch) -> Iterator[None]:
             generator.set_state(state)
 
 
-def resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
+def _resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoch: int) -> tuple[int, int]:
     """Take an epoch's randomness from the state that it resumes; return its base seed and the epoch of its keys."""
     resume = epoch.resume
     assert resume is not None
@@ -106,12 +147,12 @@ def resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epoc
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
         with generators_at(sampling, resume.generators):
             iter(sampling.index_sampler)
-            base_seed = compat.draw_base_seed(sampling.generator)
+            base_seed = compat_features.draw_base_seed(sampling.generator)
             epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(sampling)
     return base_seed, key_epoch
 
 
-def rest_of_index_batches(
+def _rest_of_index_batches(
     sampling: Sampling, epoch: Epoch, from_sampler: Iterator[Any], *, arrays: bool = False
 ) -> tuple[Iterator[Any], int]:
     """Return what an epoch is to load, and how many of this rank's samples were loaded before it.
@@ -133,7 +174,7 @@ def rest_of_index_batches(
     if epoch.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
-                compat.draw_base_seed(sampling.generator)
+                compat_features.draw_base_seed(sampling.generator)
             return epoch.known.batches(epoch.number, arrays=arrays), 0
     at_once = sampling.sample_seed is not None and _draws_during_pass(sampler)
     if isinstance(sampling.dataset, IterableDataset) or (whole and not at_once):
@@ -147,7 +188,7 @@ def rest_of_index_batches(
     with at_state:
         batches = begin(sampler)
         if draws_base_seed:
-            compat.draw_base_seed(sampling.generator)
+            compat_features.draw_base_seed(sampling.generator)
         skipped = 0
         for index in itertools.islice(batches, num_skipped + resume.batches):
             num_rows += len(list(index)) if sampling.auto_collation else 1

@@ -5,7 +5,7 @@ Trackers drop what is no number, so the stage to blame and the fix are words of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -36,6 +36,12 @@ class Totals(NamedTuple):
     """Time that the device had nothing to do around the waits."""
     busy_ns: int = 0
     """Time between the waits by the device's clock; 0: unknown."""
+
+    @classmethod
+    def of(cls, sums: Sequence[int], device: DeviceWaits | None) -> Totals:
+        """Return what a loader's :class:`.steps.Steps` have counted, and who watches its device."""
+        by_device = (0, 0) if device is None else (device.idle_ns, device.busy_ns)
+        return cls(*[*sums, *by_device])
 
     def since(self, before: Totals) -> Totals:
         """Return the difference to earlier sums."""

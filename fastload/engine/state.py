@@ -12,11 +12,14 @@ A state says what was delivered to the user, not what was loaded ahead. It is a 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Resume, Sampling, samplers_of
+from ..sampling.agreement import compare_ranks
+from ..sampling.distributed import DistributedSampler
+from ..sampling.epochs import Epoch, Epochs, Resume, Sampling, samplers_of
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
 
@@ -25,6 +28,42 @@ _GENERATOR = "generator."
 """Begins the names of generator states."""
 _ADDED_BY_OTHERS = {"_iterator_finished"}
 """Accelerate's prepared loaders write this into the state that they pass on."""
+
+
+class States:
+    """The states of one loader.
+
+    Args:
+        sampling: what its order comes from.
+        epochs: of the loader.
+    """
+
+    def __init__(self, sampling: Sampling, epochs: Epochs) -> None:
+        self._sampling, self._epochs = sampling, epochs
+
+    def state(self, *, keeps_order: bool) -> dict[str, Any]:
+        """Return the state dict: see ``DataLoader.state_dict``."""
+        sampling, loaded, last = self._sampling, self._epochs.resume, self._epochs.last
+        following = self._epochs.upcoming(sampling)
+        if loaded is not None:
+            # A loaded state holds until another epoch is set, and what was begun before it is over.
+            last, loaded = None, loaded if loaded.epoch == following else None
+        elif not keeps_order and last is not None and last.delivered and not last.finished:
+            warnings.warn(
+                "with in_order=False batches are given as they are completed, and the state only counts them: a resume "
+                "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
+                stacklevel=3,
+            )
+        return state_of(sampling, loaded or place_of(sampling, last, following))
+
+    def resume_from(self, state: Any) -> Resume:
+        """Return where the loader is to resume: see :func:`resume_from`."""
+        return resume_from(self._sampling, state)
+
+    def compare_ranks(self, sampler: DistributedSampler, epoch: Epoch) -> None:
+        """Compare this rank's state at the beginning of an epoch with the others': see :mod:`..sampling.agreement`."""
+        compare_ranks(sampler, state_of(self._sampling, place_of(self._sampling, epoch, epoch.number)))
+
 
 # -- save -------------------------------------------------------------------------------------------------------------
 

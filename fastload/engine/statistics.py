@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset
 from ..arguments import WorkerArguments
 from ..cache.records import NOT_KEPT
 from .kept import Kept
-from .stall import numbers
+from .stall import Totals, numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,5 +131,7 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         cache_is_full=cached is not None and cached.is_full,
         remote=dict(kept.remote),
         waited_s=counts.waited_ns / 1e9,
-        stall=numbers(kept.steps.totals(), num_workers=arguments.num_workers, batch_size=samples_of_step),
+        stall=numbers(
+            Totals.of(kept.steps.sums, kept.steps.device), num_workers=arguments.num_workers, batch_size=samples_of_step
+        ),
     )

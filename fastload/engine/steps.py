@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .stall import DeviceWaits, Totals
+    from .stall import DeviceWaits
 
 _now = time.perf_counter_ns
 
@@ -23,7 +23,8 @@ class Steps:
         """Set by who wants the device's clock."""
         self.watchers = 0
         """How many want it: the last to leave takes it away."""
-        self._sums = [0] * 7
+        self.sums = [0] * 7
+        """The first fields of :class:`.stall.Totals`."""
         self._pending: tuple[int, int, int, int | None] = 0, 0, 0, None
         self._asked = self._given = self._waited = self._begun_ns = 0
         self._first = True
@@ -39,7 +40,7 @@ class Steps:
         self._waited = waited_ns or 0
         if self._given:
             startup, workers, here, ready = self._pending
-            sums = self._sums
+            sums = self.sums
             sums[0] += 1
             sums[1] += startup + workers + here + now - self._given
             sums[2] += startup
@@ -75,14 +76,6 @@ class Steps:
         """There are no more batches: the epoch is over."""
         self._first = True
         self.skip()
-
-    def totals(self) -> Totals:
-        """Return the sums so far."""
-        from .stall import Totals  # only who asks needs it
-
-        device = self.device
-        by_device = (0, 0) if device is None else (device.idle_ns, device.busy_ns)
-        return Totals(*[*self._sums, *by_device])
 
     def __reduce__(self) -> tuple[type[Steps], tuple[()]]:
         return type(self), ()  # a copy counts for itself

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..tables import is_table
+from ..tables import as_it_is_now, is_table
+from ..tables.hugging_face import TableReader
+from ..workers.tables import TableRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +38,16 @@ def reads_in_next(arguments: TableArguments) -> bool:
         return False
     if not arguments.num_workers or arguments.fuse is False or not is_table(arguments.dataset):
         return False
-    from ..tables.hugging_face import TableReader
-
     return TableReader(arguments.dataset).reads_sooner_than_workers(size)
+
+
+def table_of(arguments: TableArguments) -> tuple[Any, TableRows | None]:
+    """Return a dataset, as workers would have it, and what loads its samples in its place; None: it is no table."""
+    dataset = arguments.dataset
+    if not is_table(dataset):
+        return dataset, None
+    in_next = reads_in_next(arguments)
+    return as_it_is_now(dataset) if in_next else dataset, TableRows(in_next)
 
 
 def in_words(arguments: TableArguments) -> str | None:

@@ -6,6 +6,7 @@ workers were. It is loaded here, in the user's process, whose global generators 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from ..base import compat
 from ..engine.build import Builder
+from ..engine.build_device import keys_of
 from ..errors import ConfigError, DatasetError
 from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
@@ -91,7 +93,9 @@ def replay(
     job, _ = builder.job(whole)
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
-    with preserved_global_generators(), libraries.adopted():
+    with preserved_global_generators(), contextlib.ExitStack() as stack:
+        libraries.adopt()
+        stack.callback(libraries.release)
         if known is None or not by_batch:
             sample = _own(fetcher, fetcher.samples.load([index], epoch, position), 0)
         else:  # such a dataset loads a batch at once, and is seeded for all of it
@@ -101,7 +105,7 @@ def replay(
             sample = _own(fetcher, samples, positions.tolist().index(position))
     if not transformed:
         return sample
-    keys = Builder(spec, loader._kept).keys_of(whole)(shard)
+    keys = keys_of(spec, whole)(shard)
     transform = spec.batch_transform
     if not isinstance(transform, Transform) or transform.mixes or not spec.auto_collation:
         raise ConfigError(

@@ -23,9 +23,12 @@ from torchvision import tv_tensors
 from ..buffers.layout import Layout, Row, TensorLeaf
 from ..errors import ConfigError
 from ..images import Decoder
-from ..keys.seeding import SAMPLE, Keys, seed_global_generators
+from ..keys.seeding import SAMPLE, Keys, Seeder, seed_global_generators
+from ..observe import Watch
 from ..transforms.sample import Kind
+from ..workers.fused import FusedLoader
 from ..workers.on_error import name_sample
+from ..workers.samples import Job
 from .changes import Objects
 from .plan import Plan, recognise
 from .runner import Chunk, Runner
@@ -87,6 +90,9 @@ class FusedDataset:
         ConfigError: the plan is of another dataset, or fuses nothing.
     """
 
+    in_next = False
+    """Whether ``next()`` loads the samples, whatever ``num_workers`` says."""
+
     def __init__(
         self,
         dataset: Any,
@@ -106,6 +112,10 @@ class FusedDataset:
         self._seen = -1  # the newest epoch
         self._objects = Objects(dataset)
         self._make(plan)
+
+    def loader(self, job: Job, seeder: Seeder, watch: Watch | None) -> FusedLoader:
+        """Return what loads the samples of a job by this dataset, for one worker."""
+        return FusedLoader(job, seeder, watch)
 
     def _make(self, plan: Plan) -> None:
         self.plan = plan

@@ -20,8 +20,7 @@ import hashlib
 import random
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,15 +63,6 @@ class LibraryGenerators:
         while self._before:
             thing, for_numpy, for_random = self._before.pop()
             thing.random_generator, thing.py_random = for_numpy, for_random
-
-    @contextmanager
-    def adopted(self) -> Iterator[None]:
-        """Call :meth:`adopt`, and :meth:`release` at the end."""
-        self.adopt()
-        try:
-            yield
-        finally:
-            self.release()
 
     def seed(self, key: bytes) -> None:
         """Seed from 16 bytes of key."""

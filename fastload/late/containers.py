@@ -158,10 +158,8 @@ def _is_geometric(transform: Any) -> bool:
 
 
 def _made_by_kernels(transform: Any, image: Undecoded) -> Any:
-    from .tensors import LateTensor
-
-    made = transform(LateTensor.of(image))
-    return made.undecoded if type(made) is LateTensor else made
+    made = transform(_known.tensors.LateTensor.of(image))
+    return made.undecoded if type(made) is _known.tensors.LateTensor else made
 
 
 def _is_image(found: Any) -> bool:
@@ -218,8 +216,7 @@ def _is_of_values(transform: Any) -> bool:
 
 def _mapped(transform: Any, inputs: Any) -> Any:
     """Return what a transform that looks at one value at a time makes of a tree; None if it is to be called."""
-    from .tensors import LateTensor
-
+    LateTensor = _known.tensors.LateTensor  # noqa: N806  # a class
     leaves = list(_leaves(inputs))
     tables: list[Table] = []
     for leaf in leaves:
@@ -271,7 +268,6 @@ def _leaves(node: Any) -> Iterator[Any]:
 
 def _with_late_tensors(table: Table | None, inputs: Any) -> Any:
     """Return a tree with late tensors in place of image tensors and, with ``ToImage``'s table, of late images."""
-    from .tensors import LateTensor
 
     def late_tensor(found: Any) -> Any:
         made = None
@@ -279,15 +275,13 @@ def _with_late_tensors(table: Table | None, inputs: Any) -> Any:
             made = undecoded_of(found, table)
         elif _is_image_tensor(found):
             made = Undecoded.of_tensor(found)
-        return found if made is None else LateTensor.of(made)
+        return found if made is None else _known.tensors.LateTensor.of(made)
 
     return _with_leaves(late_tensor, inputs)
 
 
 def _with_decoded(made: Any) -> Any:
-    from .tensors import decoded
-
-    return _with_leaves(decoded, made)
+    return _with_leaves(_known.tensors.decoded, made)
 
 
 def _with_leaves(change: Callable[[Any], Any], node: Any) -> Any:
@@ -446,6 +440,8 @@ class _Known:
         """Version 2's class of images that are tensors."""
         self.unchanged: set[type] = set()
         """Classes of tensors that transforms of an image's values leave as they are; and that of late tensors."""
+        self.tensors: Any = None
+        """The module with the class of late tensors; None: there are none of the next."""
         self.geometric: set[type] = set()
         """Classes of version 2 that crop, resize or flip, also beside boxes and masks."""
         self._originals = Originals("torch", "torchvision", "timm", "numpy")
@@ -488,11 +484,12 @@ class _Known:
             self._kernels = list(_kernels(tv_tensors.Image))
             self._registry = _registry()
         if self._originals.replaced() is None and to_image in self.first:
-            from .tensors import LateTensor  # registers kernels for torchvision's functions
+            from . import tensors  # registers kernels for torchvision's functions
 
             self.to_image = to_image
             self.image = tv_tensors.Image
-            self.unchanged = {Tensor, LateTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes}
+            self.tensors = tensors
+            self.unchanged = {Tensor, tensors.LateTensor, tv_tensors.Mask, tv_tensors.BoundingBoxes}
             self.geometric.update(kinds)
 
     def is_intact(self) -> bool:

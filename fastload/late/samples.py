@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,12 +33,29 @@ WHOLE_IMAGES = frozenset(("cv2", "torchvision.io", "torchcodec.decoders"))
 _MOST_OBJECTS = 100_000
 
 
-@functools.cache
-def _of_images() -> tuple[ModuleType, ...]:
-    """Return the modules that need Pillow: an import statement takes a microsecond each time."""
-    from . import colors, containers, opener
+class _OfPillow(NamedTuple):
+    """The modules that need Pillow."""
 
-    return colors, containers, opener
+    colors: ModuleType
+    containers: ModuleType
+    image: ModuleType
+    opener: ModuleType
+
+
+@functools.cache
+def of_pillow() -> _OfPillow:
+    """Return the modules that need Pillow, imported once: an import statement takes a microsecond each time."""
+    from . import colors, containers, image, opener
+
+    return _OfPillow(colors, containers, image, opener)
+
+
+@functools.cache
+def of_whole_images() -> ModuleType:
+    """Return the module that replaces functions of :data:`WHOLE_IMAGES`."""
+    from . import arrays
+
+    return arrays
 
 
 class LateSamples(Scope):
@@ -60,19 +77,22 @@ class LateSamples(Scope):
         """Whether a sample can make late images."""
         self._outer: list[Scope | None] = []
 
+    @staticmethod
+    def warm() -> None:
+        """Find whether images that Pillow opens can be decoded late, which is kept."""
+        of_pillow().opener.why_not()
+
     def __enter__(self) -> LateSamples:
         is_worker = compat.process.is_worker
         if "PIL.Image" in sys.modules:
-            colors, containers, opener = _of_images()
+            colors, containers, _, opener = of_pillow()
             self.is_possible = opener.prepare()
             if self.is_possible:
                 containers.prepare(is_worker)
                 if is_worker:
                     colors.prepare()
         if is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-            from . import arrays
-
-            arrays.prepare()
+            of_whole_images().prepare()
         if is_worker and "torchvision.transforms" in sys.modules:
             from . import box_crops, tensor_colors
 
@@ -103,26 +123,24 @@ class LateSamples(Scope):
         Raises:
             MemoryError: there is no memory for the pixels.
         """
-        from .image import is_late, make_real, make_real_if_small
-
+        late = of_pillow().image
         images, self.images = self.images, []
         self.sample = object()
         self.num_bytes = 0
-        if not self.outlived and not any(is_late(reference()) for reference in images):
+        if not self.outlived and not any(late.is_late(reference()) for reference in images):
             return
-        for found in _late_in(sample, is_late):
-            make_real(found)
+        for found in _late_in(sample, late.is_late):
+            late.make_real(found)
         for reference in images:
             image = reference()
-            if is_late(image):
-                make_real_if_small(image)
+            if late.is_late(image):
+                late.make_real_if_small(image)
         self._keep(images)
 
     def _keep(self, images: list[weakref.ref[Any]]) -> None:
         """Note whether images outlive their sample."""
         if images:
-            from .image import is_late
-
+            is_late = of_pillow().image.is_late
             if any(is_late(reference()) for reference in images):
                 Scope.outlived = True  # never False again: another thread may have set it meanwhile
 

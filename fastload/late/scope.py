@@ -6,10 +6,9 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from ..cache.records import Records
+from ..cache.records import Records, note, take_not_kept
 
 Made = TypeVar("Made")
 
@@ -35,8 +34,6 @@ class Scope:
     def note_not_kept(self, reason: str) -> None:
         """Count a file that is not kept, if there is a cache; reasons are those of :mod:`fastload.cache.records`."""
         if self.cache is not None:
-            from ..cache.records import note
-
             note(reason)
 
     def count(self, outcome: str) -> None:
@@ -47,8 +44,6 @@ class Scope:
         """Return the counts since they were taken last; files that were not kept in the cache are among them."""
         counts, self._counts = self._counts, {}
         if self.cache is not None:
-            from ..cache.records import take_not_kept
-
             counts |= take_not_kept()
         return counts
 

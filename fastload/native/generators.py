@@ -180,20 +180,6 @@ class States:
             next_thread=ctypes.cast(python.PyThreadState_Next, ctypes.c_void_p),
         )
         """The addresses of the states."""
-        self._address = ctypes.byref(self.places)
-
-    def read(self) -> Any:
-        """Return the states, except ``random``'s second Gaussian."""
-        library = _library()
-        memory = library.memory()
-        with self.lock:
-            library.read(self._address, memory)
-        return memory
-
-    def write(self, memory: Any) -> None:
-        """Write the states that :meth:`read` has returned."""
-        with self.lock:
-            _library().write(self._address, memory)
 
 
 class Run:
@@ -266,13 +252,11 @@ class _Library:
         functions = ctypes.PyDLL(str(native.LIBRARY))
         # The types of arguments are not declared: converting them would take longer than a step.
         self.prepare = functions["fastload_generators_prepare"]
-        self.read, self.write = functions["fastload_generators_read"], functions["fastload_generators_write"]
         self.step, self.step_locked = (
             functions["fastload_generators_next"],
             functions["fastload_generators_next_locked"],
         )
         self.room = int(native.function("fastload_generators_room", ctypes.c_int64)())
-        self.memory = ctypes.c_char * int(native.function("fastload_generators_bytes", ctypes.c_int64)())
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..base import compat
+from ..base import compat_features
 from ..errors import RankMismatch
 from .distributed import DistributedSampler
 
@@ -40,7 +40,7 @@ def compare_ranks(sampler: DistributedSampler, state: dict[str, Any]) -> None:
     if num_ranks == 1 or (sampler.rank, sampler.num_replicas) != (rank, num_ranks):
         return
     own = _comparable(sampler, state)
-    store = compat.process_group_store()
+    store = compat_features.process_group_store()
     loader, round_number = _next_round(sampler)
     _post(store, loader, round_number, rank, own)
     keys = {_key(loader, round_number, other): other for other in range(num_ranks) if other != rank}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
-from ..work import Batch, Shard
+from ..base.users_line import warn_at_users_line
+from ..work import Batch, SampleDraws, Shard
 from .order import Sequential
 from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
 
@@ -211,7 +212,7 @@ class Epoch:
     """Whether the base seed was drawn after that, and before the sampler was asked for the first index."""
     replicas: Any = None
     """Where the replicas of an IterableDataset are: see :class:`fastload.engine.resuming.Replicas`."""
-    draws: Any = None
+    draws: SampleDraws | None = None
     """What the batch transform drew from for the batch that was given last."""
 
     @property
@@ -271,24 +272,12 @@ class Epochs:
         last, resume = self.last, self.resume
         self._before = {**vars(self), "_before": {}}
         owner = epoch_owner(sampling)
-        if (
-            seed_of(sampling) is None
-            and getattr(owner, "shuffle", False)
-            and last is not None
-            and last.number == owner.epoch
-            and (last.finished or last.delivered > 1)
-            and resume is None
-        ):
-            from ..base.users_line import warn_at_users_line
-
+        shuffles = seed_of(sampling) is None and resume is None and getattr(owner, "shuffle", False)
+        if shuffles and last is not None and last.number == owner.epoch and (last.finished or last.delivered > 1):
+            or_seed = ", or give the DataLoader an integer seed: then epochs advance"
             warn_at_users_line(
                 f"epoch {owner.epoch} of {type(owner).__name__} begins for the second time, with the order it had "
-                "before; call its set_epoch() before each epoch"
-                + (
-                    ""
-                    if sampling.seeding == "torch"
-                    else ", or give the DataLoader an integer seed: then epochs advance"
-                )
+                f"before; call its set_epoch() before each epoch{'' if sampling.seeding == 'torch' else or_seed}"
             )
         number = self._begin_number(sampling, owner)
         if resume is not None and number != resume.epoch:

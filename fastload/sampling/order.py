@@ -12,13 +12,11 @@ import hashlib
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import native
 from ..keys.seeding import ORDER, Keys
 
-Indices: TypeAlias = npt.NDArray[np.int64]
-_Words: TypeAlias = npt.NDArray[np.uint64]
+Indices: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _T = TypeVar("_T")
 
 # Purposes within the ORDER domain. The numbers are part of the key: never renumber.
@@ -114,9 +112,6 @@ class Permutation:
         self.length = length
         bits = max(2, (length - 1).bit_length())
         self.bits = bits // 2, bits - bits // 2  # of the lower and the higher half
-        self._low_bits = np.uint64(bits // 2)
-        self._low = np.uint64((1 << (bits // 2)) - 1)
-        self._high = np.uint64((1 << (bits - bits // 2)) - 1)
         # Narrow halves mix slowly: of five elements, eight rounds favour some orders by a quarter, sixteen do not.
         rounds = 24 if bits <= 16 else 8
         words = hashlib.shake_256(key).digest(8 * rounds)
@@ -141,35 +136,13 @@ class Permutation:
             )
         permute = _native()
         if permute is None:
-            return self.by_numpy(start, backwards=backwards)
+            from .permuting import by_numpy
+
+            return by_numpy(start, self.length, self.bits, self.round_keys, backwards=backwards)
         values = np.array(start, dtype=np.int64, order="C")
         network = *self.bits, self.round_keys.ctypes.data, len(self.round_keys)
         permute(values.ctypes.data, values.size, self.length, *network, backwards, level)
         return values
-
-    def by_numpy(self, start: Indices, *, backwards: bool) -> Indices:
-        """Compute :meth:`at`, or with ``backwards`` :meth:`position_of`, by NumPy: the reference."""
-        rounds = range(len(self.round_keys))[:: -1 if backwards else 1]
-        length = np.uint64(self.length)
-        values = self._apply(start.astype(np.uint64).ravel(), rounds)
-        outside = np.flatnonzero(values >= length)
-        while outside.size:
-            again = self._apply(values[outside], rounds)
-            values[outside] = again
-            outside = outside[again >= length]
-        return values.astype(np.int64).reshape(start.shape)
-
-    def _apply(self, words: _Words, rounds: range) -> _Words:
-        low, high = words & self._low, words >> self._low_bits
-        for i in rounds:
-            # A hash of one half changes the other, alternately. The inverse is the same rounds backwards.
-            if i % 2:
-                low ^= _mixed(high, self.round_keys[i]) & self._low
-            else:
-                high ^= _mixed(low, self.round_keys[i]) & self._high
-        high <<= self._low_bits
-        high |= low
-        return high
 
 
 @functools.cache
@@ -179,22 +152,6 @@ def _native() -> Any:
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     halves, flags = [ctypes.c_int] * 2, [ctypes.c_int] * 3
     return native.function("fastload_permute", None, pointer, number, ctypes.c_uint64, *halves, pointer, *flags)
-
-
-# Odd numbers that spread bits upwards: 2**64 divided by the golden ratio, and a random one.
-_FIRST_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_SECOND_MULTIPLIER = np.uint64(0xA24BAED4963EE407)
-_HALF = np.uint64(32)
-
-
-def _mixed(words: _Words, key: np.uint64) -> _Words:
-    """Hash words; the lower 32 bits of the result depend on all bits of word and key."""
-    mixed = words ^ key
-    mixed *= _FIRST_MULTIPLIER
-    mixed ^= mixed >> _HALF
-    mixed *= _SECOND_MULTIPLIER
-    mixed >>= _HALF
-    return mixed
 
 
 def order_key(seed: int, epoch: int, purpose: int) -> bytes:

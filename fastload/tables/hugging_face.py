@@ -22,6 +22,7 @@ from torch.utils.data import Subset
 from ..base.compat import default_collate
 from ..base.memory import is_resident
 from ..buffers.layout import Dict, Layout, LayoutMismatch
+from ..buffers.rows import write_column
 from .arrow import ArrowColumn, Unreadable, number_of
 
 # Formatters of `datasets`. All make integers int64; the last two make floats float32.
@@ -92,7 +93,7 @@ class Loaded:
         for place, (one, part) in enumerate(zip(self.columns.values(), layout.root.children, strict=True)):
             stop = start + len(Layout(part).leaves)
             if not isinstance(one, Numbers):
-                objects += layout.write_column(place, one, rows)
+                objects += write_column(layout, place, one, rows)
             elif not one.write(rows[start:stop]):
                 raise LayoutMismatch(f"rows of column {place}")
             start = stop

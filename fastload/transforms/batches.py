@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from ..errors import ConfigError
+from ..work import SampleDraws
 from .base import Transform
 from .draws import Draws, using_draws
 
@@ -21,7 +22,11 @@ _IMAGES = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 _LABELS = ("label", "labels", "target", "targets", "y")
 
 
-def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None], Any]:
+OnBatch: TypeAlias = Callable[[Any, Draws | None], Any]
+"""Applies a transform to a batch, with the draws of its samples."""
+
+
+def on_batches(transform: Callable[[Any], Any]) -> OnBatch:
     """Return a function of (batch, draws) that applies a transform to the images of a batch.
 
     A callable that is no ``Transform`` gets the whole batch, under the caller's ``torch.autocast``; transforms of
@@ -51,7 +56,7 @@ def on_batches(transform: Callable[[Any], Any]) -> Callable[[Any, Draws | None],
     return apply
 
 
-def in_turn(transforms: Sequence[Callable[[Any, Draws | None], Any]]) -> Callable[[Any, Draws | None], Any] | None:
+def in_turn(transforms: Sequence[OnBatch]) -> OnBatch | None:
     """Return a function of (batch, draws) that calls several, one after the other; None if there are none."""
     if len(transforms) < 2:
         return transforms[0] if transforms else None
@@ -64,7 +69,7 @@ def in_turn(transforms: Sequence[Callable[[Any, Draws | None], Any]]) -> Callabl
     return apply
 
 
-def params_of(transform: Callable[[Any], Any] | None, draws: Draws | None) -> Any:
+def params_of(transform: Callable[[Any], Any] | None, draws: SampleDraws | None) -> Any:
     """Return the parameters that a transform drew for a batch, by drawing them again.
 
     Raises:
@@ -75,7 +80,7 @@ def params_of(transform: Callable[[Any], Any] | None, draws: Draws | None) -> An
             f"batch_params needs a batch_transform of fastload.transforms, got {transform!r}; your own function can "
             "call transforms with return_params=True and add the parameters to the batch"
         )
-    if draws is None or draws.shape is None:
+    if not isinstance(draws, Draws) or draws.shape is None:
         raise ConfigError("batch_params are those of the last batch, and the loader has not returned one yet")
     return transform.draw_for(draws.for_images(draws.shape.num), draws.shape)
 

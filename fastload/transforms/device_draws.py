@@ -158,6 +158,4 @@ class DeviceDraws(Draws):
 
 
 def _kernels() -> Any:
-    from . import device_draws_kernel
-
-    return device_draws_kernel
+    return fused.kernels().draws

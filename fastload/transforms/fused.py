@@ -15,7 +15,7 @@ import shutil
 import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -242,10 +242,24 @@ def _result_for(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> tu
     return out, memory_format == torch.channels_last, max(span, out[0].numel()) >= 2**31
 
 
-def _kernels() -> Any:
-    from . import fused_kernel
+class Kernels(NamedTuple):
+    """The modules that need Triton."""
 
-    return fused_kernel
+    fused: Any
+    color: Any
+    draws: Any
+
+
+@functools.cache
+def kernels() -> Kernels:
+    """Import them."""
+    from . import device_draws_kernel, fused_color_kernel, fused_kernel
+
+    return Kernels(fused_kernel, fused_color_kernel, device_draws_kernel)
+
+
+def _kernels() -> Any:
+    return kernels().fused
 
 
 # A place of the result meets the last step first.

@@ -104,6 +104,4 @@ def _changed(
 
 
 def _kernels() -> Any:
-    from . import fused_color_kernel
-
-    return fused_color_kernel
+    return fused.kernels().color

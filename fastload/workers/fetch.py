@@ -7,7 +7,6 @@ a :class:`Sink` takes it.
 from __future__ import annotations
 
 import pickle
-import sys
 import time
 from collections.abc import Sequence
 from enum import IntEnum
@@ -99,13 +98,7 @@ class Fetcher:
         """Hears what is loaded; None: nobody does."""
         self._fused: FusedLoader | TableLoader | None = None
         if job.fused is not None:
-            from .fused import FusedLoader
-
-            self._fused = FusedLoader(job, seeder, self.watch)
-        elif job.late and "datasets" in sys.modules:
-            from .tables import table_loader
-
-            self._fused = table_loader(job, seeder, self.watch)
+            self._fused = job.fused.loader(job, seeder, self.watch)
         self.samples = self._fused or SampleLoader(job, seeder, self.watch)
         self._job = job = self.samples.job
         self._collate = job.collate_fn if self.watch is None else self.watch.collate(job.collate_fn)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..buffers.layout import LayoutMismatch, Sink
+from ..buffers.rows import write_column
 from ..cache.records import take_not_kept
 from ..keys.seeding import Seeder
 from ..observe import Watch
@@ -77,13 +78,13 @@ class FusedLoader(SampleLoader):
         except Exception as error:
             if not self.tolerates(error):
                 raise
-            return self.one_by_one(indices, epoch, position)
+            return self.failed.one_by_one(indices, epoch, position)
         if not errors:
             return loaded
         samples: list[Any] = []
         made = (loaded if out is None else loaded.copied()).samples()
         for row, (index, identity, sample) in enumerate(zip(indices, ids, made, strict=True)):
-            samples += self.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
+            samples += self.failed.instead_of(errors[row], row, index, identity, epoch) if row in errors else [sample]
         return samples
 
     def to_collate(self, loaded: Any) -> list[Any]:
@@ -110,7 +111,7 @@ class FusedLoader(SampleLoader):
             loaded = load(rows[0])
             if isinstance(loaded, list):
                 raise LayoutMismatch("some samples could not be loaded")
-            return layout.write_column(1, loaded.targets, rows)
+            return write_column(layout, 1, loaded.targets, rows)
 
         try:
             return generation, sink.write_rows(layout, item, write)

@@ -13,10 +13,9 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
@@ -34,6 +33,9 @@ from ..keys.seeding import SUBSTITUTE, Keys
 from ..sampling.distributed_orders import Weighted
 from ..sampling.epochs import Sampling, known_batches, known_rows, without_skipping
 from ..sampling.samplers import as_integer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # Substitutes that are tried for a sample before its own error is raised.
 ATTEMPTS = 8

@@ -17,9 +17,10 @@ import numpy as np
 
 from ..buffers.layout import Buffer, Layout, WriteRows
 from ..buffers.packing import join, pack
+from ..buffers.private_memory import PrivateMemory
 from ..work import WorkItem
 from .fetch import Outcome, Result
-from .transport import Endpoint, MessageSink, Transport
+from .pool import Endpoint, MessageSink, Transport
 
 # A pipe of macOS holds 8 KiB. Below this a second message may wait in it while the worker is busy.
 _SMALL_MESSAGE = 3_072
@@ -40,11 +41,17 @@ class PipeEndpoint(Endpoint):
     def send(self, message: bytes) -> None:
         self.end.send_bytes(message)
 
+    def sink(self) -> PipeSink:
+        """Return what reads and writes the messages: whole, since there is no memory file."""
+        return PipeSink()
+
 
 class Pipes(Transport):
     """A duplex pipe for each worker; at most ``tasks_ahead`` messages are under way to one, as far as they fit."""
 
     name = "pipes"
+    memory = PrivateMemory
+    """What slots lie in."""
 
     def __init__(self, num_workers: int, context: BaseContext, tasks_ahead: int = 2) -> None:
         self._context = context

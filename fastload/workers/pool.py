@@ -1,35 +1,28 @@
-"""Workers: how they are chosen and started, and what delivery.py needs of them.
+"""The contracts of workers: what delivery.py needs of them, and how work and results pass; and how they end, in words.
 
-In: a :class:`~fastload.workers.samples.Job` and tasks (:class:`~fastload.work.WorkItem`). Out: a
-:class:`~fastload.workers.fetch.Result` for each task.
-
-To add a kind: write a module with ``memory_kind()`` and ``start(job, arguments, slots)``, and name it in
-:data:`fastload.base.worker_kinds.WORKER_KINDS`.
-
-NOTE [Interrupts]
-Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
-around a fork, or inside ``__del__``, where Python prints and forgets it; or in the child, which then goes up its
-parent's stack. Here it is noted instead, and raised afterwards.
+In: tasks (:class:`~fastload.work.WorkItem`). Out: a :class:`~fastload.workers.fetch.Result` for each task; the
+:class:`~fastload.errors.WorkerDied` or :class:`~fastload.errors.LoadTimeout` to raise, or a warning.
 """
 
 from __future__ import annotations
 
-import _thread
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from torch._utils import ExceptionWrapper
 
-from ..arguments import WorkerArguments
-from ..base.worker_kinds import WORKER_KINDS
-from ..buffers.layout import Layout
+from ..base.users_line import warn_at_users_line
+from ..buffers.layout import Layout, Sink
 from ..buffers.slots import SlotPool
+from ..errors import LoadTimeout, WorkerDied
 from ..work import GRACE, WorkItem
 from .fetch import Result
-from .samples import Job
+
+PATIENCE_S = 60.0
+"""Without a ``timeout`` the user is told what the workers are at after such a time without a batch, in seconds."""
 
 
 class KeptByPool(Protocol):
@@ -116,88 +109,128 @@ class Pool(Protocol):
         """End all workers. Blocks at most about ``grace`` seconds for what they are doing."""
 
 
-def memory_kind(worker_method: str) -> Any:
-    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.buffers.slots.Memory`."""
-    return _module(worker_method).memory_kind()
+class Endpoint(Protocol):
+    """A worker's end."""
+
+    def receive(self) -> memoryview | bytes | None:
+        """Return the next message; None when there will be no more. Blocks. Valid until the next call."""
+
+    def send(self, message: bytes) -> None:
+        """Send a message. Blocks while the other side does not read."""
 
 
-def start_workers(job: Job, arguments: WorkerArguments, slots: SlotPool) -> Pool:
-    """Start the workers that are asked for; they write to these slots."""
-    pool: Pool = _module(arguments.worker_method).start(job, arguments, slots)
-    if arguments.remote_workers:
-        pool = import_module(".ray.pool", __package__).with_remote_workers(pool, job, arguments)
-    return pool
+class Transport(Protocol):
+    """The user's side, for all workers of a pool."""
+
+    name: str
+
+    def endpoint(self, worker_id: int) -> Endpoint:
+        """Make the end of this worker, just before it is started."""
+
+    def started(self, worker_id: int) -> None:
+        """The worker has its end: let go of our copy."""
+
+    def inherited(self) -> list[Any]:
+        """What a worker forked now should close, since it is not its own."""
+
+    def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
+        """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message in ``held_by``."""
+
+    def recall(self) -> list[bytes]:
+        """Take back the messages that no worker has read, where all workers read from one queue."""
+        return []
+
+    def held_by(self, worker_id: int) -> int | None:
+        """Return the tag of the message that a worker is at, if that is known here."""
+
+    def receive(self) -> memoryview | bytes | None:
+        """Return the next message that is there, or None. Never blocks. Valid until the next call."""
+
+    def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
+        """Block until there may be a message, a sentinel is ready, or the time is over; return ready sentinels."""
+
+    def close(self) -> None:
+        """End all workers' ``receive``."""
 
 
-def _module(worker_method: str) -> Any:
-    return import_module(f".{WORKER_KINDS[worker_method].module}", __package__)
+class MessageSink(Sink, Protocol):
+    """A sink that also reads and writes a worker's messages."""
+
+    def encode(self, result: Result, item: WorkItem | None) -> bytes:
+        """Return the message that says a result; ``item``: what it is of; None: of a start that failed."""
+
+    def decode(self, message: memoryview | bytes) -> WorkItem:
+        """Return the item that a message asks for."""
 
 
-_held: HeldInterrupts | None = None
-
-
-class HeldInterrupts:
-    """As a context manager: an interrupt inside is raised at the end.
-
-    Only in the main thread, where Python runs signal handlers; and only where SIGINT has a handler in Python.
+def died(worker_id: int, process: BaseProcess, items: Sequence[WorkItem]) -> WorkerDied:
+    """Return the error that says how a worker process ended, and what it was doing.
 
     Args:
-        finalizing: raise it a moment later, since what is raised inside ``__del__`` is lost.
+        worker_id: the worker.
+        process: it has ended, or is about to.
+        items: what it was working on.
     """
-
-    def __init__(self, *, finalizing: bool = False) -> None:
-        self._finalizing = finalizing
-        self._handler: Callable[..., Any] | None = None
-        self._noted = False
-
-    def __enter__(self) -> None:
-        global _held
-        handler = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is threading.main_thread() and callable(handler):
-            self._handler = handler
-            signal.signal(signal.SIGINT, self._note)
-            _held = self
-
-    def _note(self, number: int, frame: object) -> None:
-        self._noted = True
-
-    def __exit__(self, *exc_info: object) -> None:
-        if not self._let_through():
-            return
-        if self._finalizing:
-            timer = threading.Timer(0.01, _interrupt_main_thread)
-            timer.daemon = True
-            timer.start()
-        else:
-            signal.raise_signal(signal.SIGINT)
-
-    def _let_through(self) -> bool:
-        global _held
-        if self._handler is None:
-            return False
-        _held = None
-        signal.signal(signal.SIGINT, self._handler)
-        self._handler = None
-        return self._noted
+    process.join()
+    code = process.exitcode
+    samples: tuple[object, ...] = ()
+    doing = "between two tasks"
+    if items:
+        samples = tuple(sample for item in items for sample in samples_of(item))
+        doing = f"while loading {' and '.join(map(named, items))}"
+    how = f"exited with code {code}"
+    if code is not None and code < 0:
+        try:
+            how = f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            how = f"was killed by signal {-code}"
+    hint = "; the kernel log will say if memory ran out" if code == -signal.SIGKILL else ""
+    error = WorkerDied(
+        f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: worker {worker_id} {how} {doing}{hint}",
+        worker_id=worker_id,
+        exitcode=code,
+        samples=samples,
+    )
+    # torch's words, for those who look for them: there its signal handler's error is the cause of the other.
+    ended = f"is killed by signal: {signal.strsignal(-code)}." if code is not None and code < 0 else "has ended."
+    error.__cause__ = RuntimeError(f"DataLoader worker (pid {process.pid}) {ended}")
+    return error
 
 
-def _interrupt_main_thread() -> None:
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # also wakes it, where it waits
-    else:
-        _thread.interrupt_main()
+def samples_of(item: WorkItem) -> tuple[object, ...]:
+    """Return the samples of a task."""
+    return tuple(item.indices) if isinstance(item.indices, list | tuple) else (item.indices,)
 
 
-def was_interrupted() -> bool:
-    """Return whether an interrupt came inside of :class:`HeldInterrupts`, which is there now."""
-    return _held is not None and _held._noted
+def named(item: WorkItem) -> str:
+    """Return a task's batch and samples, in words."""
+    samples = samples_of(item)
+    shown = ", ".join(repr(sample)[:40] for sample in samples[:8])
+    return f"batch {item.batch_id} (samples {shown}{f', ... {len(samples)} in all' if len(samples) > 8 else ''})"
 
 
-def let_interrupts_through_in_worker() -> None:
-    """In a worker that was forked inside: SIGINT has its handler again.
+def overdue(pool: Pool, items: Mapping[int, WorkItem], timeout: float) -> None:
+    """Say that no batch was completed for long, and what each worker is at.
+
+    Args:
+        pool: the workers.
+        items: the tasks that are not done, by serial.
+        timeout: the user's, in seconds; 0: there is none, so this warns.
 
     Raises:
-        KeyboardInterrupt: there was one.
+        LoadTimeout: there is one.
     """
-    if _held is not None and _held._let_through():
-        raise KeyboardInterrupt
+    busy = []
+    for worker_id, worker in enumerate(pool.workers):
+        held = pool.working_on(worker_id, items)
+        if held:
+            where = f"pid {worker.pid}" if hasattr(worker, "pid") else f"{worker.name}"
+            where = f"thread {where}" if isinstance(worker, threading.Thread) else where
+            busy.append(f"worker {worker_id} ({where}) is loading {' and '.join(map(named, held))}")
+    doing = "; ".join(busy) or "no worker has begun a task"
+    if timeout:
+        raise LoadTimeout(f"DataLoader timed out after {timeout} seconds: {doing}")
+    warn_at_users_line(
+        f"no batch was completed for {PATIENCE_S:.0f} seconds: {doing}. `py-spy dump --pid` with the pid of a process "
+        "shows where its code is; timeout= makes this an error"
+    )

@@ -13,7 +13,6 @@ process that the worker has forked, so it serves only where there are no pidfds.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.process
@@ -34,49 +33,42 @@ from torch._utils import ExceptionWrapper
 from ..arguments import WorkerArguments
 from ..base.worker_errors import first_integers, read_error, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
+from ..buffers.memory import Memory
 from ..buffers.packing import unpack
-from ..buffers.slots import Memory, MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
-from ..errors import WorkerDied
+from ..buffers.rows import copy_rows
+from ..buffers.slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..work import GRACE, WorkItem
-from .deaths import died
 from .fetch import Outcome, Result
-from .pool import HeldInterrupts, Pool
+from .pool import Pool, Transport, died
 from .samples import Job
-from .transport import MAX_PACKET, Packets, Transport, use_packets
+from .starting import HeldInterrupts
+from .transport import MAX_PACKET, Packets, use_packets
 from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
 if TYPE_CHECKING:
     from .late_starts import LateStarts
-    from .shared_job import PickledJob, SharedJob
+    from .pipes import Pipes
+    from .sample_threads import ThreadsInProcesses
+    from .unforked import Unforked
 
 
 def memory_kind() -> type[Memory]:
-    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.starting`."""
     if use_packets():
         return MemoryFile
-    from ..buffers.private_memory import PrivateMemory
-
-    return PrivateMemory
+    return _pipes().memory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
-    """Start worker processes: see :mod:`fastload.workers.pool`."""
+    """Start worker processes: see :mod:`fastload.workers.starting`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
-    if job.worker_threads > 1 and job.seed is not None:
-        from ..keys.albumentations_transforms import warn_of_shared_transforms
-        from ..keys.collator_generators import warn_of_shared_collators
-
-        warn_of_shared_transforms(job.dataset, job.collate_fn)
-        warn_of_shared_collators(job.collate_fn)
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 
 
-def _transport(job: Job, context: BaseContext, *, shared: bool, packets: bool) -> Transport:
-    if packets:
-        return Packets(job.num_workers, shared=shared)
+def _pipes() -> type[Pipes]:
     from .pipes import Pipes
 
-    return Pipes(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
+    return Pipes
 
 
 class ProcessPool(Pool):
@@ -101,14 +93,26 @@ class ProcessPool(Pool):
         self._latest: tuple[int, bytes] = (0, b"")
         self._dead: int | None = None
         self._takes_any = shared
-        self._late: tuple[LateStarts, BaseContext, Any, Any] | None = None
-        """What starts the workers that have not started; None: all have."""
+        self._unforked: Unforked | None = None
+        """How workers start that are not forked; None: they are."""
+        self._late: LateStarts | None = None
+        """Which of the workers have not started; None: all have."""
+        self._threads: ThreadsInProcesses | None = None
+        """What is done in processes of several threads; None: each has one."""
+        if job.worker_threads > 1:
+            from .sample_threads import ThreadsInProcesses
+
+            self._threads = ThreadsInProcesses(job)
         self._closed = False
         self.pid = os.getpid()
         self.slots = slots
         self._file = slots.memory if isinstance(slots.memory, MemoryFile) else None
         self._control = None if self._file is None else Control(self._file, job.num_workers * job.worker_threads)
-        self._transport = _transport(job, context, shared=shared, packets=self._file is not None)
+        self._transport: Transport
+        if self._file is not None:
+            self._transport = Packets(job.num_workers, shared=shared)
+        else:
+            self._transport = _pipes()(job.num_workers, context, tasks_ahead=max(2, job.worker_threads))
         self.job_pickled = "inherited"
         _pools.add(self)
         try:
@@ -131,52 +135,44 @@ class ProcessPool(Pool):
     def _start(self, context: BaseContext, num_processes: int) -> None:
         if self.start_method == "fork":
             _load_image_plugins()
-        elif self.start_method == "forkserver":
-            from .fork_server import with_own_server
+        else:
+            from .unforked import unforked
 
-            context = with_own_server(context)
-        source: Job | SharedJob | PickledJob = self._job
-        noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if self.start_method != "fork":
-            from .shared_job import PickledJob, noting_what_cannot_be_pickled, share_job
-
-            # The cache's descriptor goes to each worker as it is started.
-            job = dataclasses.replace(self._job, cache=None)
-            shared = share_job(job, self._file)
-            self.job_pickled = "for each worker" if shared is None else "once for all workers"
-            source = shared or PickledJob(job)
-            noting = noting_what_cannot_be_pickled(self.start_method)
-            if shared is not None and self._takes_any:
-                from .late_starts import LateStarts
-
-                self._late = LateStarts(num_processes), context, source, noting
+            self._unforked = how = unforked(self._job, context, self._file, num_processes, takes_any=self._takes_any)
+            context, self.job_pickled, self._late = how.context, how.job_pickled, how.late
+        self._context = context
         if self._late is None:
             for worker_id in range(num_processes):
-                self._start_one(worker_id, context, source, noting)
+                self._start_one(worker_id)
         else:
-            self._start_more()
+            self._start_more(self._late)
 
-    def _start_more(self) -> None:
-        assert self._late is not None
-        late, *arguments = self._late
+    def _start_more(self, late: LateStarts) -> None:
         for worker_id in late.next():
-            self._start_one(worker_id, *arguments)
+            self._start_one(worker_id)
         if late.done:
             self._late = None
 
-    def _start_one(self, worker_id: int, context: BaseContext, source: Any, noting: Any) -> None:
-        endpoint = self._transport.endpoint(worker_id)
-        foreign = self._transport.inherited() if self.start_method == "fork" else []
-        process = context.Process(  # type: ignore[attr-defined]  # every concrete context has it
+    def _start_one(self, worker_id: int) -> None:
+        endpoint, how = self._transport.endpoint(worker_id), self._unforked
+        foreign = self._transport.inherited() if how is None else []
+        source = self._job if how is None else how.source
+        live_in_threads = None if self._threads is None else self._threads.live
+        process = self._context.Process(  # type: ignore[attr-defined]  # every concrete context has it
             target=worker_main,
-            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache),
+            args=(source, worker_id, endpoint, self._file, os.getpid(), foreign, self._job.cache, live_in_threads),
             daemon=True,
         )
-        with self._forks, noting:
+        with self._forks, contextlib.nullcontext() if how is None else how.noting:
             process.start()
         self.workers.append(process)
         self._watches.append(_pidfd(process))
         self._transport.started(worker_id)
+
+    task_cost = 1.0
+
+    def remote(self) -> dict[str, int]:
+        return {}
 
     def begin(self, iteration: int) -> None:
         if self._control is not None:
@@ -231,11 +227,11 @@ class ProcessPool(Pool):
         """
         if self._late is not None:
             with HeldInterrupts():
-                self._start_more()
+                self._start_more(self._late)
         message = self._transport.receive()
         if message is None:
             if self._dead is not None:
-                raise self._death(self._dead)
+                raise died(self._dead, self.workers[self._dead], self.working_on(self._dead, self._items))
             return None
         fields = fields_of(message)
         if len(fields) == 2:
@@ -244,7 +240,7 @@ class ProcessPool(Pool):
             fields = fields_of(self._file.take(length, offset))
         result = Result(*fields)
         if self._late is not None:
-            self._late[0].ready(result.worker_id)
+            self._late.ready(result.worker_id)
         self._items.pop(result.serial, None)
         mail = self._mail.pop(result.serial, None)
         if mail is not None:
@@ -268,7 +264,8 @@ class ProcessPool(Pool):
         if isinstance(payload, int):
             assert self._file is not None
             payload = self._file.take(payload, chunk_offset(item.slot, item.chunk_id))
-        return super().take_samples(unpack(writable(payload)), item)
+        samples: list[Any] = unpack(writable(payload))
+        return samples
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
         if isinstance(payload, int):
@@ -281,24 +278,18 @@ class ProcessPool(Pool):
             payload, rows = payload
             count = len(item.indices)
             batch = self.slots.view(item.slot, layout.offsets(item.num_rows)[1])
-            layout.copy_rows(np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
-        return super().take_rows(payload, item, layout)
+            copy_rows(layout, np.frombuffer(rows, dtype=np.uint8), count, batch, item.num_rows, item.row)
+        objects: list[Sequence[Any]] = payload
+        return objects
 
     def held_by(self, worker_id: int) -> int | None:
         control = self._control
         return self._transport.held_by(worker_id) if control is None else control.holds(worker_id)
 
     def working_on(self, worker_id: int, items: Mapping[int, WorkItem]) -> list[WorkItem]:
-        control = self._control
-        if self._job.worker_threads == 1 or control is None:
+        if self._threads is None or self._control is None:
             return super().working_on(worker_id, items)
-        from .sample_threads import samples_at
-
-        number = self._job.worker_threads
-        return samples_at(control.threads[worker_id * number : (worker_id + 1) * number].tolist(), items)
-
-    def _death(self, worker_id: int) -> WorkerDied:
-        return died(worker_id, self.workers[worker_id], self.working_on(worker_id, self._items))
+        return self._threads.working_on(worker_id, self._control.threads, items)
 
     def close(self, grace: float = GRACE) -> None:
         """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import compat, reachable
+from ..base import compat_features, reachable
 from ..errors import DatasetError
 from ..keys import seeding
 from . import method_patches, torch_routing
@@ -93,7 +93,7 @@ class ThreadGenerators:
         """Return the value of ``WorkerInfo.rng``; None where torch has no such field."""
         # NumPy's two kinds of generators share the bit generator, so both are seeded for each sample.
         bits: Any = self.numpy._bit_generator
-        return compat.make_worker_rng(self.random, self.torch, np.random.Generator(bits))
+        return compat_features.make_worker_rng(self.random, self.torch, np.random.Generator(bits))
 
     @contextmanager
     def active(self, *, scripted: bool = False) -> Iterator[None]:

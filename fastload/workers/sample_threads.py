@@ -28,8 +28,8 @@ import torch
 
 from ..base import compat
 from ..keys import seeding
-from ..keys.albumentations_transforms import copies_for_thread
-from ..keys.collator_generators import collate_fn_for_thread
+from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
+from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
 from ..keys.seeding import Keys
 from ..work import Kind, WorkItem
@@ -39,7 +39,7 @@ from .samples import Job, SampleLoader
 
 if TYPE_CHECKING:
     from .on_error import Failure
-    from .transport import MessageSink
+    from .pool import MessageSink
 
 # Each thread's word of the control page has the row + 1 within the item in its lower bits, above them the item's
 # serial + 1.
@@ -332,3 +332,26 @@ def samples_at(words: Iterable[int], items: Mapping[int, WorkItem]) -> list[Work
         elif found[serial] is not item:
             found[serial].indices.append(list(item.indices)[row])
     return list(found.values())
+
+
+class ThreadsInProcesses:
+    """What the process that starts such workers knows of them: see processes.py.
+
+    Args:
+        job: what they load.
+
+    Warns:
+        UserWarning: threads would share what is seeded for each sample.
+    """
+
+    live = staticmethod(live_in_threads)
+
+    def __init__(self, job: Job) -> None:
+        self._number = job.worker_threads
+        if job.seed is not None:
+            warn_of_shared_transforms(job.dataset, job.collate_fn)
+            warn_of_shared_collators(job.collate_fn)
+
+    def working_on(self, worker_id: int, words: Any, items: Mapping[int, WorkItem]) -> list[WorkItem]:
+        """Return the tasks that a worker is at; ``words``: of all threads, in the control page."""
+        return samples_at(words[worker_id * self._number : (worker_id + 1) * self._number].tolist(), items)

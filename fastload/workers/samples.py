@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..keys.collator_generators import CollatorGenerators
     from ..keys.drawless import Drawless
     from ..late import LateSamples
+    from .instead import Failed
     from .on_error import ErrorPolicy, Failure
 
 # Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
@@ -56,7 +57,7 @@ class Job:
     """Seed that IterDataPipes share."""
     worker_init_fn: Callable[[int], Any] | None
     fused: Any = None
-    """A :class:`fastload.fusion.dataset.FusedDataset`, which loads the samples in the dataset's place."""
+    """Loads the samples in the dataset's place: a :class:`fastload.fusion.dataset.FusedDataset`, or ``TableRows``."""
     replicas: Sequence[Any] = ()
     """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
     late: bool = False
@@ -105,9 +106,7 @@ class SampleLoader:
     def decoding_late(self) -> AbstractContextManager[Any]:
         """Return the context to load samples in: it decodes images late, once a library that reads them is imported."""
         if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
-            from ..late import LateSamples
-
-            self._late = LateSamples(self.job.cache)
+            self._late = _late()(self.job.cache)
         return nullcontext() if self._late is None else self._late
 
     def _watch(self, watch: Watch) -> None:
@@ -138,7 +137,7 @@ class SampleLoader:
             if not self.tolerates(error):
                 add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
                 raise
-        return self.one_by_one(indices, epoch, position)
+        return self.failed.one_by_one(indices, epoch, position)
 
     def decoded(self) -> dict[str, int] | None:
         """Return how many images were decoded since this was asked last, by what decoded them; None: no such counts."""
@@ -175,52 +174,28 @@ class SampleLoader:
                 raise stopped(self.job.dataset) from error
             except Exception as error:
                 if not self.tolerates(error):
-                    self.name_sample(error, list(indices)[-1 - len(list(taken))])
+                    self.failed.name_sample(error, list(indices)[-1 - len(list(taken))])
                     raise
                 row = len(samples) + num_left_out
                 index = next(itertools.islice(indices, row, None))
                 identity = self._id(index, position + row * self.job.stride)
-                instead = self.instead_of(error, row, index, identity, epoch)
+                instead = self.failed.instead_of(error, row, index, identity, epoch)
                 num_left_out += not instead
                 samples += instead
 
-    def one_by_one(self, indices: Any, epoch: int, position: int) -> list[Any]:
-        """Load samples of which at least one fails, to find which one it is."""
-        samples: list[Any] = []
-        for row, (index, identity) in enumerate(zip(indices, self.ids(indices, position), strict=False)):
-            try:
-                samples.append(self.one(index, identity, epoch))
-            except Exception as error:
-                if not self.tolerates(error):
-                    raise
-                samples += self.instead_of(error, row, index, identity, epoch)
-        return samples
+    @property
+    def failed(self) -> Failed:
+        """What is done about samples that failed."""
+        from .instead import Failed
 
-    def instead_of(self, error: Exception, row: int, index: Any, identity: int, epoch: int) -> list[Any]:
-        """Return what stands in for a sample that failed, in a list; see :func:`.instead.instead_of`."""
-        from .instead import instead_of
-
-        return instead_of(self, error, row, index, identity, epoch)
+        return Failed(self)
 
     def one(self, index: Any, identity: int, epoch: int) -> Any:
         """Load one sample with the randomness that belongs to an id."""
         self.seed(epoch, identity)
         if self.getitems is None:
             return self.settled(self.guarded(partial(operator.getitem, self.dataset), index))
-        samples = self.settled(self.guarded(self.getitems, [index]))
-        if type(samples) is not list or len(samples) != 1:
-            raise DatasetError(
-                f"on_error loads samples one by one after an error, and {type(self.job.dataset).__name__}."
-                f"__getitems__ returned a {type(samples).__name__} for one index; let it return a list of samples, or "
-                "use on_error='raise'"
-            )
-        return samples[0]
-
-    def name_sample(self, error: Exception, index: Any) -> None:
-        """Add a note to an error that says which sample of the dataset failed."""
-        from .on_error import name_sample
-
-        name_sample(error, self.job.dataset, index)
+        return self.failed.only(self.settled(self.guarded(self.getitems, [index])))
 
     def tolerates(self, error: Exception) -> bool:
         """Whether an error of the dataset's is not to be raised."""
@@ -233,7 +208,7 @@ class SampleLoader:
             with self.decoding_late():
                 return self.settled(self.guarded(partial(operator.getitem, self.dataset), index))
         except Exception as error:
-            self.name_sample(error, index)
+            self.failed.name_sample(error, index)
             raise
 
     def seed_collation(self, indices: Any, epoch: int, position: int) -> None:
@@ -281,6 +256,18 @@ class SampleLoader:
         keys = self._keys_of(epoch)
         if keys is not None:
             self.seed_generators(keys[0].key(sample_id))
+
+
+def _late() -> type[LateSamples]:
+    from ..late import LateSamples
+
+    return LateSamples
+
+
+def warm_late_decoding() -> None:
+    """Find here, so that forked workers know it, whether images that Pillow opens can be decoded late."""
+    if "PIL.Image" in sys.modules:
+        _late().warm()
 
 
 def stopped(dataset: object) -> DatasetError:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..buffers.layout import LayoutMismatch, Sink
 from ..keys.seeding import Seeder
 from ..observe import Watch
-from ..tables import is_table
 from ..tables.hugging_face import TableReader
 from ..tables.padding import Features, padding_for
 from ..work import WorkItem
@@ -75,6 +74,12 @@ class TableLoader(SampleLoader):
         return samples
 
 
-def table_loader(job: Job, seeder: Seeder, watch: Watch | None) -> TableLoader | None:
-    """Return what loads the samples of a job; None: its dataset is no table."""
-    return TableLoader(job, seeder, watch) if is_table(job.dataset) else None
+class TableRows(NamedTuple):
+    """What loads the samples of a job whose dataset is a table."""
+
+    in_next: bool
+    """Whether ``next()`` reads them, though there would be workers."""
+
+    def loader(self, job: Job, seeder: Seeder, watch: Watch | None) -> TableLoader:
+        """Return what loads samples for one worker."""
+        return TableLoader(job, seeder, watch)

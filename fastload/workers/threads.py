@@ -24,14 +24,15 @@ import torch
 from torch import Tensor
 
 from ..arguments import WorkerArguments
-from ..base import compat
+from ..base import compat, compat_features
 from ..base.at_exit import close_at_exit
 from ..base.nesting import Key, map_leaves
 from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
+from ..buffers.memory import Memory
 from ..buffers.private_memory import PrivateMemory
-from ..buffers.slots import Memory, SlotPool
+from ..buffers.slots import SlotPool
 from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
@@ -44,12 +45,12 @@ from .samples import Job
 
 
 def memory_kind() -> type[PrivateMemory]:
-    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.starting`."""
     return PrivateMemory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ThreadPool:
-    """Start worker threads: see :mod:`fastload.workers.pool`."""
+    """Start worker threads: see :mod:`fastload.workers.starting`."""
     return ThreadPool(
         job,
         arguments.num_workers,
@@ -185,7 +186,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     if generators is not None:
         dataset, collate_fn = copies_for_thread(job.dataset, collate_fn_for_thread(job.collate_fn))
         job = dataclasses.replace(job, dataset=dataset, collate_fn=collate_fn)
-    compat.set_thread_worker_info(
+    compat_features.set_thread_worker_info(
         compat.make_worker_info(
             id=worker_id,
             num_workers=job.num_workers,

@@ -17,69 +17,13 @@ import select
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from ..buffers.layout import Sink
-from ..work import WorkItem
-from .fetch import Result
+from .pool import Endpoint, Transport
 
 # A packet takes kernel memory in one piece; above this a message lies in the memory file and the packet says where.
 MAX_PACKET = 16_384
 _RECEIVE_BYTES = 65_536
-
-
-class Endpoint(Protocol):
-    """A worker's end."""
-
-    def receive(self) -> memoryview | bytes | None:
-        """Return the next message; None when there will be no more. Blocks. Valid until the next call."""
-
-    def send(self, message: bytes) -> None:
-        """Send a message. Blocks while the other side does not read."""
-
-
-class Transport(Protocol):
-    """The user's side, for all workers of a pool."""
-
-    name: str
-
-    def endpoint(self, worker_id: int) -> Endpoint:
-        """Make the end of this worker, just before it is started."""
-
-    def started(self, worker_id: int) -> None:
-        """The worker has its end: let go of our copy."""
-
-    def inherited(self) -> list[Any]:
-        """What a worker forked now should close, since it is not its own."""
-
-    def send(self, message: bytes, worker_id: int | None, tag: int = 0) -> None:
-        """Send to one worker, or to the first free one. Never blocks. ``tag`` names the message in ``held_by``."""
-
-    def recall(self) -> list[bytes]:
-        """Take back the messages that no worker has read, where all workers read from one queue."""
-        return []
-
-    def held_by(self, worker_id: int) -> int | None:
-        """Return the tag of the message that a worker is at, if that is known here."""
-
-    def receive(self) -> memoryview | bytes | None:
-        """Return the next message that is there, or None. Never blocks. Valid until the next call."""
-
-    def wait(self, sentinels: Sequence[int], timeout: float | None) -> list[int]:
-        """Block until there may be a message, a sentinel is ready, or the time is over; return ready sentinels."""
-
-    def close(self) -> None:
-        """End all workers' ``receive``."""
-
-
-class MessageSink(Sink, Protocol):
-    """A sink that also reads and writes a worker's messages."""
-
-    def encode(self, result: Result, item: WorkItem | None) -> bytes:
-        """Return the message that says a result; ``item``: what it is of; None: of a start that failed."""
-
-    def decode(self, message: memoryview | bytes) -> WorkItem:
-        """Return the item that a message asks for."""
 
 
 class PacketEndpoint(Endpoint):

@@ -1,6 +1,6 @@
 """The life of a worker process, from its first line to its last.
 
-In: messages from an :class:`~fastload.workers.transport.Endpoint`. Out: messages to it, and rows in the memory file.
+In: messages from an :class:`~fastload.workers.pool.Endpoint`. Out: messages to it, and rows in the memory file.
 The parent's side of the same conversation is processes.py.
 """
 
@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +31,11 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..work import GRACE, Kind, WorkItem
 from .fetch import Fetcher, Outcome, Result
-from .pool import let_interrupts_through_in_worker
+from .pool import MessageSink
 from .samples import Job
-from .transport import MAX_PACKET, MessageSink
+from .starting import let_interrupts_through_in_worker
+from .transport import MAX_PACKET
+from .unsendable import in_its_place
 
 if TYPE_CHECKING:
     from ..cache.records import Records
@@ -145,6 +148,7 @@ def worker_main(
     parent_pid: int,
     foreign: list[Any],
     cache: Records | None,
+    live_in_threads: Callable[..., None] | None = None,
 ) -> None:
     """Live as worker ``worker_id`` of the process ``parent_pid``.
 
@@ -156,6 +160,7 @@ def worker_main(
         parent_pid: whose end this worker does not outlive.
         foreign: ends of others that this process has inherited by a fork.
         cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
+        live_in_threads: what a worker with several threads does; None: it has one.
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
@@ -171,7 +176,7 @@ def worker_main(
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
-        _live(source, worker_id, endpoint, memory, cache)
+        _live(source, worker_id, endpoint, memory, cache, live_in_threads)
     except BaseException as error:
         # The parent waits for the end of this process, which itself waits for threads of the user's.
         end = threading.Timer(GRACE, os._exit, [1])
@@ -182,36 +187,27 @@ def worker_main(
         # The user's process got the interrupt too; or it is gone.
 
 
-def _sink_of(memory: MemoryFile | None) -> MessageSink:
-    if memory is not None:
-        return FileSink(memory)
-    from .pipes import PipeSink
-
-    return PipeSink()
-
-
 def _live(
     source: Job | SharedJob | PickledJob,
     worker_id: int,
     endpoint: Any,
     memory: MemoryFile | None,
     cache: Records | None,
+    live_in_threads: Callable[..., None] | None,
 ) -> None:
-    sink = _sink_of(memory)
+    sink: MessageSink = endpoint.sink() if memory is None else FileSink(memory)
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
         control = None if memory is None else Control(memory, job.num_workers * job.worker_threads)
-        if job.worker_threads > 1:
+        if live_in_threads is not None:
             become_worker(job, worker_id)
         else:
             fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
         send_failed_start(error, sink, worker_id, endpoint, where)
         return
-    if job.worker_threads > 1:
-        from .sample_threads import live_in_threads
-
+    if live_in_threads is not None:
         live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
         return
     while (message := endpoint.receive()) is not None:
@@ -281,8 +277,6 @@ def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str
     try:
         return sink.encode(result, item)
     except Exception as error:
-        from .unsendable import in_its_place
-
         instead = in_its_place(result, error, where)
         last = result.outcome in (Outcome.ERROR, Outcome.FAILED_START)
         return sink.encode(instead, item) if last else encoded(sink, instead, item, where)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from fastload.buffers.layout import ALIGNMENT, Layout, LayoutMismatch, learn
+from fastload.buffers.rows import copy_rows, samples_in
 
 # complex32 warns of being experimental, once, wherever it is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
@@ -227,7 +228,7 @@ def test_unstacked_samples_are_the_originals(make, num_rows, seed):
     buffer = buffer_for(layout, num_rows)
     for start, stop in cut(num_rows, rng):
         objects = layout.write(samples[start:stop], buffer, num_rows, start)
-        assert same(layout.unstack(buffer, num_rows, start, stop - start, objects), samples[start:stop])
+        assert same(samples_in(layout, buffer, num_rows, start, stop - start, objects), samples[start:stop])
 
 
 @settings(max_examples=200)
@@ -242,7 +243,7 @@ def test_rows_that_came_in_buffers_of_their_own_are_copied_to_their_places(make,
         count = stop - start
         rows = buffer_for(layout, count)
         objects[start, stop] = layout.write(samples[start:stop], rows, count, 0)
-        layout.copy_rows(rows, count, buffer, num_rows, start)
+        copy_rows(layout, rows, count, buffer, num_rows, start)
     assert same(layout.build(buffer, num_rows, joined(objects)), default_collate(samples))
 
 
@@ -477,7 +478,7 @@ def test_tensors_of_a_subclass_that_stack_to_plain_ones_collate_as_torch_does():
     layout = learnt(samples[0])
     buffer = buffer_for(layout, 3)
     layout.write(samples, buffer, 3, 0)
-    for back in layout.unstack(buffer, 3, 0, 3, []):
+    for back in samples_in(layout, buffer, 3, 0, 3, []):
         assert type(back["image"]) is Image
         assert torch.equal(back["image"], image)
     with pytest.raises(LayoutMismatch, match="Tensor where the layout has Image"):

@@ -17,7 +17,7 @@ from ranks import run_ranks
 from torch.utils.data import TensorDataset
 
 import fastload
-from fastload.base import compat
+from fastload.base import compat_features
 from fastload.callbacks import Stall
 from fastload.callbacks.ranks import Exchange, kind_of
 
@@ -30,7 +30,7 @@ def window(share: float) -> dict[str, float]:
 
 def tell_the_others() -> None:
     """What this rank has set before is in the store: a set over TCP is not answered, and a check comes behind it."""
-    compat.process_group_store().check(["anything"])
+    compat_features.process_group_store().check(["anything"])
     dist.barrier()
 
 

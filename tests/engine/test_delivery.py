@@ -25,7 +25,8 @@ from fastload.buffers.slots import chunk_offset, slot_offset
 from fastload.engine.kept import Kept
 from fastload.engine.window import Window
 from fastload.errors import LoadTimeout, NotReady, WorkerDied
-from fastload.work import MAX_CHUNKS, Counts, EpochWork, Kind, Shard, WorkItem
+from fastload.stages import EpochWork
+from fastload.work import MAX_CHUNKS, Counts, Kind, Shard, WorkItem
 from fastload.workers.fetch import Outcome, Result
 
 Batches = list[list[int]]

@@ -208,12 +208,10 @@ def test_two_iterations_at_once_have_slots_of_their_own_and_those_of_one_are_kep
 def test_a_child_of_the_users_has_slots_of_its_own(device, monkeypatch):
     found = loader_of("threads", monkeypatch)
     leave_at_the_end(found, device)
-    kept = found._kept._idle_slots
+    kept = found._kept.idle
     assert kept is not None
     calls = device.pages.calls
-    assert is_true_in_a_child(
-        lambda: found._kept.take_slots(PrivateMemory, found.device) is None and device.pages.calls == calls
-    )
+    assert is_true_in_a_child(lambda: kept.taken(PrivateMemory, found.device) is None and device.pages.calls == calls)
     found.close()
     device.streams.compute.run()
 

@@ -1,4 +1,4 @@
-"""What every source of batches does, whatever makes them: see :class:`fastload.work.Source`.
+"""What every source of batches does, whatever makes them: see :class:`fastload.stages.Source`.
 
 A new one gets a line in ``SOURCES``; in ``SERVED`` if a dataset brings it.
 """
@@ -21,7 +21,8 @@ from fastload.engine.build import Builder
 from fastload.engine.kept import Kept
 from fastload.sampling.epochs import Epoch
 from fastload.spec import spec_of
-from fastload.work import EpochWork, Shard, Source
+from fastload.stages import EpochWork, Source
+from fastload.work import Shard
 
 LENGTH, SIZE = 24, 4
 FAILS = 9

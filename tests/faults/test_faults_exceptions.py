@@ -255,7 +255,7 @@ def test_an_exit_in_worker_init_fn_does_not_hang(kind, raised):
 
 
 def test_a_thread_that_cannot_begin_its_work_is_an_error_and_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(threads.compat, "set_thread_worker_info", lambda _: raise_(SystemExit))
+    monkeypatch.setattr(threads.compat_features, "set_thread_worker_info", lambda _: raise_(SystemExit))
     with pytest.raises(SystemExit):
         next(iter(loader_of(Numbers(20), **kinds.THREAD.options())))
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 import fastload
-from fastload.base import compat
+from fastload.base import compat_features
 from fastload.device.pinning import PinnedAhead
 
 
@@ -72,8 +72,8 @@ def test_pinning_ahead_is_told_with_its_batch(tmp_path: Path, monkeypatch: pytes
         time.sleep(0.003)
         return data
 
-    monkeypatch.setattr(compat, "pin_on_device", pin)
-    monkeypatch.setattr(compat, "accelerator_index", lambda: 0)
+    monkeypatch.setattr(compat_features, "pin_on_device", pin)
+    monkeypatch.setattr(compat_features, "accelerator_index", lambda: 0)
     loader = fastload.DataLoader(Numbers(bad=(9,)), batch_size=4, num_workers=2)
     with fastload.profile(folder=tmp_path) as recorded:
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)

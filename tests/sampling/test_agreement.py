@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 import fastload
-from fastload.base import compat
+from fastload.base import compat_features
 
 LENGTH = 24
 
@@ -220,7 +220,7 @@ def test_only_the_last_two_epochs_are_kept_in_the_store(store: Any, tmp_path: Pa
         loader = global_batches(Noisy())
         for _ in range(5):
             assert len(list(loader)) == 3
-        kept = compat.process_group_store()
+        kept = compat_features.process_group_store()
         torch.distributed.barrier()
         return [
             [turn for turn in range(6) if kept.check([f"fastload/0/{turn}/{other}"])]

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, DistributedSampler, RandomSampler
 
 import fastload
 from fastload import DataLoader, DistributedBatchSampler
+from fastload.base import compat_features
 from fastload.engine import iteration
 
 KEPT = {"num_workers": 2, "persistent_workers": True}
@@ -234,8 +235,8 @@ def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch):
         iterator._pin_memory, iterator._pin_memory_device = True, "cpu"
 
     monkeypatch.setattr(iteration.compat.BaseIterator, "__init__", begin_pinned)
-    monkeypatch.setattr(iteration.compat, "accelerator_index", lambda: 0)
-    monkeypatch.setattr(iteration.compat, "pin_on_device", lambda data, device, index: data.clone())
+    monkeypatch.setattr(compat_features, "accelerator_index", lambda: 0)
+    monkeypatch.setattr(compat_features, "pin_on_device", lambda data, device, index: data.clone())
     results = []
     for overlap in (True, False):
         dataset = [torch.tensor(index) for index in range(53)]

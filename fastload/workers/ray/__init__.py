@@ -16,36 +16,3 @@ is an error, all without Ray;
 slots; :mod:`.home` tries samples here that failed elsewhere; :mod:`.relay` has the threads that connect them. Ray
 itself is imported when a pool starts.
 """
-
-from __future__ import annotations
-
-from typing import Any
-
-from ...arguments import WorkerArguments
-from ...buffers.slots import MemoryFile, SlotPool
-from ...errors import ConfigError
-from ..pool import Pool
-from ..samples import Job
-from ..transport import use_packets
-
-
-def memory_kind() -> type[MemoryFile]:
-    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.pool`."""
-    if not use_packets():
-        raise ConfigError(
-            "worker_method='ray' needs Linux's memory files, without FASTLOAD_TRANSPORT=pipes and without a limit of "
-            "file sizes (ulimit -f); elsewhere use worker_method='thread' with remote_workers"
-        )
-    return MemoryFile
-
-
-def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> Any:
-    """Start actors: see :mod:`fastload.workers.pool`."""
-    import multiprocessing
-
-    from ..processes import ProcessPool
-    from .pool import with_remote_workers
-
-    # A pool without processes: all its workers sit at its seat.
-    empty: Pool = ProcessPool(job, multiprocessing.get_context(), 0, shared=not arguments.assigned, slots=slots)
-    return with_remote_workers(empty, job, arguments)

@@ -25,9 +25,9 @@ from ...errors import SampleNote
 from ...work import WorkItem
 from ..fetch import Fetcher, Outcome, Result
 from ..pipes import PipeSink
+from ..pool import MessageSink
 from ..samples import Job
 from ..shared_job import JOB_OFFSET
-from ..transport import MessageSink
 from ..worker_process import FileSink, encoded, fetcher_of, keep_freed_memory
 from .nodes import differences, identity
 
@@ -121,7 +121,7 @@ class RayWorker:
             loader.failures = []
             try:
                 with loader.decoding_late():
-                    loader.one_by_one([index], epoch, position + row * loader.job.stride)
+                    loader.failed.one_by_one([index], epoch, position + row * loader.job.stride)
             except Exception:  # its substitutes fail too
                 return False
             return not loader.failures

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from ...errors import ClusterError, WorkerDied
-from ..deaths import named, samples_of
+from ..pool import named, samples_of
 from .actor import Started
 from .assignment import RemoteTask, Worker
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 from dataclasses import replace
@@ -13,11 +14,15 @@ from ...arguments import WorkerArguments
 from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
 from ...buffers.layout import Layout
+from ...buffers.slots import MemoryFile, SlotPool
 from ...cache.shared import Ticket
+from ...errors import ConfigError
 from ...work import GRACE, WorkItem, slots_in_flight
 from ..fetch import Result
 from ..pool import Pool
+from ..processes import ProcessPool
 from ..samples import Job
+from ..transport import use_packets
 from .assignment import num_samples
 from .cluster import Cluster, ray_module
 from .dispatcher import RETURNED
@@ -57,6 +62,23 @@ def with_remote_workers(local: Any, job: Job, arguments: WorkerArguments) -> Ray
     except BaseException:
         local.close(0)
         raise
+
+
+def memory_kind() -> type[MemoryFile]:
+    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.starting`."""
+    if not use_packets():
+        raise ConfigError(
+            "worker_method='ray' needs Linux's memory files, without FASTLOAD_TRANSPORT=pipes and without a limit of "
+            "file sizes (ulimit -f); elsewhere use worker_method='thread' with remote_workers"
+        )
+    return MemoryFile
+
+
+def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> RayPool:
+    """Start actors: see :mod:`fastload.workers.starting`."""
+    # A pool without processes: all its workers sit at its seat.
+    empty = ProcessPool(job, multiprocessing.get_context(), 0, shared=not arguments.assigned, slots=slots)
+    return with_remote_workers(empty, job, arguments)
 
 
 class RayPool(Pool):

@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import observe
 from ...buffers.layout import Buffer
+from ...buffers.rows import copy_rows
 from ...work import WorkItem
 from ..fetch import Outcome, Result
 from ..processes import fields_of
@@ -44,7 +45,7 @@ class Results:
             layout = result.payload[0] if own else self._seat.layout(result.layout)
             assert layout is not None
             rows = self._seat.rows(item.slot, layout.offsets(item.num_rows)[1])
-            layout.copy_rows(array, len(item.indices), rows, item.num_rows, item.row)
+            copy_rows(layout, array, len(item.indices), rows, item.num_rows, item.row)
             return None
         return array if result.outcome in (Outcome.SAMPLES, Outcome.BATCH) else None
 

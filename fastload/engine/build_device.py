@@ -1,0 +1,48 @@
+"""Builds what takes batches to a device, and transforms them: a part of build.py that plain loaders do not run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from ..arguments import DeviceArguments
+from ..buffers.page_lock import PageLock, page_lock_for
+from ..device.batch_keys import BatchKeys
+from ..device.prefetch import DeviceAhead, mover_of
+from ..device.streams import device_of
+from ..sampling.epochs import Epoch
+from ..spec import Spec, part
+from ..stages import Stage
+from ..transforms.base import Transform
+from ..work import Shard
+from .kept import Kept
+
+
+def keys_of(spec: Spec, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
+    """Return a function from an epoch's shard to what names the samples of its batches."""
+    seed = spec.seed_of_keys(epoch.base_seed)
+    return functools.partial(BatchKeys, seed, ids_are_indices=spec.ids_are_indices, auto_collation=spec.auto_collation)
+
+
+class DeviceStage:
+    """What a device needs of the stages.
+
+    Args:
+        spec: has a device, or a batch transform.
+        kept: has the mover.
+        epoch: the first one.
+    """
+
+    def __init__(self, spec: Spec, kept: Kept, epoch: Epoch) -> None:
+        self._spec, self._kept, self._epoch = spec, kept, epoch
+
+    def page_lock(self) -> PageLock | None:
+        """Return what locks the slots that the device copies from; None: nothing does."""
+        device = self._spec.device
+        return None if device is None else page_lock_for(device_of(device))
+
+    def behind(self, source: Stage, tail: Transform | None) -> DeviceAhead:
+        """Return the stage behind a source; ``tail``: what is done before the batch transform."""
+        mover = mover_of(part(self._spec, DeviceArguments), self._kept, tail=tail)
+        keys = keys_of(self._spec, self._epoch)(self._epoch.shard)
+        return DeviceAhead(source, mover, self._spec.prefetch_to_device, keys.draws)

@@ -1,0 +1,93 @@
+"""What a plain loader does without: errors of the features' arguments, and what workers are given for the features.
+
+In: a loader's :class:`~fastload.spec.Spec` that asks for one. Out: see the functions. Imported when the first is asked
+for, with what takes no time to import.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..arguments import (
+    DeviceArguments,
+    ErrorArguments,
+    FusingArguments,
+    ResidentArguments,
+    WorkerArguments,
+    check_number,
+)
+from ..device.streams import device_of
+from ..sampling.epochs import Sampling
+from ..spec import Spec, part
+from ..workers.on_error import ErrorPolicy, FailureLog, candidates_of, error_policy_of
+from ..workers.ray.options import options_of
+from .filling import filling_of
+from .fusing import check_decoder, fused_of
+from .kept import Kept
+
+if TYPE_CHECKING:
+    from ..fusion import FusedDataset, FusedTail
+
+
+def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, Any]:
+    """Check the arguments of a loader, its features' among them; return its ``cache`` and ``cache_size``.
+
+    Args:
+        spec: the arguments.
+        changed: returns the defaults of arguments that were changed for a script.
+
+    Raises:
+        ConfigError: one of them is out of its range, or cannot be combined with another.
+    """
+    workers, device, fusing = part(spec, WorkerArguments), part(spec, DeviceArguments), part(spec, FusingArguments)
+    workers.check()
+    device.check()
+    part(spec, ResidentArguments).check()
+    if spec.device is None:
+        device.check_without_device()
+    else:
+        device_of(spec.device)
+    if spec.worker_method == "ray" or spec.remote_workers != 0 or spec.ray_options is not None:
+        check_number("remote_workers", spec.remote_workers)
+        options_of(spec.ray_options)
+        workers.check_ray()
+    part(spec, ErrorArguments).check()
+    if spec.on_error == "replace":
+        candidates_of(part(spec, Sampling))
+    fusing.check()
+    cache, cache_size = spec.cache, spec.cache_size
+    if cache is not None or cache_size is not None:
+        from ..cache.shared import checked
+
+        cache, cache_size = checked(cache, cache_size, fusing.why_no_cache(), changed())
+    if not isinstance(spec.decoder, str) or spec.decoder != "auto":  # last: it goes by the others
+        check_decoder(fusing)
+    return cache, cache_size
+
+
+class Extras(NamedTuple):
+    """What workers and the device get beside what a plain loader gives them, and the cache that is kept."""
+
+    fused: FusedDataset | None
+    """Loads samples in the dataset's place."""
+    tail: FusedTail | None
+    """What the device does with whole batches of it."""
+    error_policy: ErrorPolicy | None
+
+
+def extras_of(spec: Spec, kept: Kept, seed: int) -> Extras:
+    """Return what a spec asks for; ``kept`` gets the cache, and the log of failures. ``seed``: of the samples' keys."""
+    fused = tail = error_policy = None
+    if spec.cache is not None:
+        from ..cache.shared import records_of
+
+        kept.cache = records_of(spec.cache, spec.cache_size)
+        kept.filling = functools.partial(filling_of, kept.cache)
+    if spec.fuse is True:
+        fused, tail = fused_of(part(spec, FusingArguments), kept, seed)
+    if spec.on_error != "raise":
+        error_policy = error_policy_of(spec.on_error, part(spec, Sampling), seed)
+        kept.counts.failures = kept.counts.failures or FailureLog()
+    return Extras(fused, tail, error_policy)

@@ -1,0 +1,121 @@
+"""What gives batches, one stage behind the other: what the first one is to load, and what each of them does.
+
+To add a stage: implement :class:`Stage` around another one. Pure: no threads, no clocks, no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .work import GRACE, Batch, Shard
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochWork:
+    """What a source is to load in one epoch."""
+
+    index_batches: Iterator[Any]
+    epoch: int
+    """Enters the samples' keys."""
+    shard: Shard
+    """Which positions of the global order this rank has."""
+    first_row: int = 0
+    """Samples of this rank before the first batch."""
+    identity: Any = None
+    """Compared with ``==``: whether an epoch that was begun ahead of time is the one asked for."""
+    shared_seed: int | None = None
+    """Seeds IterDataPipes."""
+    first_worker: int = 0
+    """Whose turn is first, where each batch has its worker."""
+    replica_batches: Sequence[int] = ()
+    """Of an IterableDataset: batches of each worker before this work, after a resume."""
+    failures: Any = None
+    """A :class:`fastload.workers.on_error.EpochFailures` of failed samples; None where their errors are raised."""
+    empty_batches: list[int] = field(default_factory=list)
+    """For each batch that lost all its samples: the number of batches given before it."""
+
+
+class Stage(Protocol):
+    """Gives batches in order. Used by one thread. Inherit drop() and close() where they have nothing to do."""
+
+    def next(self, wait: bool = True) -> Batch:
+        """Return the next batch, or the error in its place.
+
+        Args:
+            wait: block for workers or a device. Otherwise raise NotReady where that would be necessary; a stage that
+                makes batches in this call makes the next one in any case.
+
+        Raises:
+            StopIteration: there are no more.
+            NotReady: the next batch is not complete.
+            LoadTimeout: no batch was completed in time; may be called again.
+            WorkerDied: a worker ended by itself; the iteration is over.
+        """
+
+    def num_ready(self) -> int | None:
+        """Return how many complete batches it has; None: it does not know."""
+        return None
+
+    def drop(self) -> None:
+        """Drop what is under way, before the source begins another epoch."""
+        return
+
+    def close(self) -> None:
+        """Drop what is under way, and end threads of this stage."""
+        return
+
+
+class Source(Stage, Protocol):
+    """The first stage: loads batches, one epoch after the other. Inherit what has nothing to do.
+
+    ``tests/engine/test_sources.py`` has what every source does.
+    """
+
+    iteration: int
+    """Number of the epoch that was begun last, unique within the process."""
+    workers: Sequence[Any] = ()
+    """Its processes, threads or actors; empty: batches are made in ``next()``."""
+    pid: int | None = None
+    """The process that may use it; None: any."""
+    broken: bool = False
+    """Whether nothing more can come, since a worker is lost."""
+    is_resident: bool = False
+    """Whether the dataset is in memory already, so that there are no workers, whatever ``num_workers`` says."""
+    takes_arrays: bool = False
+    """Whether index batches may be NumPy arrays."""
+    holds_something: bool = True
+    """Whether there are workers, connections or the like, which :meth:`close` ends after an epoch."""
+    skips_interrupted: bool = False
+    """Whether a batch that an interrupt has cut off in ``next()`` is passed over by the next call."""
+
+    def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
+        """Begin an epoch; what is left of the one before is dropped.
+
+        Args:
+            work: what is to be loaded.
+            upcoming: the next epoch, where it is certain: a source may begin it while this one ends.
+        """
+
+    def first_error(self) -> BaseException | None:
+        """Return the sampler's error if the epoch that was just begun has no batch before it."""
+        return None
+
+    def note(self) -> None:
+        """Note for statistics what its workers have done so far."""
+        return
+
+    def close(self, grace: float = GRACE) -> None:
+        """End workers, and let go of memory. Blocks at most about ``grace`` seconds for what workers are doing."""
+        return
+
+
+class Iterates(Protocol):
+    """An iteration, as its loader sees it."""
+
+    def note_workers(self) -> None:
+        """Note what statistics say of workers."""
+
+    def _shutdown_workers(self) -> None:
+        """End it."""

@@ -1,0 +1,112 @@
+"""How workers are chosen and started.
+
+To add a kind: write a module with ``memory_kind()`` and ``start(job, arguments, slots)``, and name it in
+:data:`fastload.base.worker_kinds.WORKER_KINDS`.
+
+NOTE [Interrupts]
+Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
+around a fork, or inside ``__del__``, where Python prints and forgets it; or in the child, which then goes up its
+parent's stack. Here it is noted instead, and raised afterwards.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from ..arguments import WorkerArguments
+from ..base.worker_kinds import WORKER_KINDS
+from ..buffers.slots import SlotPool
+from .pool import Pool
+from .samples import Job
+
+
+def memory_kind(worker_method: str) -> Any:
+    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.buffers.memory.Memory`."""
+    return _module(worker_method).memory_kind()
+
+
+def start_workers(job: Job, arguments: WorkerArguments, slots: SlotPool) -> Pool:
+    """Start the workers that are asked for; they write to these slots."""
+    pool: Pool = _module(arguments.worker_method).start(job, arguments, slots)
+    if arguments.remote_workers:
+        pool = import_module(".ray.pool", __package__).with_remote_workers(pool, job, arguments)
+    return pool
+
+
+def _module(worker_method: str) -> Any:
+    return import_module(f".{WORKER_KINDS[worker_method].module}", __package__)
+
+
+_held: HeldInterrupts | None = None
+
+
+class HeldInterrupts:
+    """As a context manager: an interrupt inside is raised at the end.
+
+    Only in the main thread, where Python runs signal handlers; and only where SIGINT has a handler in Python.
+
+    Args:
+        finalizing: raise it a moment later, since what is raised inside ``__del__`` is lost.
+    """
+
+    def __init__(self, *, finalizing: bool = False) -> None:
+        self._finalizing = finalizing
+        self._handler: Callable[..., Any] | None = None
+        self._noted = False
+
+    def __enter__(self) -> None:
+        global _held
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(handler):
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._note)
+            _held = self
+
+    def _note(self, number: int, frame: object) -> None:
+        self._noted = True
+
+    def __exit__(self, *exc_info: object) -> None:
+        if not self._let_through():
+            return
+        if self._finalizing:
+            timer = threading.Timer(0.01, _interrupt_main_thread)
+            timer.daemon = True
+            timer.start()
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    def _let_through(self) -> bool:
+        global _held
+        if self._handler is None:
+            return False
+        _held = None
+        signal.signal(signal.SIGINT, self._handler)
+        self._handler = None
+        return self._noted
+
+
+def _interrupt_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # also wakes it, where it waits
+    else:
+        _thread.interrupt_main()
+
+
+def was_interrupted() -> bool:
+    """Return whether an interrupt came inside of :class:`HeldInterrupts`, which is there now."""
+    return _held is not None and _held._noted
+
+
+def let_interrupts_through_in_worker() -> None:
+    """In a worker that was forked inside: SIGINT has its handler again.
+
+    Raises:
+        KeyboardInterrupt: there was one.
+    """
+    if _held is not None and _held._let_through():
+        raise KeyboardInterrupt

@@ -1,0 +1,55 @@
+"""How worker processes start that inherit nothing: by ``spawn`` or ``forkserver``.
+
+In: a job, and the context that is to start its workers. Out: the context that does, what each worker gets in the job's
+place, and which may start already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from multiprocessing.context import BaseContext
+from typing import NamedTuple
+
+from ..buffers.slots import MemoryFile
+from .fork_server import with_own_server
+from .late_starts import LateStarts
+from .samples import Job
+from .shared_job import PickledJob, SharedJob, noting_what_cannot_be_pickled, share_job
+
+
+class Unforked(NamedTuple):
+    """See the module."""
+
+    context: BaseContext
+    source: SharedJob | PickledJob
+    noting: noting_what_cannot_be_pickled
+    """Around each start."""
+    late: LateStarts | None
+    """Says which workers may start; None: all at once."""
+    job_pickled: str
+    """How often the job is pickled."""
+
+
+def unforked(
+    job: Job, context: BaseContext, file: MemoryFile | None, num_processes: int, *, takes_any: bool
+) -> Unforked:
+    """Return how the workers of a job start.
+
+    Args:
+        job: what they load.
+        context: of ``spawn`` or ``forkserver``.
+        file: the memory file; None: there is none.
+        num_processes: how many they are.
+        takes_any: whether any worker takes any task.
+    """
+    method = context.get_start_method()
+    # The cache's descriptor goes to each worker as it is started.
+    job = dataclasses.replace(job, cache=None)
+    shared = share_job(job, file)
+    return Unforked(
+        with_own_server(context) if method == "forkserver" else context,
+        shared or PickledJob(job),
+        noting_what_cannot_be_pickled(method),
+        LateStarts(num_processes) if shared is not None and takes_any else None,
+        "for each worker" if shared is None else "once for all workers",
+    )
