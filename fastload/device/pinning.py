@@ -6,14 +6,11 @@ asynchronously and drop at once: that allocator delays reuse until the copy is d
 
 from __future__ import annotations
 
-import functools
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from .. import observe
-from ..base import compat_features
 from ..base.at_exit import close_at_exit
 from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import error_of, wrap_exception
@@ -110,12 +107,3 @@ def _pin_all(todo: Any, done: Any, pin: Callable[[Any], Any], where: str) -> Non
                 batch.error, batch.data = error_of(wrap_exception(error, where)), None
         done.put(batch)
         del entry, batch
-
-
-def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:
-    """Return the stage that pins batches for the current accelerator, or for torch's ``pin_memory_device``."""
-    index = compat_features.accelerator_index()
-    pin: Callable[[Any], Any] = functools.partial(compat_features.pin_on_device, device=device, index=index)
-    if observe.listener is not None:
-        pin = observe.listener.pinning(source, pin)
-    return PinnedAhead(source, pin, f"in pin memory thread for device {index}")

@@ -13,18 +13,20 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import WorkerArguments
 from ..base import compat
+from ..base.worker_kinds import WORKER_KINDS
 from ..buffers.slots import SlotPool
 from ..keys import seeding
 from ..sampling.epochs import Epoch, repeats_from
 from ..spec import Spec, part
 from ..stages import EpochWork, Source, Stage
 from ..work import GRACE, brings_source, slots_in_flight
+from ..workers.pool import Pool
 from ..workers.samples import Job, warm_late_decoding
-from ..workers.starting import memory_kind, start_workers
 from .delivery import Delivery
 from .kept import Kept
 from .window import Window
@@ -103,19 +105,17 @@ class Builder:
             # In torch's words, though its constructor checks most of it.
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
         device: DeviceStage | None = None
-        if spec.has_device_stage:
-            from .build_device import DeviceStage
+        if spec.has_device_stage or finish is not None:
+            from . import build_device
 
-            device = DeviceStage(spec, kept, epoch)
+            device = build_device.DeviceStage(spec, kept, epoch) if spec.has_device_stage else None
         job, tail = self.job(epoch, ranks)
         source = self._source(job, device)
         try:
             if device is not None:
                 return Pipeline(source, device.behind(source, tail), finish)
             if finish is not None and source.workers:
-                from ..device.pinning import pinned_ahead
-
-                return Pipeline(source, pinned_ahead(source, pin_device))
+                return Pipeline(source, build_device.pinned_ahead(source, pin_device))
         except BaseException:
             source.close(0)
             raise
@@ -200,7 +200,8 @@ class Builder:
             num_batches = part(spec, WorkerArguments).batches_ahead
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
-        kind = memory_kind(spec.worker_method)
+        workers = module_of(spec.worker_method)
+        kind = workers.memory_kind()
         idle, kept.idle = kept.idle, None
         slots = None if idle is None else idle.taken(kind, spec.device)
         if slots is None:
@@ -224,6 +225,18 @@ class Builder:
             device=spec.device,
             where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
         )
-        pool = start_workers(job, part(spec, WorkerArguments), slots)
+        arguments = part(spec, WorkerArguments)
+        pool: Pool = workers.start(job, arguments, slots)
+        if arguments.remote_workers:
+            pool = module_of("ray").with_remote_workers(pool, job, arguments)
         kept.note_pool(pool)
         return Delivery(pool, window, kept)
+
+
+def module_of(worker_method: str) -> Any:
+    """Return the module of a kind of worker, named in :data:`fastload.base.worker_kinds.WORKER_KINDS`.
+
+    In it ``memory_kind()`` returns the class of the memory that slots lie in (see :mod:`fastload.buffers.memory`), and
+    ``start(job, arguments, slots)`` starts workers and returns their :class:`fastload.workers.pool.Pool`.
+    """
+    return import_module(f"fastload.workers.{WORKER_KINDS[worker_method].module}")

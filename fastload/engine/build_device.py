@@ -1,13 +1,17 @@
-"""Builds what takes batches to a device, and transforms them: a part of build.py that plain loaders do not run."""
+"""Builds what takes batches to a device, pins and transforms them: a part of build.py that plain loaders do not run."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
+from .. import observe
 from ..arguments import DeviceArguments
+from ..base import compat_features
 from ..buffers.page_lock import PageLock, page_lock_for
 from ..device.batch_keys import BatchKeys
+from ..device.pinning import PinnedAhead
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import device_of
 from ..sampling.epochs import Epoch
@@ -46,3 +50,12 @@ class DeviceStage:
         mover = mover_of(part(self._spec, DeviceArguments), self._kept, tail=tail)
         keys = keys_of(self._spec, self._epoch)(self._epoch.shard)
         return DeviceAhead(source, mover, self._spec.prefetch_to_device, keys.draws)
+
+
+def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:
+    """Return the stage that pins batches for the current accelerator, or for torch's ``pin_memory_device``."""
+    index = compat_features.accelerator_index()
+    pin: Callable[[Any], Any] = functools.partial(compat_features.pin_on_device, device=device, index=index)
+    if observe.listener is not None:
+        pin = observe.listener.pinning(source, pin)
+    return PinnedAhead(source, pin, f"in pin memory thread for device {index}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arguments import (
@@ -59,12 +60,16 @@ def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, An
     fusing.check()
     cache, cache_size = spec.cache, spec.cache_size
     if cache is not None or cache_size is not None:
-        from ..cache.shared import checked
-
-        cache, cache_size = checked(cache, cache_size, fusing.why_no_cache(), changed())
+        cache, cache_size = _cache().checked(cache, cache_size, fusing.why_no_cache(), changed())
     if not isinstance(spec.decoder, str) or spec.decoder != "auto":  # last: it goes by the others
         check_decoder(fusing)
     return cache, cache_size
+
+
+def _cache() -> ModuleType:
+    from ..cache import shared
+
+    return shared
 
 
 class Extras(NamedTuple):
@@ -81,9 +86,7 @@ def extras_of(spec: Spec, kept: Kept, seed: int) -> Extras:
     """Return what a spec asks for; ``kept`` gets the cache, and the log of failures. ``seed``: of the samples' keys."""
     fused = tail = error_policy = None
     if spec.cache is not None:
-        from ..cache.shared import records_of
-
-        kept.cache = records_of(spec.cache, spec.cache_size)
+        kept.cache = _cache().records_of(spec.cache, spec.cache_size)
         kept.filling = functools.partial(filling_of, kept.cache)
     if spec.fuse is True:
         fused, tail = fused_of(part(spec, FusingArguments), kept, seed)

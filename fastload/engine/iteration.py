@@ -24,7 +24,7 @@ from ..sampling.samplers import EpochSampler
 from ..spec import Spec, part, spec_of
 from ..stages import EpochWork, Source
 from ..work import GRACE
-from ..workers.starting import HeldInterrupts
+from ..workers.held_interrupts import HeldInterrupts
 from .build import Builder, Pipeline
 from .kept import Kept
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..native import jpeg
 from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
-from ..pack.encoding import pixels_of
+from ..pack.pixels import pixels_of
 from ..pack.records import REMEDY, image_of_pixels, info_of
 from .base import NO_JPEG, Data, Decoder, Levels, cut_out
 

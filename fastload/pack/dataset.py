@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 from ..errors import PackError
 from ..native.jpeg import damaged_record, is_record
 from .description import read_description
-from .encoding import pixels_of
 from .parts import Part, load_pyarrow
+from .pixels import pixels_of
 from .records import image_of
 
 

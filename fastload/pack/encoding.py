@@ -1,26 +1,17 @@
 """The bytes of a file -> the bytes that are stored: a file, a record of its coefficients, or pixels.
 
-Each file is decoded, even if it is stored as it is, so that damaged files are found now and not in training. Pixels are
-stored as binary PPM, which has a header of about 15 bytes, so that Pillow and others can open them.
+Each file is decoded, even if it is stored as it is, so that damaged files are found now and not in training.
 """
 
 from __future__ import annotations
 
 import io
-import re
 import warnings
 
-import numpy as np
-import numpy.typing as npt
 import PIL.Image
 
 from .description import USUAL_QUALITY, PackOptions
-
-# Exactly as header_of writes it. Other PPMs, with comments or 16 bits, are decoded by Pillow.
-_HEADER = re.compile(rb"P6\n([1-9]\d{0,8}) ([1-9]\d{0,8})\n255\n")
-_LONGEST = 26
-# Pillow checks larger images for decompression bombs.
-_MOST_PIXELS = 1 << 26
+from .pixels import header_of
 
 
 def encode(data: bytes, options: PackOptions) -> bytes:
@@ -60,21 +51,3 @@ def _encode(data: bytes, options: PackOptions) -> tuple[PIL.Image.Image, bytes]:
     made = buffer.getvalue()
     # Encoding a JPEG again only pays if it becomes smaller.
     return image, data if plain and not shrunk and len(data) <= len(made) else made
-
-
-def header_of(width: int, height: int) -> bytes:
-    """Return the header of pixels [height, width, 3] of uint8."""
-    return b"P6\n%d %d\n255\n" % (width, height)
-
-
-def pixels_of(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
-    """Return a view of the pixels in a file: uint8 [height, width, 3]; None if it has no such header, or is cut off."""
-    found = _HEADER.match(bytes(data[:_LONGEST]))
-    if found is None:
-        return None
-    width, height = int(found[1]), int(found[2])
-    count = 3 * width * height
-    if count > 3 * _MOST_PIXELS or len(data) < found.end() + count:
-        return None
-    pixels: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8, count, found.end()).reshape(height, width, 3)
-    return pixels

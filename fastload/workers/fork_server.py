@@ -25,8 +25,8 @@ from multiprocessing import forkserver, popen_forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from .held_interrupts import was_interrupted
 from .preload import GIVEN
-from .starting import was_interrupted
 
 # What the server imports too if this process has done so: a worker would most likely need it.
 _IF_HERE = ("numpy", "PIL.Image", "cv2", "torchvision", "torchvision.transforms.v2", "albumentations")

@@ -39,9 +39,9 @@ from ..buffers.rows import copy_rows
 from ..buffers.slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
 from ..work import GRACE, WorkItem
 from .fetch import Outcome, Result
+from .held_interrupts import HeldInterrupts
 from .pool import Pool, Transport, died
 from .samples import Job
-from .starting import HeldInterrupts
 from .transport import MAX_PACKET, Packets, use_packets
 from .worker_process import LAYOUT_SHIFT, Control, worker_main
 
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 
 def memory_kind() -> type[Memory]:
-    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.starting`."""
+    """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
     if use_packets():
         return MemoryFile
     return _pipes().memory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
-    """Start worker processes: see :mod:`fastload.workers.starting`."""
+    """Start worker processes: see :func:`fastload.engine.build.module_of`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
     return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
 

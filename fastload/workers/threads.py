@@ -45,12 +45,12 @@ from .samples import Job
 
 
 def memory_kind() -> type[PrivateMemory]:
-    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.starting`."""
+    """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
     return PrivateMemory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ThreadPool:
-    """Start worker threads: see :mod:`fastload.workers.starting`."""
+    """Start worker threads: see :func:`fastload.engine.build.module_of`."""
     return ThreadPool(
         job,
         arguments.num_workers,

@@ -31,9 +31,9 @@ from ..keys import seeding
 from ..keys.library_generators import LibraryGenerators
 from ..work import GRACE, Kind, WorkItem
 from .fetch import Fetcher, Outcome, Result
+from .held_interrupts import let_interrupts_through_in_worker
 from .pool import MessageSink
 from .samples import Job
-from .starting import let_interrupts_through_in_worker
 from .transport import MAX_PACKET
 from .unsendable import in_its_place
 

@@ -26,8 +26,9 @@ from torchvision import datasets
 from fastload import ConfigError, PackError, cli
 from fastload.images import PackedImages
 from fastload.pack.description import PackOptions
-from fastload.pack.encoding import encode, header_of, pixels_of
+from fastload.pack.encoding import encode
 from fastload.pack.listing import EXTENSIONS, list_images
+from fastload.pack.pixels import header_of, pixels_of
 from fastload.pack.run import pack
 
 PACK = [sys.executable, "-m", "fastload.cli", "pack"]

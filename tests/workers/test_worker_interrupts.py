@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastload.workers.starting import HeldInterrupts, let_interrupts_through_in_worker
+from fastload.workers.held_interrupts import HeldInterrupts, let_interrupts_through_in_worker
 
 
 @pytest.fixture(autouse=True)

@@ -65,7 +65,7 @@ def with_remote_workers(local: Any, job: Job, arguments: WorkerArguments) -> Ray
 
 
 def memory_kind() -> type[MemoryFile]:
-    """Return the kind of memory that slots lie in: see :mod:`fastload.workers.starting`."""
+    """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
     if not use_packets():
         raise ConfigError(
             "worker_method='ray' needs Linux's memory files, without FASTLOAD_TRANSPORT=pipes and without a limit of "
@@ -75,7 +75,7 @@ def memory_kind() -> type[MemoryFile]:
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> RayPool:
-    """Start actors: see :mod:`fastload.workers.starting`."""
+    """Start actors: see :func:`fastload.engine.build.module_of`."""
     # A pool without processes: all its workers sit at its seat.
     empty = ProcessPool(job, multiprocessing.get_context(), 0, shared=not arguments.assigned, slots=slots)
     return with_remote_workers(empty, job, arguments)

@@ -1,12 +1,9 @@
-"""How workers are chosen and started.
-
-To add a kind: write a module with ``memory_kind()`` and ``start(job, arguments, slots)``, and name it in
-:data:`fastload.base.worker_kinds.WORKER_KINDS`.
+"""Interrupts (Ctrl-C) that are raised a little later, where Python would lose them.
 
 NOTE [Interrupts]
-Python runs its signal handler between any two bytecodes, so an interrupt (Ctrl-C) may be raised inside a hook that runs
-around a fork, or inside ``__del__``, where Python prints and forgets it; or in the child, which then goes up its
-parent's stack. Here it is noted instead, and raised afterwards.
+Python runs its signal handler between any two bytecodes, so an interrupt may be raised inside a hook that runs around a
+fork, or inside ``__del__``, where Python prints and forgets it; or in the child, which then goes up its parent's stack.
+Here it is noted instead, and raised afterwards.
 """
 
 from __future__ import annotations
@@ -15,32 +12,7 @@ import _thread
 import signal
 import threading
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
-
-from ..arguments import WorkerArguments
-from ..base.worker_kinds import WORKER_KINDS
-from ..buffers.slots import SlotPool
-from .pool import Pool
-from .samples import Job
-
-
-def memory_kind(worker_method: str) -> Any:
-    """Return the class of the memory that slots of such workers lie in: see :class:`fastload.buffers.memory.Memory`."""
-    return _module(worker_method).memory_kind()
-
-
-def start_workers(job: Job, arguments: WorkerArguments, slots: SlotPool) -> Pool:
-    """Start the workers that are asked for; they write to these slots."""
-    pool: Pool = _module(arguments.worker_method).start(job, arguments, slots)
-    if arguments.remote_workers:
-        pool = import_module(".ray.pool", __package__).with_remote_workers(pool, job, arguments)
-    return pool
-
-
-def _module(worker_method: str) -> Any:
-    return import_module(f".{WORKER_KINDS[worker_method].module}", __package__)
-
 
 _held: HeldInterrupts | None = None
 
