@@ -26,9 +26,9 @@ from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
 
 if TYPE_CHECKING:
     from .base.retry import Retry
+    from .engine.inspection import Inspection
     from .engine.state import States
     from .engine.statistics import Statistics
-    from .engine.told import Told
     from .run.defaults import Defaults
     from .transforms.draws import Draws
     from .workers.on_error import FailedSample
@@ -252,13 +252,13 @@ class DataLoader(compat.TorchDataLoader[T]):
         else:
             check_plain(functools.partial(part, spec))
 
-    def _told(self) -> Told:
-        from .engine.told import Told
+    def _inspection(self) -> Inspection:
+        from .engine.inspection import Inspection
 
-        return Told(self, self._epochs, self._kept)
+        return Inspection(self, self._epochs, self._kept)
 
     def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        return self._told().batch_on_host()
+        return self._inspection().batch_on_host()
 
     def _states(self) -> States:
         from .engine.state import States
@@ -299,7 +299,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         Raises:
             ConfigError: ``batch_transform`` is not one of ``fastload.transforms``, or there was no batch yet.
         """
-        return self._told().batch_params(self.batch_transform)
+        return self._inspection().batch_params(self.batch_transform)
 
     def statistics(self) -> Statistics:
         """Return numbers about what the loader has done so far: batches, slots, decoded images, time waited."""
@@ -317,11 +317,11 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     def explain(self) -> str:
         """Return a text that says how this loader works with its dataset and arguments, and why."""
-        return self._told().as_text()
+        return self._inspection().as_text()
 
     def _repr_html_(self) -> str:
         """Return what ``explain()`` says, for a notebook."""
-        return self._told().as_html()
+        return self._inspection().as_html()
 
     def close(self) -> None:
         """Stop all workers of this loader now, and free resident data and page-locked memory.

@@ -29,7 +29,7 @@ from .build import Builder, Pipeline
 from .kept import Kept
 
 if TYPE_CHECKING:
-    from .resuming import Special
+    from .resuming import EpochStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +69,15 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         try:
             # Without workers torch asks the sampler for one iterator, before it draws the base seed.
             before = None if sampling.num_workers else _order_states(sampling, epoch)
-            special = _special(sampling, epoch)
-            with contextlib.nullcontext() if special is None else special.base_seed_drawn():
+            start = _start_of(sampling, epoch)
+            with contextlib.nullcontext() if start is None else start.base_seed_drawn():
                 super().__init__(loader)
             if not sampling.num_workers:
                 if self._timeout != 0:  # in torch's words, though its constructor checks it
                     raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
                 if compat.is_data_pipe(self._dataset):
                     torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
-            self._begin(loader, epoch, special, before)
+            self._begin(loader, epoch, start, before)
         except BaseException:
             self._epochs.undo(epoch)
             self._shutdown_workers()
@@ -99,17 +99,17 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._pipeline = None
         epoch = self._epochs.begin(sampling)
         try:
-            self._begin(loader, epoch, _special(sampling, epoch), None)
+            self._begin(loader, epoch, _start_of(sampling, epoch), None)
         except BaseException:
             self._epochs.undo(epoch)
             self._shutdown_workers()
             raise
 
-    def _begin(self, loader: Any, epoch: Epoch, special: Special | None, before: dict[str, Any] | None) -> None:
+    def _begin(self, loader: Any, epoch: Epoch, start: EpochStart | None, before: dict[str, Any] | None) -> None:
         since = time.perf_counter_ns()
         sampling = self._sampling
         # Without a seed the base seed stays for the life of the workers, as torch's does: count iterations.
-        self._note_randomness(epoch, special, before)
+        self._note_randomness(epoch, start, before)
         self._iterations = epoch.key_epoch + 1
         self._epoch = epoch
         epoch.shard = shard_of(sampling.sampler, epoch, self._rank, self._world_size)
@@ -124,8 +124,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         # What torch's part asked the sampler for. One of ours would look up its epoch when it is first asked: another
         # one, if that has been set meanwhile.
         indices, first_row, arrays = self._sampler_iter, 0, pipeline.source.takes_arrays
-        if special is not None:
-            indices, first_row = special.index_batches(indices, arrays=arrays)
+        if start is not None:
+            indices, first_row = start.index_batches(indices, arrays=arrays)
         elif epoch.known is not None and isinstance(epoch_owner(sampling), EpochSampler):
             indices = epoch.known.batches(epoch.number, arrays=arrays)
         if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
@@ -134,16 +134,16 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         pipeline.begin(work, self._upcoming(epoch))
         epoch.empty_batches = work.empty_batches
         self._raise_sampler_error(pipeline.source)
-        if special is not None:
-            special.begin_replicas(lambda: pipeline.source.next().result())
-        if special is not None and not self._arguments.this_rank_only:
-            special.compare_ranks(self._epochs)  # while the workers load
+        if start is not None:
+            start.begin_replicas(lambda: pipeline.source.next().result())
+        if start is not None and not self._arguments.this_rank_only:
+            start.compare_ranks(self._epochs)  # while the workers load
         self._filling = None if self._kept.filling is None else self._kept.filling()
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
 
-    def _note_randomness(self, epoch: Epoch, special: Special | None, before: dict[str, Any] | None) -> None:
+    def _note_randomness(self, epoch: Epoch, start: EpochStart | None, before: dict[str, Any] | None) -> None:
         """Note what an epoch's randomness comes from, in a resumed one the state.
 
         ``before`` has the generators' states from before torch drew the base seed. None: with workers the sampler is
@@ -153,8 +153,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         epoch.generators = _order_states(sampling, epoch) if before is None else before
         epoch.draws_base_seed = before is not None
         key_epoch = self._iterations
-        if special is not None:
-            self._base_seed, key_epoch = special.randomness(self._base_seed, key_epoch)
+        if start is not None:
+            self._base_seed, key_epoch = start.randomness(self._base_seed, key_epoch)
         epoch.base_seed = self._base_seed
         epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
 
@@ -304,12 +304,12 @@ def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
     return generator_states(sampling)
 
 
-def _special(sampling: Sampling, epoch: Epoch) -> Special | None:
+def _start_of(sampling: Sampling, epoch: Epoch) -> EpochStart | None:
     """Return how an epoch begins; None: as most do."""
     may_draw_ahead = epoch.known is None and sampling.sample_seed is not None
     is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead and our_sampler(sampling) is None
     if is_plain and without_skipping(sampling.index_sampler)[1] == 0:
         return None
-    from .resuming import Special
+    from .resuming import EpochStart
 
-    return Special(sampling, epoch)
+    return EpochStart(sampling, epoch)

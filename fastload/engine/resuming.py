@@ -71,7 +71,7 @@ def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
             bar.advance()
 
 
-class Special:
+class EpochStart:
     """How an epoch begins that does not begin as most do: from a state, with replicas or other ranks, or drawn ahead.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a loader tells when it is asked: how it works, its next batch, and what a transform drew for the last one.
+"""What a loader says when it is asked: how it works, its next batch, and what a transform drew for the last one.
 
 In: a loader, its epochs, and what it keeps. Out: words, a batch, parameters. The loader stays as it is.
 """
@@ -21,8 +21,8 @@ from .kept import Kept
 from .statistics import statistics_of
 
 
-class Told:
-    """See the module."""
+class Inspection:
+    """What a loader says of itself at one moment."""
 
     def __init__(self, loader: compat.TorchDataLoader[Any], epochs: Epochs, kept: Kept) -> None:
         self._loader, self._epochs, self._kept = loader, epochs, kept
