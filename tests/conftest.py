@@ -106,13 +106,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_turn)
 
 
-_MANY_CASES = 8
+_MANY_CASES = 4
 
 
 def _thin_out(items: list[pytest.Item]) -> None:
     """Mark cases of tests that have many as slow or thorough.
 
-    Of a test with more than eight, a quarter stays, a quarter is slow, and half is thorough; of a slow test with more
+    Of a test with more than four, a quarter stays, a quarter is slow, and half is thorough; of a slow test with more
     than two, a third stays. They differ in a few arguments, and took more than a third of the time that a user waits
     for the README's command. A checksum of its name chooses a case: the same ones in each run and process. What is
     named on the command line runs whole.
@@ -123,12 +123,13 @@ def _thin_out(items: list[pytest.Item]) -> None:
     for of_test in cases.values():
         of_test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
         slow = [item for item in of_test if item.get_closest_marker("slow")]
-        quarter = (len(of_test) + 3) // 4
+        quick = [item for item in of_test if not item.get_closest_marker("slow")]
         if len(slow) > 2:
             for item in slow[(len(slow) + 2) // 3 :]:
                 item.add_marker(pytest.mark.thorough)
-        elif len(of_test) > _MANY_CASES:
-            for number, item in enumerate(of_test[quarter:]):
+        if len(of_test) > _MANY_CASES:
+            quarter = (len(quick) + 3) // 4
+            for number, item in enumerate(quick[quarter:]):
                 item.add_marker(pytest.mark.slow if number < quarter else pytest.mark.thorough)
 
 
