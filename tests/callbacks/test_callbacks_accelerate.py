@@ -195,7 +195,7 @@ def test_parts_that_are_to_stay_on_the_host_are_an_error_where_accelerate_moves_
 
 
 def test_a_loader_whose_batches_accelerate_leaves_where_they_are_may_have_another_device(monkeypatch):
-    monkeypatch.setattr("fastload.device.streams.device_of", torch.device)
+    monkeypatch.setattr("fastload.engine.features.device_of", torch.device)
     loader = fastload.DataLoader(dataset(), batch_size=4)
     vars(loader).update(device="cuda:1", keep_on_host=(1,))
     prepared = accelerator().prepare(loader, device_placement=[False])

@@ -177,7 +177,7 @@ def test_two_ranks_with_micro_batches_equal_one_rank_without_batch_norm(
 
 def test_a_signal_during_the_test_stops_the_run_and_the_epoch_is_tested_when_it_resumes(tmp_path: Path) -> None:
     words = ("--epochs", "1", "--limit-batches", "2", "--workers", "0", "--out", str(tmp_path))
-    module = sys.modules["fastload_train"]
+    module = train_module()
     plain = module.evaluate
 
     def interrupted(*arguments: Any) -> Any:
