@@ -93,6 +93,8 @@ def test_a_result_of_collate_fn_that_cannot_be_sent_is_an_error_in_its_place(kin
     assert found[:2] == expected[:2]
     assert isinstance(found[2], Exception)
     assert not type(found[2]).__name__.startswith("WorkerDied"), found[2]
+    if made is not UNSENDABLE["only there"]:  # which is sent, and cannot be read
+        assert "return tensors, arrays or other picklable objects" in str(found[2])
     assert found[3:] == expected[3:]
 
 
