@@ -70,7 +70,7 @@ class Augmented(Sized):
 
 
 def batches(dataset: Any, **arguments: Any) -> list[list[Any]]:
-    return [batch.tolist() for batch in fastload.DataLoader(dataset, batch_size=4, seed=3, **arguments)]
+    return [batch.tolist() for batch in fastload.DataLoader(dataset, **{"batch_size": 4, "seed": 3, **arguments})]
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,17 @@ def expected() -> list[list[Any]]:
 @pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
 def test_samples_are_the_same_whoever_loads_them(workers, expected):
     assert batches(Augmented(pipeline()), **workers) == expected
+
+
+def unchanged(image: np.ndarray) -> dict[str, Any]:
+    return {"image": image[:12, :12]}
+
+
+@pytest.mark.parametrize("workers", ["one process", "processes", "threads"])
+def test_opencvs_generator_is_seeded_where_nothing_is_albumentations(workers):
+    found = batches(Augmented(unchanged), **WORKERS[workers])
+    assert found == batches(Augmented(unchanged))
+    assert found != batches(Augmented(unchanged), **WORKERS[workers] | {"seed": 4})
 
 
 def test_samples_differ_from_one_another_and_between_epochs():
