@@ -29,7 +29,8 @@ MORE_TESTS = {
     "workers": ["faults", "contract"],
     "sampling": ["engine"],
     "buffers": ["engine"],
-    "keys": ["engine"],
+    "keys": ["engine", "native"],
+    "device": ["engine"],
 }
 _SWAPPED: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
