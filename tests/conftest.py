@@ -110,12 +110,11 @@ _MANY_CASES = 4
 
 
 def _thin_out(items: list[pytest.Item]) -> None:
-    """Mark cases of tests that have many as slow or thorough.
+    """Mark cases of tests that have many as thorough.
 
-    Of a test with more than four, a quarter stays, a quarter is slow, and half is thorough; of a slow test with more
-    than two, a third stays. They differ in a few arguments, and took more than a third of the time that a user waits
-    for the README's command. A checksum of its name chooses a case: the same ones in each run and process. What is
-    named on the command line runs whole.
+    Of a test with more than four a quarter stays as it is; of a slow test with more than two, a third. They differ in a
+    few arguments, and took more than a third of the time that a user waits for the README's command. A checksum of its
+    name chooses a case: the same ones in each run and process. What is named on the command line runs whole.
     """
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
@@ -128,9 +127,8 @@ def _thin_out(items: list[pytest.Item]) -> None:
             for item in slow[(len(slow) + 2) // 3 :]:
                 item.add_marker(pytest.mark.thorough)
         if len(of_test) > _MANY_CASES:
-            quarter = (len(quick) + 3) // 4
-            for number, item in enumerate(quick[quarter:]):
-                item.add_marker(pytest.mark.slow if number < quarter else pytest.mark.thorough)
+            for item in quick[(len(quick) + 3) // 4 :]:
+                item.add_marker(pytest.mark.thorough)
 
 
 def _turn(item: pytest.Item) -> int:

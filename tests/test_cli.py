@@ -168,7 +168,7 @@ if __name__ == "__main__":
     assert json.loads(fastload_run("parent.py")) == LOADED_BY_US
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_process_of_torchrun_loads_with_our_class(script: Script) -> None:
     script("train.py", LOAD + "import os; open(f'rank{os.environ[\"RANK\"]}', 'w').write(json.dumps(load()))")
     torchrun = Path(sys.executable).with_name("torchrun")

@@ -93,6 +93,7 @@ def test_an_exception_leaves_without_a_word(capsys):
     assert "_get_iterator" not in vars(loader)
 
 
+@pytest.mark.thorough
 def test_the_main_process_logs_means_over_two_processes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         textwrap.dedent(

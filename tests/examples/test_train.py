@@ -74,7 +74,7 @@ def test_two_processes_learn_the_digits() -> None:
     assert [int(number) for number in EPOCH.findall(result.stdout)] == list(range(1, 11))  # only rank 0 prints
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_output_to_a_file_is_plain_lines_of_at_most_80_columns() -> None:
     result = run(SCRIPT, "--epochs", "2", "--limit-batches", "5", "--workers", "1")
     assert accuracy_of(result) > 0

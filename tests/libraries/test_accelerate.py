@@ -184,7 +184,7 @@ def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
     assert not hasattr(unknown, "DataLoader")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(run_script, order):
     lines = ["import accelerate", "loader = DataLoader(list(range(6)), batch_size=2, chunk_size=1)"]

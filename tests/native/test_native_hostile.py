@@ -23,7 +23,7 @@ from fastload.native.rows import Status
 ROUNDS = 4000
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_damaged_files_do_no_harm_under_the_sanitizers(tmp_path):
     try:

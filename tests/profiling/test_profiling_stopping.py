@@ -179,7 +179,7 @@ finally:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_loop_goes_on_with_cached_batches_and_their_steps_are_the_bound(tmp_path: Path) -> None:
     script = write(tmp_path, SCRIPT.replace("Slow()", "Slow(0.05)"))
     done = profile(tmp_path, script, options=("--steps", "10", "--warmup", "5", "--ceiling", "4"))

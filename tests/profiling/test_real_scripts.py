@@ -191,7 +191,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @needs("timm")
 def test_timms_loaders_with_its_prefetcher_and_without_are_recorded(tmp_path: Path) -> None:
     run = run_of(tmp_path, TIMM)
@@ -338,7 +338,7 @@ if __name__ == "__main__":
 TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_each_rank_of_torchrun_is_recorded(tmp_path: Path) -> None:
     run = run_of(tmp_path, RANKS, before=TORCHRUN)
     assert run.status == 0, run.errors

@@ -167,6 +167,7 @@ held: Any = None
 
 # Samples of these differ wherever they are loaded: from run to run, or where a rank or a resume begins anew. One is
 # verified with worker processes, which takes about a hundred of them and is a slow test.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("stage", "methods", "label", "words"),
     [

@@ -225,6 +225,7 @@ def main():
     assert [sample[4] for sample in first] == [sample[4] for sample in second]
 
 
+@pytest.mark.thorough
 def test_a_process_that_the_user_forks_has_a_server_of_its_own(tmp_path):
     parents, childs, again = told(
         tmp_path,

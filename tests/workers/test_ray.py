@@ -139,6 +139,7 @@ def test_a_replica_stays_with_its_actor(cluster, dataset, seeding):
     assert batches(worker_method="ray", persistent_workers=True) == batches(persistent_workers=True)
 
 
+@pytest.mark.thorough
 def test_fused_samples_and_batches_on_a_device_are_those_of_local_processes(cluster, tmp_path):
     from ray_clusters import jpeg
     from torchvision import datasets, transforms
@@ -204,6 +205,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_samples_batches_and_errors_may_be_of_classes_of_the_script(cluster, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(_SCRIPT)

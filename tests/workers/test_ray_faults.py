@@ -132,7 +132,8 @@ def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
     cluster.remove_node(node, allow_graceful=True)
 
 
-@pytest.mark.parametrize("local", [{}, pytest.param({"worker_method": "thread"}, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("local", [{}, {"worker_method": "thread"}])
 def test_local_workers_go_on_when_the_only_machine_of_remote_ones_goes(cluster, local):
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, resources={"far": 1})
     dataset = Images(96, wait_s=0.03)
@@ -244,6 +245,7 @@ class Large(torch.utils.data.Dataset[Any]):
         return torch.full((STORE_BYTES * 6 // 10,), index, dtype=torch.uint8)
 
 
+@pytest.mark.thorough
 def test_a_result_that_is_larger_than_the_object_store_comes_and_is_told(cluster):
     options = {"share_memory": False}
     loader = DataLoader(Large(), 2, num_workers=1, chunk_size="batch", worker_method="ray", ray_options=options)
