@@ -10,12 +10,13 @@ import PIL.Image
 import pytest
 import torch
 from fused_samples import sample
-from fusion_tools import PIPELINES, cifar, folder, mnist
+from fusion_tools import PIPELINES, cifar, folder, fused, mnist
 from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from fastload import native
+from fastload.buffers.layout import learn
 from fastload.fusion import FusedDataset, recognise
 from fastload.images.native_jpeg import NativeDecoder
 from fastload.native import arrays
@@ -177,3 +178,14 @@ def test_images_that_pillow_refuses_for_their_size_are_refused(tmp_path, monkeyp
 
 def _makers():
     return {"rows": NativeDecoder(), "native_blocks": True}
+
+
+def test_images_are_written_into_rows_of_their_own_shape_and_dtype():
+    found = fused(cifar(v1.ToTensor()))
+    image = torch.rand(3, 32, 32)
+    assert found.fits(learn((image, 3)))
+    assert found.fits(learn((image, image)))  # where the image lies, whatever the target is
+    assert not found.fits(learn((image.double(), 3)))
+    assert not found.fits(learn((image[:, :16], 3)))
+    assert not found.fits(learn([image, 3]))
+    assert not found.fits(learn(image))
