@@ -1,7 +1,7 @@
-"""What a plain loader does without: errors of the features' arguments, and what workers are given for the features.
+"""What a plain loader does without: the checks of features' arguments, and what workers are given for the features.
 
-In: a loader's :class:`~fastload.spec.Spec` that asks for one. Out: see the functions. Imported when the first is asked
-for, with what takes no time to import.
+In: a loader's :class:`~fastload.spec.Spec` that asks for a feature, such as ``device``, ``cache`` or ``on_error``. Out:
+an error, or the objects that serve the feature. Plain loaders do not import this module.
 """
 
 from __future__ import annotations

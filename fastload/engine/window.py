@@ -1,4 +1,4 @@
-"""How a source of batches from workers keeps them busy: numbers, which the builder chooses; and what it rarely does."""
+"""How a source keeps its workers busy: numbers, which the builder chooses; turns of workers; slots that are kept."""
 
 from __future__ import annotations
 

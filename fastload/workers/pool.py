@@ -1,4 +1,4 @@
-"""The contracts of workers: what delivery.py needs of them, and how work and results pass; and how they end, in words.
+"""The contracts of workers (what delivery.py needs of them, how work and results pass), and the errors of their end.
 
 In: tasks (:class:`~fastload.work.WorkItem`). Out: a :class:`~fastload.workers.fetch.Result` for each task; the
 :class:`~fastload.errors.WorkerDied` or :class:`~fastload.errors.LoadTimeout` to raise, or a warning.
