@@ -7,7 +7,7 @@ No module of a feature is imported as long as the feature is not asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -19,19 +19,6 @@ from .base.worker_kinds import WORKER_KINDS
 from .errors import ConfigError
 from .sampling.samplers import KeyedSampler, as_integer, check_seed
 from .work import brings_source, slots_in_flight
-
-
-def with_threads_alone(spec: Any) -> Any:
-    """Return a ``Spec`` in which ``worker_threads`` without worker processes are workers: threads of this process."""
-    return replace(
-        spec,
-        num_workers=spec.worker_threads,
-        worker_threads=1,
-        worker_method="thread",
-        prefetch_factor=spec.prefetch_factor or 2,
-        threads_alone=True,
-    )
-
 
 Seeding = Literal["sample", "torch"]
 Resident = Literal["device", "host", "auto"]

@@ -7,17 +7,16 @@ stages takes it; each feature takes the part that it reads (:func:`part`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch.utils.data import IterableDataset
 
-from .arguments import with_threads_alone
 from .base import compat
 from .base.regrouping import only_regroups
 from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
-from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
+from .sampling.epochs import KnownBatches, Samplers, Sampling, known_batches, samplers_of, seed_of
 
 
 class _Record(Protocol):
@@ -80,6 +79,8 @@ class Spec:
     """Whether the workers are threads because of ``worker_threads`` without worker processes."""
     iterable: bool = False
     """Whether the dataset is an IterableDataset."""
+    samplers: Samplers = field(default_factory=Samplers)
+    """Those that ``sampler`` and ``batch_sampler`` are made of."""
     known: KnownBatches | None = None
     """The order of the index batches, where it is a function of epoch and position."""
     sample_seed: int | None = None
@@ -156,10 +157,20 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     """Return a spec with other arguments, and with what follows from them."""
     spec = replace(spec, **changes) if changes else spec
     if spec.worker_threads > 1 and not spec.num_workers:
-        spec = with_threads_alone(spec)
+        # Threads of this process, without worker processes, are workers.
+        spec = replace(
+            spec,
+            num_workers=spec.worker_threads,
+            worker_threads=1,
+            worker_method="thread",
+            prefetch_factor=spec.prefetch_factor or 2,
+            threads_alone=True,
+        )
     iterable = isinstance(spec.dataset, IterableDataset)
+    spec = replace(spec, samplers=samplers_of(spec.sampler, spec.batch_sampler))
     sampling = part(spec, Sampling)
     known, seed = known_batches(sampling), seed_of(sampling)
+    may_draw = not seeding.draws_nothing(spec.dataset)
     by_default = compat.collates_by_default(spec.collate_fn)
     ids_are_indices = known is not None and known.rows.order.once and seed is not None
     whole: str | None = None
@@ -169,11 +180,17 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         whole = "batch_size=None leaves batching to the dataset"
     elif not by_default:
         whole = "custom collate_fn"
-    uncut = _uncut(spec.dataset, spec.seeding, spec.chunk_size)
+    uncut: str | None = None
+    if compat.batch_getter(spec.dataset) is not None:
+        uncut = "the dataset loads batches itself (__getitems__)"
+    elif spec.seeding == "torch":
+        uncut = "seeding='torch' binds a batch to its worker"
+    elif spec.chunk_size == "batch":
+        uncut = "chunk_size='batch'"
     regroups = None
     if whole == "custom collate_fn" and uncut is None and spec.fuse is not True and only_regroups(spec.collate_fn):
         regroups = spec.collate_fn
-    draws = not by_default or not seeding.draws_nothing(spec.dataset)
+    draws = may_draw or not by_default
     return replace(
         spec,
         iterable=iterable,
@@ -192,12 +209,3 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
 def part(spec: Spec, kind: type[Part]) -> Part:
     """Return what one feature reads of a spec: a record that has some of its fields, under the same names."""
     return kind(**{name: getattr(spec, name) for name in kind.__dataclass_fields__})
-
-
-def _uncut(dataset: Any, seeding: str, chunk_size: Any) -> str | None:
-    """Say why batches whose rows go into slots are not cut into chunks."""
-    if compat.batch_getter(dataset) is not None:
-        return "the dataset loads batches itself (__getitems__)"
-    if seeding == "torch":
-        return "seeding='torch' binds a batch to its worker"
-    return "chunk_size='batch'" if chunk_size == "batch" else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import compat
 from ..errors import ConfigError
 from ..keys.preserving import preserved_global_generators
-from ..sampling.epochs import Epochs, Sampling, epoch_owner
+from ..sampling.epochs import Epochs, Sampling
 from ..sampling.sampler_generators import generators_kept
 from ..spec import part, served_as, spec_of
 from .build_device import keys_of
@@ -46,7 +46,7 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
         this_rank_only=True,
     )
     sampling = part(spec, Sampling)
-    owner = epoch_owner(sampling)
+    owner = sampling.samplers.owner
     epoch = getattr(owner, "epoch", None)
     try:
         with preserved_global_generators(), generators_kept(sampling):

@@ -18,7 +18,7 @@ from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Epochs, Resume, Sampling, epoch_owner, our_sampler, without_skipping
+from ..sampling.epochs import Epoch, Epochs, Resume, Sampling
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
 from ..work import Replica
@@ -99,7 +99,7 @@ class EpochStart:
 
     def compare_ranks(self, epochs: Epochs) -> None:
         """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
-        sampler = our_sampler(self._sampling)
+        sampler = self._sampling.samplers.ours
         if sampler is not None:
             States(self._sampling, epochs).compare_ranks(sampler, self._epoch)
 
@@ -161,8 +161,9 @@ def _rest_of_index_batches(
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = epoch.resume
-    sampler, num_skipped = without_skipping(sampling.index_sampler)
+    sampler, num_skipped = sampling.samplers.unskipped, sampling.samplers.num_skipped
     whole = resume is None and num_skipped == 0
+    at_once = sampling.sample_seed is not None and _draws_during_pass(sampler)
     # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
     at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is not None:
@@ -170,13 +171,12 @@ def _rest_of_index_batches(
     from_states = sampling.generator is not None or "torch" in epoch.generators
     draws_base_seed = resume is not None and epoch.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(epoch_owner(sampling), EpochSampler)
+    ours = isinstance(sampling.samplers.owner, EpochSampler)
     if epoch.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:
                 compat_features.draw_base_seed(sampling.generator)
             return epoch.known.batches(epoch.number, arrays=arrays), 0
-    at_once = sampling.sample_seed is not None and _draws_during_pass(sampler)
     if isinstance(sampling.dataset, IterableDataset) or (whole and not at_once):
         return from_sampler, 0
     begin = _drawn_at_once if at_once else iter

@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import StateError
 from ..sampling.agreement import compare_ranks
 from ..sampling.distributed import DistributedSampler
-from ..sampling.epochs import Epoch, Epochs, Resume, Sampling, samplers_of
+from ..sampling.epochs import Epoch, Epochs, Resume, Sampling
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
 
@@ -136,7 +136,7 @@ def _identity_of(sampling: Sampling) -> dict[str, Any]:
         length = _length_of(sampling.dataset) if known is None else known.rows.order.length
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
     shard, order = known.rows.shard, known.rows.order
-    order_seed = next((sampler.seed for sampler in samplers_of(sampling) if isinstance(sampler, EpochSampler)), None)
+    order_seed = next((sampler.seed for sampler in sampling.samplers.every if isinstance(sampler, EpochSampler)), None)
     return {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",

@@ -58,10 +58,27 @@ class KnownBatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Samplers:
+    """A loader's samplers, and which of them decides what: see :func:`samplers_of`."""
+
+    every: tuple[Any, ...] = ()
+    """From the outermost to those that they are made around."""
+    ours: DistributedSampler | None = None
+    """The one of fastload's that divides the order among ranks."""
+    owner: Any = None
+    """The one whose ``epoch`` makes the order."""
+    unskipped: Any = None
+    """What gives the index batches, inside of what Accelerate's ``skip_first_batches`` makes."""
+    num_skipped: int = 0
+    """Index batches that are skipped by that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """What a loader's order comes from: some of its arguments, and what follows from them."""
 
     dataset: Any
+    samplers: Samplers = field(default_factory=Samplers)
     sampler: Any = None
     batch_sampler: Any = None
     index_sampler: Any = None
@@ -128,40 +145,36 @@ def without_skipping(batches: Any) -> tuple[Any, int]:
     return batches, num_skipped
 
 
-def samplers_of(sampling: Sampling) -> Iterator[Any]:
-    """Yield a loader's samplers, from the outermost to those that they are made around."""
-    outer = sampling.batch_sampler
-    while outer is not None:
-        yield outer
-        inner = getattr(outer, "sampler", None)
-        if inner is not None:
-            yield inner
+def samplers_of(sampler: Any, batch_sampler: Any = None) -> Samplers:
+    """Find the samplers of a loader with these two; ``batch_sampler`` is None where samples are not batched."""
+    every: list[Any] = []
+    outer = batch_sampler
+    while outer is not None and all(outer is not other for other in every):
+        every.append(outer)
+        if getattr(outer, "sampler", None) is not None:
+            every.append(outer.sampler)
         outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
-    yield sampling.sampler
-    if sampling.batch_sampler is None and getattr(sampling.sampler, "sampler", None) is not None:
-        yield sampling.sampler.sampler  # a batch sampler as sampler, for a dataset that loads batches
-
-
-def our_sampler(sampling: Sampling) -> DistributedSampler | None:
-    """Return the fastload sampler that divides the order among ranks, or None."""
-    for sampler in samplers_of(sampling):
-        if isinstance(sampler, TorchDistributedSampler) and isinstance(sampler, EpochSampler):
-            return cast("DistributedSampler", sampler)
-    return None
+    every.append(sampler)
+    if batch_sampler is None and getattr(sampler, "sampler", None) is not None:
+        every.append(sampler.sampler)  # a batch sampler as sampler, for a dataset that loads batches
+    owners = [found for found in every if isinstance(found, (TorchDistributedSampler, KeyedSampler))]
+    ours = [found for found in owners if isinstance(found, TorchDistributedSampler) and isinstance(found, EpochSampler)]
+    unskipped, num_skipped = without_skipping(sampler if batch_sampler is None else batch_sampler)
+    return Samplers(
+        every=tuple(every),
+        ours=cast("DistributedSampler", ours[0]) if ours else None,
+        owner=owners[0] if owners else None,
+        unskipped=unskipped,
+        num_skipped=num_skipped,
+    )
 
 
 def seed_of(sampling: Sampling) -> int | None:
     """Return the integer that a loader's samples are seeded from: its own, or its sampler's where that is ours."""
     if sampling.seed is not None:
         return sampling.seed
-    sampler = our_sampler(sampling)
+    sampler = sampling.samplers.ours
     return sampler.seed if sampler is not None and sampling.seeding == "sample" else None
-
-
-def epoch_owner(sampling: Sampling) -> Any:
-    """Return the sampler whose ``epoch`` makes its order, or None."""
-    kinds = (TorchDistributedSampler, KeyedSampler)
-    return next((sampler for sampler in samplers_of(sampling) if isinstance(sampler, kinds)), None)
 
 
 @dataclass(slots=True)
@@ -255,7 +268,7 @@ class Epochs:
 
     def upcoming(self, sampling: Sampling) -> int:
         """Return the number of the epoch that would begin now."""
-        owner = epoch_owner(sampling)
+        owner = sampling.samplers.owner
         if owner is None:
             return self.next
         if seed_of(sampling) is None:
@@ -271,7 +284,7 @@ class Epochs:
         """Begin the next epoch, and tell the sampler its number."""
         last, resume = self.last, self.resume
         self._before = {**vars(self), "_before": {}}
-        owner = epoch_owner(sampling)
+        owner = sampling.samplers.owner
         shuffles = seed_of(sampling) is None and resume is None and getattr(owner, "shuffle", False)
         if shuffles and last is not None and last.number == owner.epoch and (last.finished or last.delivered > 1):
             or_seed = ", or give the DataLoader an integer seed: then epochs advance"

@@ -25,7 +25,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from ..base.nesting import attributes_of
 from ..errors import StateError
 from .distributed import DistributedBatchSampler, DistributedSampler
-from .epochs import Sampling, samplers_of
+from .epochs import Sampling
 from .samplers import KeyedSampler
 
 _MAX_DEPTH = 4
@@ -144,7 +144,7 @@ def _attributes(sampling: Sampling) -> Iterator[tuple[str, Any]]:
     """
     seen: set[int] = {id(sampling.dataset)}
     waiting: deque[tuple[str, Any, int]] = deque()
-    for sampler in samplers_of(sampling):
+    for sampler in sampling.samplers.every:
         if all(sampler is not other for _, other, _ in waiting):
             waiting.append((f"sampler{len(waiting)}", sampler, 0))
     while waiting:
@@ -177,7 +177,7 @@ def _global(sampling: Sampling) -> dict[str, Any]:
     """Return the global generators that a sampler may draw from."""
     if isinstance(sampling.dataset, IterableDataset):
         return {}
-    drawing = [sampler for sampler in samplers_of(sampling) if type(sampler) not in _DRAWING_NOTHING]
+    drawing = [sampler for sampler in sampling.samplers.every if type(sampler) not in _DRAWING_NOTHING]
     foreign = [sampler for sampler in drawing if not type(sampler).__module__.startswith("torch.utils.data")]
     found: dict[str, Any] = {}
     if foreign or any(getattr(sampler, "generator", None) is None for sampler in drawing):
