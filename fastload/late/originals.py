@@ -74,7 +74,10 @@ class Originals:
         self._known: dict[tuple[Any, str], Any] = {}
         """Each function as it was written; None: not seen yet, or there is none."""
         self._seen: list[tuple[Any, Any, tuple[Any, ...]]] | None = None
-        """What reads the functions of an owner, the owner, and the functions; None: not all of them are known."""
+        """What reads the functions of an owner, the owner, and what was read when none was replaced; None: not yet.
+
+        In workers some are fastload's own, which stand for the known ones.
+        """
 
     def add(self, owner: Any, names: Iterable[str]) -> None:
         """Add functions of a module, or methods of a class."""
@@ -84,10 +87,11 @@ class Originals:
 
     def is_replaced(self, owner: Any, name: str) -> bool:
         """Whether one of the added functions was replaced."""
-        found: Any = getattr(owner, name, None)
+        found = getattr(owner, name, None)
+        return found is not self._known[owner, name] and self._is_another(found, owner, name)
+
+    def _is_another(self, found: Any, owner: Any, name: str) -> bool:
         known = self._known[owner, name]
-        if found is known:
-            return False
         found = getattr(found, "stands_for", found)  # fastload's own in its place
         if "fastload" in self._packages:
             found = unwrapped(found)
@@ -101,23 +105,25 @@ class Originals:
         if seen is not None and _are_as_seen(seen):
             return None
         all_known = self._known
+        found: dict[tuple[Any, str], Any] = {}
         for (owner, name), known in all_known.items():
-            if getattr(owner, name, None) is not known and self.is_replaced(owner, name):
+            found[owner, name] = function = getattr(owner, name, None)
+            if function is not known and self._is_another(function, owner, name):
                 where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
                 return f"{where}.{name}"
-        if all_known is self._known and None not in all_known.values():
-            self._seen = list(_readers(all_known))
+        if all_known is self._known and None not in found.values():
+            self._seen = list(_readers(found))
         return None
 
 
-def _readers(known: dict[tuple[Any, str], Any]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+def _readers(found: dict[tuple[Any, str], Any]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
     """Group the functions by owner: read at once, they take a third of the time."""
     names: dict[Any, list[str]] = {}
-    for owner, name in known:
+    for owner, name in found:
         names.setdefault(owner, []).append(name)
     for owner, those in names.items():
         # With one name it would return no tuple.
-        yield attrgetter(*those, "__class__"), owner, (*(known[owner, name] for name in those), type(owner))
+        yield attrgetter(*those, "__class__"), owner, (*(found[owner, name] for name in those), type(owner))
 
 
 def _are_as_seen(seen: list[tuple[Any, Any, tuple[Any, ...]]]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from determinism_fakes import Drawing, batches
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset, DistributedSampler, RandomSampler
+from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, SequentialSampler
 
 import fastload
 from fastload import DataLoader, DistributedBatchSampler
@@ -107,6 +107,16 @@ def test_samplers_of_ours_advance_by_themselves_with_and_without_a_seed(seed, nu
     loader.batch_sampler.set_epoch(1)  # the same again, on purpose
     assert batches(loader) == epochs[1]
     assert batches(loader) == epochs[2]
+
+
+def test_a_batch_sampler_that_names_itself_as_the_one_inside_is_no_endless_chain():
+    class Itself(BatchSampler):
+        @property
+        def batch_sampler(self) -> BatchSampler:
+            return self
+
+    sampler = Itself(SequentialSampler(range(5)), 2, False)
+    assert [batch.tolist() for batch in DataLoader(torch.arange(5), batch_sampler=sampler)] == [[0, 1], [2, 3], [4]]
 
 
 def test_the_samplers_seed_is_the_samples_seed_where_the_loader_has_none():
