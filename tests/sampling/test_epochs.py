@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches
-from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader as TorchDataLoader
 
 import fastload
 from fastload import DataLoader, DistributedBatchSampler
