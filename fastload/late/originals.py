@@ -73,17 +73,16 @@ class Originals:
         self._packages = packages
         self._known: dict[tuple[Any, str], Any] = {}
         """Each function as it was written; None: not seen yet, or there is none."""
-        self._seen: list[tuple[Any, Any, tuple[Any, ...]]] | None = None
-        """What reads the functions of an owner, the owner, and what was read when none was replaced; None: not yet.
+        self._seen: tuple[Any, list[tuple[Any, Any, tuple[Any, ...]]]] = None, []
+        """All that was known when none was replaced; and what reads an owner's functions, the owner, what was read.
 
-        In workers some are fastload's own, which stand for the known ones.
+        In workers some of these are fastload's own, which stand for the known ones.
         """
 
     def add(self, owner: Any, names: Iterable[str]) -> None:
         """Add functions of a module, or methods of a class."""
         # A new dict, since another thread may be going through the old one.
         self._known = {**{(owner, name): None for name in names}, **self._known}
-        self._seen = None
 
     def is_replaced(self, owner: Any, name: str) -> bool:
         """Whether one of the added functions was replaced."""
@@ -101,18 +100,18 @@ class Originals:
 
     def replaced(self) -> str | None:
         """Return the name of a function that was replaced; None if none was."""
-        seen = self._seen
-        if seen is not None and _are_as_seen(seen):
-            return None
         all_known = self._known
+        known_then, seen = self._seen
+        if known_then is all_known and _are_as_seen(seen):
+            return None
         found: dict[tuple[Any, str], Any] = {}
         for (owner, name), known in all_known.items():
             found[owner, name] = function = getattr(owner, name, None)
             if function is not known and self._is_another(function, owner, name):
                 where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
                 return f"{where}.{name}"
-        if all_known is self._known and None not in found.values():
-            self._seen = list(_readers(found))
+        if None not in found.values():
+            self._seen = all_known, list(_readers(found))
         return None
 
 
