@@ -31,6 +31,7 @@ MORE_TESTS = {
     "buffers": ["engine"],
     "keys": ["engine", "native"],
     "device": ["engine"],
+    "run": ["tune"],
 }
 _SWAPPED: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",

@@ -237,6 +237,10 @@ def test_event_files_have_the_means_and_every_step(tmp_path: Path) -> None:
     }
 
 
+def test_a_mean_has_no_step() -> None:
+    assert {step for tag, _, step in scalars(hostile()) if "/steps/" not in tag} == {0}
+
+
 def test_fastload_report_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard, which torch writes event files with, is not installed")
     write_reports(
