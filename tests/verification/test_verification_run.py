@@ -249,6 +249,7 @@ def test_a_sampler_that_goes_on_drawing_from_the_global_generators_is_named_for_
     report = verify(DataLoader(verified.good, batch_sampler=_Shuffling()), "inline")
     assert verdicts(report, "resume") == ["different", "different"]
     assert culprits(report) == {"_Shuffling() @ the sampler"}, report.to_text()
+    assert "draws from the global generators, whose state differs after a resume" in report.to_text(1000)
 
 
 def test_a_sampler_with_a_generator_of_its_own_passes():
