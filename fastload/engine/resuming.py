@@ -18,7 +18,8 @@ from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError
-from ..sampling.epochs import Epoch, Epochs, Resume, Sampling
+from ..sampling.epochs import Epoch, Epochs, Sampling
+from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
 from ..work import Replica

@@ -19,7 +19,8 @@ from typing import Any
 from ..errors import StateError
 from ..sampling.agreement import compare_ranks
 from ..sampling.distributed import DistributedSampler
-from ..sampling.epochs import Epoch, Epochs, Resume, Sampling
+from ..sampling.epochs import Epoch, Epochs, Sampling
+from ..sampling.resume import Resume
 from ..sampling.sampler_generators import check_generator_states, generator_states, names_not_made_yet
 from ..sampling.samplers import EpochSampler
 

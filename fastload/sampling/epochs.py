@@ -21,6 +21,7 @@ from .samplers import EpochBatchSampler, EpochOrder, EpochSampler, KeyedSampler
 
 if TYPE_CHECKING:
     from .distributed import DistributedSampler
+    from .resume import Resume
 
 
 @dataclass(frozen=True)
@@ -148,11 +149,12 @@ def without_skipping(batches: Any) -> tuple[Any, int]:
 def samplers_of(sampler: Any, batch_sampler: Any = None) -> Samplers:
     """Find the samplers of a loader with these two; ``batch_sampler`` is None where samples are not batched."""
     every: list[Any] = []
+    chain: list[Any] = []
     outer = batch_sampler
-    while outer is not None and all(outer is not other for other in every):
-        every.append(outer)
-        if getattr(outer, "sampler", None) is not None:
-            every.append(outer.sampler)
+    while outer is not None and all(outer is not other for other in chain):
+        chain.append(outer)
+        inner = getattr(outer, "sampler", None)
+        every += [outer] if inner is None else [outer, inner]
         outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
     every.append(sampler)
     if batch_sampler is None and getattr(sampler, "sampler", None) is not None:
@@ -175,28 +177,6 @@ def seed_of(sampling: Sampling) -> int | None:
         return sampling.seed
     sampler = sampling.samplers.ours
     return sampler.seed if sampler is not None and sampling.seeding == "sample" else None
-
-
-@dataclass(slots=True)
-class Resume:
-    """Where the next epoch begins, from a state dict."""
-
-    epoch: int
-    base: int = 0
-    """Positions that were given out before, for known batches."""
-    batches: int = 0
-    """Batches to skip, for those that are not known."""
-    base_seed: int | None = None
-    key_epoch: int = 0
-    draws_base_seed: bool = False
-    generators: dict[str, Any] = field(default_factory=dict)
-    workers: dict[str, Any] | None = None
-    """Of an IterableDataset: the state of each replica: see ``Replicas`` in engine/resuming.py."""
-
-    @property
-    def at_start(self) -> bool:
-        """Whether nothing of the epoch was given yet."""
-        return not (self.base or self.batches)
 
 
 @dataclass(slots=True)

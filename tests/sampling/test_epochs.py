@@ -19,6 +19,7 @@ import fastload
 from fastload import DataLoader, DistributedBatchSampler
 from fastload.base import compat_features
 from fastload.engine import iteration
+from fastload.sampling.epochs import samplers_of
 
 KEPT = {"num_workers": 2, "persistent_workers": True}
 
@@ -117,6 +118,18 @@ def test_a_batch_sampler_that_names_itself_as_the_one_inside_is_no_endless_chain
 
     sampler = Itself(SequentialSampler(range(5)), 2, False)
     assert [batch.tolist() for batch in DataLoader(torch.arange(5), batch_sampler=sampler)] == [[0, 1], [2, 3], [4]]
+
+
+def test_the_samplers_of_a_wrapper_that_has_its_batch_sampler_under_both_names_are_found():
+    class Wrapper(BatchSampler):
+        @property
+        def batch_sampler(self) -> Any:
+            return self.sampler
+
+    inner = BatchSampler(DistributedBatchSampler(range(8), 4, seed=3).sampler, 4, False)
+    found = samplers_of(SequentialSampler(range(8)), Wrapper(inner, 4, False))
+    assert inner.sampler in found.every
+    assert found.owner is found.ours is inner.sampler
 
 
 def test_the_samplers_seed_is_the_samples_seed_where_the_loader_has_none():

@@ -1,0 +1,28 @@
+"""Where an epoch begins that a state dict names: plain data, which no epoch needs that begins as most do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Resume:
+    """Where the next epoch begins, from a state dict."""
+
+    epoch: int
+    base: int = 0
+    """Positions that were given out before, for known batches."""
+    batches: int = 0
+    """Batches to skip, for those that are not known."""
+    base_seed: int | None = None
+    key_epoch: int = 0
+    draws_base_seed: bool = False
+    generators: dict[str, Any] = field(default_factory=dict)
+    workers: dict[str, Any] | None = None
+    """Of an IterableDataset: the state of each replica: see ``Replicas`` in engine/resuming.py."""
+
+    @property
+    def at_start(self) -> bool:
+        """Whether nothing of the epoch was given yet."""
+        return not (self.base or self.batches)
