@@ -104,6 +104,12 @@ def test_a_tensor_keeps_its_class_and_what_belongs_to_it(device, lies, locked):
     assert copy.format == boxes.format
 
 
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_images_keep_their_memory_format_on_the_way(device, format):
+    images = torch.rand(2, 3, 4, 5).to(memory_format=format)
+    assert Streams(device).to_device(images).stride() == images.stride()
+
+
 class Graph:
     """As PyG's Data."""
 
