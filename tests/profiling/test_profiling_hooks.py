@@ -246,6 +246,13 @@ def test_a_stage_that_raises_is_told_and_the_error_stays(stages: StageHooks) -> 
     assert len(ring.records) == 1
 
 
+def test_transforms_of_a_version_without_a_compose_are_missing(stages: StageHooks, tmp_path: Path) -> None:
+    stages.patch_compose(types.ModuleType("torchvision.transforms.v3"))
+    told = next(tmp_path.glob("*.jsonl")).read_text()
+    assert '"transforms of torchvision.transforms.v3"' in told
+    assert "it has no Compose that is called" in told
+
+
 def image_files(folder: Path) -> list[str]:
     from PIL import Image
 

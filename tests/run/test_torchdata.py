@@ -75,6 +75,7 @@ def test_batches_are_torchdatas_and_a_state_continues_where_it_was_taken(loader_
     assert isinstance(loader, fastload.DataLoader)
     assert isinstance(loader, loader_class)
     assert loader.snapshot_every_n_steps == 2
+    assert loader_class(Drawing()).snapshot_every_n_steps == 1
     whole = list(loader)
     assert indices(whole) == expected
     loader.load_state_dict({})  # none, for torchdata
