@@ -24,6 +24,7 @@ from torchvision.transforms import v2
 
 from fastload.errors import ConfigError
 from fastload.fusion import FusedDataset, Yields, recognise
+from fastload.fusion.changes import Objects
 from fastload.fusion.recognition import recognise_transform
 from fastload.transforms.sample import State
 
@@ -235,6 +236,15 @@ def test_after_a_function_of_torchvisions_was_replaced_nothing_is_known(monkeypa
     assert recognise(dataset).reason == "torchvision.transforms.functional.resize was replaced"
     monkeypatch.undo()
     assert recognise(dataset).fused
+
+
+def test_another_transform_of_a_part_of_a_dataset_is_seen():
+    part = cifar(v1.ToTensor())
+    for dataset in (part, Subset(part, [0]), ConcatDataset([cifar(v1.ToTensor()), Subset(part, [1])])):
+        objects = Objects(dataset)
+        assert objects.are_the_same()
+        part.transform = v1.ToTensor()
+        assert not objects.are_the_same()
 
 
 def test_what_was_added_to_pillows_images_changes_nothing(monkeypatch):
