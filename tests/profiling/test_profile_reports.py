@@ -124,6 +124,9 @@ def test_lists_that_workers_copy_are_named() -> None:
     one.ranks[0].loader = {**one.ranks[0].loader, "copied": [line]}
     assert line in as_text(summary(one), width=100)
     assert line in page(one)
+    assert "<summary>The loader</summary>" in page(one)
+    one.ranks[0].loader = {}
+    assert "<summary>The loader</summary>" not in page(one)
 
 
 def test_equal_runs_are_no_difference():
