@@ -119,7 +119,7 @@ class Drawless:
         for before, one in zip([None, *instructions], instructions, strict=False):
             if one.opname not in _ALLOWED:
                 return False
-            is_of_own = before is not None and before.opname.startswith("LOAD_FAST") and before.argval == own
+            is_of_own = before is not None and before.opname not in _STORES and _local_names(before)[-1:] == (own,)
             if is_of_own and (one.opname != "LOAD_ATTR" or one.is_jump_target):
                 return False  # it hands itself to something
             if one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -127,8 +127,11 @@ class Drawless:
             elif one.opname == "LOAD_GLOBAL":
                 if one.argval not in self._globals and not self._knows(one.argval):
                     return False
-            elif isinstance(one.argval, types.CodeType) or (own in _local_names(one) and one.opname not in _READS_ONE):
+            elif isinstance(one.argval, types.CodeType):
                 return False
+            local_names = _local_names(one)
+            if own in local_names[:-1] or (own in local_names and one.opname in _STORES):
+                return False  # it lies under another value, or is another object from here on
         if not names <= _NAMES:
             return False
         self._used = [*_readers(names), (_OPERATORS, torch.Tensor, _OPERATORS(torch.Tensor))]
@@ -168,7 +171,7 @@ def _are_numbers(indices: Any) -> bool:
     return type(indices) is list and set(map(type, indices)) <= {int}
 
 
-_READS_ONE = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
+_STORES = {"STORE_FAST", "STORE_FAST_STORE_FAST"}
 
 
 def _local_names(instruction: dis.Instruction) -> tuple[Any, ...]:

@@ -98,7 +98,7 @@ class HandsItselfOn(Windows):
 
 class HandsItselfOnSometimes(Windows):
     def __getitem__(self, index: int) -> Any:
-        return (np if index else self).size
+        return (index or self).size
 
 
 class ReadsAProperty(Windows):
