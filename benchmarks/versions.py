@@ -32,11 +32,12 @@ PAIRS = (
     "3.11:nightly:newest",
 )
 # What depends on the packages' own code: the functions that collate, and the bits of fused
-# samples, of all decoders and of late images.
+# samples, of all decoders and of late images; and on Python's byte code: samples that draw nothing.
 TESTS = (
     "tests/contract/test_contract_collate.py",
     "tests/fusion/test_fusion_equality.py",
     "tests/images/test_images_decoders.py",
+    "tests/keys/test_drawless.py",
     "tests/late/test_late_images.py",
 )
 SIDE = "fastload"

@@ -20,7 +20,7 @@ from .engine.iteration import Iteration
 from .engine.kept import Kept
 from .errors import ConfigError
 from .inject.fastload_hook import after_import
-from .sampling.epochs import Epochs, samplers_of
+from .sampling.epochs import Epochs, Sampling
 from .sampling.samplers import EpochBatchSampler, as_integer, check_epoch
 from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
 
@@ -283,7 +283,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         epoch = check_epoch(epoch)
         self._epochs.next = epoch
         told: list[Any] = []
-        for owner in samplers_of(self.sampler, self.batch_sampler).every:
+        for owner in part(with_arguments_of(self), Sampling).samplers:
             setter = getattr(owner, "set_epoch", None)
             if callable(setter) and all(owner is not other for other in told):
                 told.append(owner)

@@ -7,7 +7,7 @@ stages takes it; each feature takes the part that it reads (:func:`part`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch.utils.data import IterableDataset
@@ -16,7 +16,7 @@ from .base import compat
 from .base.regrouping import only_regroups
 from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
-from .sampling.epochs import KnownBatches, Samplers, Sampling, known_batches, samplers_of, seed_of
+from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
 
 
 class _Record(Protocol):
@@ -79,8 +79,6 @@ class Spec:
     """Whether the workers are threads because of ``worker_threads`` without worker processes."""
     iterable: bool = False
     """Whether the dataset is an IterableDataset."""
-    samplers: Samplers = field(default_factory=Samplers)
-    """Those that ``sampler`` and ``batch_sampler`` are made of."""
     known: KnownBatches | None = None
     """The order of the index batches, where it is a function of epoch and position."""
     sample_seed: int | None = None
@@ -167,10 +165,9 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
             threads_alone=True,
         )
     iterable = isinstance(spec.dataset, IterableDataset)
-    spec = replace(spec, samplers=samplers_of(spec.sampler, spec.batch_sampler))
     sampling = part(spec, Sampling)
     known, seed = known_batches(sampling), seed_of(sampling)
-    may_draw = not seeding.draws_nothing(spec.dataset)
+    draws_nothing = seeding.draws_nothing(spec.dataset)
     by_default = compat.collates_by_default(spec.collate_fn)
     ids_are_indices = known is not None and known.rows.order.once and seed is not None
     whole: str | None = None
@@ -190,7 +187,7 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     regroups = None
     if whole == "custom collate_fn" and uncut is None and spec.fuse is not True and only_regroups(spec.collate_fn):
         regroups = spec.collate_fn
-    draws = may_draw or not by_default
+    draws = not (draws_nothing and by_default)
     return replace(
         spec,
         iterable=iterable,

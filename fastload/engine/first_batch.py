@@ -46,7 +46,7 @@ def batch_on_host(loader: compat.TorchDataLoader[Any], epochs: Epochs) -> tuple[
         this_rank_only=True,
     )
     sampling = part(spec, Sampling)
-    owner = sampling.samplers.owner
+    owner = sampling.epoch_owner
     epoch = getattr(owner, "epoch", None)
     try:
         with preserved_global_generators(), generators_kept(sampling):

@@ -126,7 +126,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         indices, first_row, arrays = self._sampler_iter, 0, pipeline.source.takes_arrays
         if start is not None:
             indices, first_row = start.index_batches(indices, arrays=arrays)
-        elif epoch.known is not None and isinstance(sampling.samplers.owner, EpochSampler):
+        elif epoch.known is not None and isinstance(sampling.epoch_owner, EpochSampler):
             indices = epoch.known.batches(epoch.number, arrays=arrays)
         if is_resident and sampling.num_workers:  # a worker would have been given its first batch by now
             indices = itertools.chain(list(itertools.islice(indices, 1)), indices)
@@ -308,7 +308,7 @@ def _start_of(sampling: Sampling, epoch: Epoch) -> EpochStart | None:
     """Return how an epoch begins; None: as most do."""
     may_draw_ahead = epoch.known is None and sampling.sample_seed is not None
     is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead
-    if is_plain and sampling.samplers.ours is None and not sampling.samplers.num_skipped:
+    if is_plain and sampling.ours is None and not sampling.unskipped[1]:
         return None
     from .resuming import EpochStart
 

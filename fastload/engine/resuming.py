@@ -100,7 +100,7 @@ class EpochStart:
 
     def compare_ranks(self, epochs: Epochs) -> None:
         """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
-        sampler = self._sampling.samplers.ours
+        sampler = self._sampling.ours
         if sampler is not None:
             States(self._sampling, epochs).compare_ranks(sampler, self._epoch)
 
@@ -162,7 +162,7 @@ def _rest_of_index_batches(
     The index batches that are skipped are drawn, where their order is not known, but nothing of them is loaded.
     """
     resume = epoch.resume
-    sampler, num_skipped = sampling.samplers.unskipped, sampling.samplers.num_skipped
+    sampler, num_skipped = sampling.unskipped
     whole = resume is None and num_skipped == 0
     at_once = sampling.sample_seed is not None and _draws_during_pass(sampler)
     # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
@@ -172,7 +172,7 @@ def _rest_of_index_batches(
     from_states = sampling.generator is not None or "torch" in epoch.generators
     draws_base_seed = resume is not None and epoch.draws_base_seed and from_states
     # A sampler of ours would look up its epoch when it is first asked: another one, if that has been set meanwhile.
-    ours = isinstance(sampling.samplers.owner, EpochSampler)
+    ours = isinstance(sampling.epoch_owner, EpochSampler)
     if epoch.known is not None and (ours or not whole):
         with at_state:
             if draws_base_seed:

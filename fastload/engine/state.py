@@ -137,7 +137,7 @@ def _identity_of(sampling: Sampling) -> dict[str, Any]:
         length = _length_of(sampling.dataset) if known is None else known.rows.order.length
         return {"length": length, "batch_size": batch_size} | ({} if seed is None else {"seed": seed})
     shard, order = known.rows.shard, known.rows.order
-    order_seed = next((sampler.seed for sampler in sampling.samplers.every if isinstance(sampler, EpochSampler)), None)
+    order_seed = next((sampler.seed for sampler in sampling.samplers if isinstance(sampler, EpochSampler)), None)
     return {
         "seed": seed,
         "order": order.name if order_seed in (None, seed) else f"{order.name}, seed {order_seed}",

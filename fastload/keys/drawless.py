@@ -17,7 +17,7 @@ import inspect
 import math
 import types
 from collections.abc import Iterator
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,8 @@ class Drawless:
             if variables.get(name, _builtins.get(name)) is not known:
                 return False
         try:
-            return all(read(owner) == those for read, owner, those in self._used)
+            # Not `==`: a wrapper may say that it equals what it wraps.
+            return all(all(map(is_, read(owner), those)) for read, owner, those in self._used)
         except AttributeError:  # somebody has deleted one
             return False
 
@@ -193,7 +194,7 @@ def _readers(names: set[str]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
 
 def _is_theirs(found: Any) -> bool:
     """Whether a function or an attribute, and all that it says it wraps, is NumPy's, torch's or Python's own."""
-    while isinstance(found, types.FunctionType):
+    while type(found) is types.FunctionType:
         if _package(found.__globals__.get("__name__")) not in _PACKAGES:
             return False
         if not hasattr(found, "__wrapped__"):
@@ -257,4 +258,6 @@ _num_of_memmap = len(vars(np.memmap))
 
 def _are_memmaps_numpys() -> bool:
     """Whether ``np.memmap``, which is written in Python, has the methods that it was written with, and no others."""
-    return _are_numpys and len(vars(np.memmap)) == _num_of_memmap and _MEMMAP_METHODS(np.memmap) == _numpys_memmap
+    if not _are_numpys or len(vars(np.memmap)) != _num_of_memmap:
+        return False
+    return all(map(is_, _MEMMAP_METHODS(np.memmap), _numpys_memmap))

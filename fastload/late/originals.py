@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Iterable
+from operator import attrgetter, is_not
 from typing import Any
 
 METHODS = ("__call__", "forward", "transform", "make_params", "get_params", "_call_kernel", "check_inputs")
@@ -44,12 +44,11 @@ def is_written_in(function: Any, *packages: str) -> bool:
 
 
 def _package_of(function: Any) -> str:
-    namespace = getattr(function, "__globals__", None)
-    if namespace is not None:
-        module = namespace.get("__name__")
+    kind = type(function)  # not `__class__`: a wrapper may say that it is what it wraps
+    if kind is types.FunctionType:
+        module = function.__globals__.get("__name__")
     else:
-        tells_its_own = isinstance(function, (types.BuiltinFunctionType, type))
-        module = function.__module__ if tells_its_own else type(function).__module__
+        module = function.__module__ if issubclass(kind, (types.BuiltinFunctionType, type)) else kind.__module__
     return str(module).partition(".")[0]
 
 
@@ -63,6 +62,34 @@ def change_of(transform: Any) -> str | None:
     return f"its {next(name for name in _OF_ITS_OWN if name in own)} was replaced"
 
 
+class _Seen:
+    """What some functions were when none of them was replaced; in workers, some are fastload's own.
+
+    Read at once for each owner, and compared in one go, they take a third of the time.
+    """
+
+    def __init__(self, found: dict[tuple[Any, str], Any]) -> None:
+        names: dict[Any, list[str]] = {}
+        for owner, name in found:
+            names.setdefault(owner, []).append(name)
+        # With one name a reader would return no tuple.
+        self._readers = [(attrgetter(*those, "__class__"), owner) for owner, those in names.items()]
+        self._functions = [
+            one for owner, those in names.items() for one in (*(found[owner, name] for name in those), type(owner))
+        ]
+
+    def are_the_same(self) -> bool:
+        """Whether they still are the same."""
+        found: list[Any] = []
+        try:
+            for read, owner in self._readers:
+                found += read(owner)
+        except AttributeError:  # somebody has deleted one
+            return False
+        # Not `==`: a wrapper may say that it equals what it wraps.
+        return not any(map(is_not, found, self._functions))
+
+
 class Originals:
     """Functions and methods, written in ``packages``, that may be replaced later.
 
@@ -72,12 +99,9 @@ class Originals:
     def __init__(self, *packages: str) -> None:
         self._packages = packages
         self._known: dict[tuple[Any, str], Any] = {}
-        """Each function as it was written; None: not seen yet, or there is none."""
-        self._seen: tuple[Any, list[tuple[Any, Any, tuple[Any, ...]]]] = None, []
-        """All that was known when none was replaced; and what reads an owner's functions, the owner, what was read.
-
-        In workers some of these are fastload's own, which stand for the known ones.
-        """
+        """Each function as it was written; None: not seen yet, or there is none. Another dict has other functions."""
+        self._seen: tuple[Any, _Seen] = None, _Seen({})
+        """The dict of known functions of which none was replaced, and what was seen then."""
 
     def add(self, owner: Any, names: Iterable[str]) -> None:
         """Add functions of a module, or methods of a class."""
@@ -87,9 +111,10 @@ class Originals:
     def is_replaced(self, owner: Any, name: str) -> bool:
         """Whether one of the added functions was replaced."""
         found = getattr(owner, name, None)
-        return found is not self._known[owner, name] and self._is_another(found, owner, name)
+        return found is not self._known[owner, name] and self._is_of_others(found, owner, name)
 
-    def _is_another(self, found: Any, owner: Any, name: str) -> bool:
+    def _is_of_others(self, found: Any, owner: Any, name: str) -> bool:
+        """Whether what was found under a name is neither the known function nor fastload's in its place."""
         known = self._known[owner, name]
         found = getattr(found, "stands_for", found)  # fastload's own in its place
         if "fastload" in self._packages:
@@ -101,35 +126,15 @@ class Originals:
     def replaced(self) -> str | None:
         """Return the name of a function that was replaced; None if none was."""
         all_known = self._known
-        known_then, seen = self._seen
-        if known_then is all_known and _are_as_seen(seen):
+        seen_of, seen = self._seen
+        if seen_of is all_known and seen.are_the_same():
             return None
         found: dict[tuple[Any, str], Any] = {}
         for (owner, name), known in all_known.items():
             found[owner, name] = function = getattr(owner, name, None)
-            if function is not known and self._is_another(function, owner, name):
+            if function is not known and self._is_of_others(function, owner, name):
                 where = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
                 return f"{where}.{name}"
-        if None not in found.values():
-            self._seen = all_known, list(_readers(found))
+        if all(function is not None for function in found.values()):
+            self._seen = all_known, _Seen(found)
         return None
-
-
-def _readers(found: dict[tuple[Any, str], Any]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
-    """Group the functions by owner: read at once, they take a third of the time."""
-    names: dict[Any, list[str]] = {}
-    for owner, name in found:
-        names.setdefault(owner, []).append(name)
-    for owner, those in names.items():
-        # With one name it would return no tuple.
-        yield attrgetter(*those, "__class__"), owner, (*(found[owner, name] for name in those), type(owner))
-
-
-def _are_as_seen(seen: list[tuple[Any, Any, tuple[Any, ...]]]) -> bool:
-    try:
-        for read, owner, functions in seen:
-            if read(owner) != functions:
-                return False
-    except AttributeError:  # somebody has deleted one
-        return False
-    return True

@@ -35,7 +35,7 @@ from torch.utils.data import IterableDataset
 
 from fastload.errors import ConfigError
 from fastload.run.defaults import own_argument_names
-from fastload.sampling.epochs import samplers_of
+from fastload.sampling.epochs import Sampling
 from fastload.sampling.samplers import EpochBatchSampler
 from fastload.spec import spec_of
 
@@ -165,7 +165,7 @@ def _is_shared_out(loader: object, arguments: dict[str, Any]) -> bool:
     if not isinstance(loader, torch.utils.data.DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
     outer = loader.batch_sampler
-    sampler = samplers_of(loader.sampler, outer).ours
+    sampler = Sampling(dataset=loader.dataset, sampler=loader.sampler, batch_sampler=outer).ours
     if sampler is None or sampler.num_replicas == 1:
         return False
     if isinstance(outer, EpochBatchSampler):

@@ -59,27 +59,10 @@ class KnownBatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samplers:
-    """A loader's samplers, and which of them decides what: see :func:`samplers_of`."""
-
-    every: tuple[Any, ...] = ()
-    """From the outermost to those that they are made around."""
-    ours: DistributedSampler | None = None
-    """The one of fastload's that divides the order among ranks."""
-    owner: Any = None
-    """The one whose ``epoch`` makes the order."""
-    unskipped: Any = None
-    """What gives the index batches, inside of what Accelerate's ``skip_first_batches`` makes."""
-    num_skipped: int = 0
-    """Index batches that are skipped by that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """What a loader's order comes from: some of its arguments, and what follows from them."""
 
     dataset: Any
-    samplers: Samplers = field(default_factory=Samplers)
     sampler: Any = None
     batch_sampler: Any = None
     index_sampler: Any = None
@@ -94,6 +77,45 @@ class Sampling:
     iterable: bool = False
     known: KnownBatches | None = None
     sample_seed: int | None = None
+
+    @property
+    def samplers(self) -> Iterator[Any]:
+        """The loader's samplers, as they are now, outermost first: one may make another inside of it at any time."""
+        outer = self.batch_sampler
+        for _ in range(_MOST_WRAPPERS):
+            if outer is None:
+                break
+            yield outer
+            inner = getattr(outer, "sampler", None)
+            if inner is not None:
+                yield inner
+            outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
+        yield self.sampler
+        if self.batch_sampler is None and getattr(self.sampler, "sampler", None) is not None:
+            yield self.sampler.sampler  # a batch sampler as sampler, for a dataset that loads batches
+
+    @property
+    def ours(self) -> DistributedSampler | None:
+        """The fastload sampler that divides the order among ranks, or None."""
+        for sampler in self.samplers:
+            if isinstance(sampler, TorchDistributedSampler) and isinstance(sampler, EpochSampler):
+                return cast("DistributedSampler", sampler)
+        return None
+
+    @property
+    def epoch_owner(self) -> Any:
+        """The sampler whose ``epoch`` makes its order, or None."""
+        kinds = (TorchDistributedSampler, KeyedSampler)
+        return next((sampler for sampler in self.samplers if isinstance(sampler, kinds)), None)
+
+    @property
+    def unskipped(self) -> tuple[Any, int]:
+        """What is iterated, without Accelerate's ``skip_first_batches`` around it; and how many batches that skips."""
+        return without_skipping(self.index_sampler)
+
+
+_MOST_WRAPPERS = 100
+"""Of batch samplers: one may name itself as the one inside."""
 
 
 def known_batches(sampling: Sampling) -> KnownBatches | None:
@@ -146,36 +168,11 @@ def without_skipping(batches: Any) -> tuple[Any, int]:
     return batches, num_skipped
 
 
-def samplers_of(sampler: Any, batch_sampler: Any = None) -> Samplers:
-    """Find the samplers of a loader with these two; ``batch_sampler`` is None where samples are not batched."""
-    every: list[Any] = []
-    chain: list[Any] = []
-    outer = batch_sampler
-    while outer is not None and all(outer is not other for other in chain):
-        chain.append(outer)
-        inner = getattr(outer, "sampler", None)
-        every += [outer] if inner is None else [outer, inner]
-        outer = getattr(outer, "batch_sampler", None)  # Accelerate's wrappers
-    every.append(sampler)
-    if batch_sampler is None and getattr(sampler, "sampler", None) is not None:
-        every.append(sampler.sampler)  # a batch sampler as sampler, for a dataset that loads batches
-    owners = [found for found in every if isinstance(found, (TorchDistributedSampler, KeyedSampler))]
-    ours = [found for found in owners if isinstance(found, TorchDistributedSampler) and isinstance(found, EpochSampler)]
-    unskipped, num_skipped = without_skipping(sampler if batch_sampler is None else batch_sampler)
-    return Samplers(
-        every=tuple(every),
-        ours=cast("DistributedSampler", ours[0]) if ours else None,
-        owner=owners[0] if owners else None,
-        unskipped=unskipped,
-        num_skipped=num_skipped,
-    )
-
-
 def seed_of(sampling: Sampling) -> int | None:
     """Return the integer that a loader's samples are seeded from: its own, or its sampler's where that is ours."""
     if sampling.seed is not None:
         return sampling.seed
-    sampler = sampling.samplers.ours
+    sampler = sampling.ours
     return sampler.seed if sampler is not None and sampling.seeding == "sample" else None
 
 
@@ -248,7 +245,7 @@ class Epochs:
 
     def upcoming(self, sampling: Sampling) -> int:
         """Return the number of the epoch that would begin now."""
-        owner = sampling.samplers.owner
+        owner = sampling.epoch_owner
         if owner is None:
             return self.next
         if seed_of(sampling) is None:
@@ -264,7 +261,7 @@ class Epochs:
         """Begin the next epoch, and tell the sampler its number."""
         last, resume = self.last, self.resume
         self._before = {**vars(self), "_before": {}}
-        owner = sampling.samplers.owner
+        owner = sampling.epoch_owner
         shuffles = seed_of(sampling) is None and resume is None and getattr(owner, "shuffle", False)
         if shuffles and last is not None and last.number == owner.epoch and (last.finished or last.delivered > 1):
             or_seed = ", or give the DataLoader an integer seed: then epochs advance"

@@ -1,4 +1,4 @@
-"""Where an epoch begins that a state dict names: plain data, which no epoch needs that begins as most do."""
+"""Where an epoch begins if a state dict was loaded: plain data."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _attributes(sampling: Sampling) -> Iterator[tuple[str, Any]]:
     """
     seen: set[int] = {id(sampling.dataset)}
     waiting: deque[tuple[str, Any, int]] = deque()
-    for sampler in sampling.samplers.every:
+    for sampler in sampling.samplers:
         if all(sampler is not other for _, other, _ in waiting):
             waiting.append((f"sampler{len(waiting)}", sampler, 0))
     while waiting:
@@ -177,7 +177,7 @@ def _global(sampling: Sampling) -> dict[str, Any]:
     """Return the global generators that a sampler may draw from."""
     if isinstance(sampling.dataset, IterableDataset):
         return {}
-    drawing = [sampler for sampler in sampling.samplers.every if type(sampler) not in _DRAWING_NOTHING]
+    drawing = [sampler for sampler in sampling.samplers if type(sampler) not in _DRAWING_NOTHING]
     foreign = [sampler for sampler in drawing if not type(sampler).__module__.startswith("torch.utils.data")]
     found: dict[str, Any] = {}
     if foreign or any(getattr(sampler, "generator", None) is None for sampler in drawing):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kit.proxies import Proxy
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import Dataset, Subset
 
@@ -242,6 +243,14 @@ def test_what_is_replaced_later_may_draw(name: str, tmp_path: Path, monkeypatch:
         CHANGES[name](patch, dataset)
         assert not known.draw_nothing([1])
         assert not Drawless(dataset).draw_nothing([1])
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_wrapper_that_says_it_is_what_it_wraps_may_draw(is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Drawless(Windows())
+    assert found.draw_nothing([1])
+    monkeypatch.setattr(torch, "from_numpy", Proxy(torch.from_numpy))
+    assert not (found if is_known else Drawless(Windows())).draw_nothing([1])
 
 
 def test_a_module_is_not_asked_for_names_that_it_has_not(monkeypatch: pytest.MonkeyPatch) -> None:

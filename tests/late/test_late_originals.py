@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from kit.datasets import Made
+from kit.proxies import Proxy
 from torchvision.transforms import v2
 
 import fastload
-from fastload.late import containers
+from fastload.late import containers, originals
 from fastload.late.originals import Originals
 
 
@@ -38,24 +39,38 @@ def owner() -> types.SimpleNamespace:
     return types.SimpleNamespace(module=module, originals=Originals("torch"))
 
 
-def looked_at(originals: Originals, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the name of each function that is looked at by itself."""
-    names: list[str] = []
-    look = originals._is_another
-    monkeypatch.setattr(
-        originals, "_is_another", lambda found, owner, name: names.append(name) or look(found, owner, name)
-    )
-    return names
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets the number of functions each time that all are looked at."""
+    found: list[int] = []
+    seen = originals._Seen
+    monkeypatch.setattr(originals, "_Seen", lambda functions: found.append(len(functions)) or seen(functions))
+    return found
 
 
 @pytest.mark.parametrize("stands", [False, True])
-def test_functions_are_looked_at_once_also_where_ours_stand_for_them(owner, stands, monkeypatch):
+def test_functions_are_looked_at_once_also_where_ours_stand_for_them(owner, looks, stands):
     if stands:
         owner.module.one = standing_for(owner.module.one)
     owner.originals.add(owner.module, ("one", "two"))
-    names = looked_at(owner.originals, monkeypatch)
     assert [owner.originals.replaced() for _ in range(5)] == [None] * 5
-    assert sorted(names) == ["one", "two"]
+    assert looks == [2]
+    owner.module.three = written_in_torch("three")
+    owner.originals.add(owner.module, ("three",))
+    assert [owner.originals.replaced() for _ in range(5)] == [None] * 5
+    assert looks == [2, 3]
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_wrapper_that_says_it_is_what_it_wraps_is_another_function(owner, is_seen):
+    owner.originals.add(owner.module, ("one", "two"))
+    original = owner.module.one
+    if is_seen:
+        assert owner.originals.replaced() is None
+    owner.module.one = Proxy(original)
+    assert owner.originals.replaced() == "owner.one"
+    owner.module.one = original
+    assert owner.originals.replaced() is None
 
 
 def test_what_is_replaced_after_ours_was_put_there_is_named_until_it_is_back(owner):
@@ -79,9 +94,9 @@ def test_after_the_first_sample_none_looks_at_functions_again(options):
 
     def looks(index: int) -> int:
         found = []
-        look = Originals._is_another
+        seen = originals._Seen
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Originals, "_is_another", lambda *given: found.append(given) or look(*given))
+            patch.setattr(originals, "_Seen", lambda functions: found.append(functions) or seen(functions))
             assert v2.functional.to_dtype(torch.zeros(1, 3, 3), torch.float32).sum() == 0
             assert containers._known.is_intact()
         return len(found)

@@ -19,7 +19,6 @@ import fastload
 from fastload import DataLoader, DistributedBatchSampler
 from fastload.base import compat_features
 from fastload.engine import iteration
-from fastload.sampling.epochs import samplers_of
 
 KEPT = {"num_workers": 2, "persistent_workers": True}
 
@@ -120,16 +119,55 @@ def test_a_batch_sampler_that_names_itself_as_the_one_inside_is_no_endless_chain
     assert [batch.tolist() for batch in DataLoader(torch.arange(5), batch_sampler=sampler)] == [[0, 1], [2, 3], [4]]
 
 
-def test_the_samplers_of_a_wrapper_that_has_its_batch_sampler_under_both_names_are_found():
-    class Wrapper(BatchSampler):
-        @property
-        def batch_sampler(self) -> Any:
-            return self.sampler
+def test_a_batch_sampler_that_makes_another_inside_in_each_epoch_resumes():
+    class Remaking(DistributedSampler[Any]):
+        """A batch sampler whose order is that of a sampler which ``set_epoch`` makes."""
 
-    inner = BatchSampler(DistributedBatchSampler(range(8), 4, seed=3).sampler, 4, False)
-    found = samplers_of(SequentialSampler(range(8)), Wrapper(inner, 4, False))
-    assert inner.sampler in found.every
-    assert found.owner is found.ours is inner.sampler
+        def __init__(self) -> None:
+            super().__init__(Drawing(), 1, 0)
+            self.set_epoch(0)
+
+        def set_epoch(self, epoch: int) -> None:
+            super().set_epoch(epoch)
+            self.sampler = RandomSampler(range(23), generator=torch.Generator().manual_seed(100 + epoch))
+
+        def __iter__(self) -> Any:
+            return iter(BatchSampler(self.sampler, 4, False))
+
+        def __len__(self) -> int:
+            return 6
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(Drawing(), batch_sampler=Remaking(), seed=3)
+
+    loader = make()
+    list(loader)
+    iterator = iter(loader)
+    for _ in range(2):
+        next(iterator)
+    state, again = loader.state_dict(), make()
+    again.load_state_dict(state)
+    assert batches(again) == batches(iterator)
+
+
+def test_index_batches_of_a_derived_class_are_those_that_it_gives():
+    class Reversed:
+        def __init__(self, index_batches: Any) -> None:
+            self.index_batches = index_batches
+
+        def __iter__(self) -> Any:
+            return (batch[::-1] for batch in self.index_batches)
+
+    class Reversing(DataLoader[Any]):
+        @property
+        def _index_sampler(self) -> Any:
+            return Reversed(super()._index_sampler)
+
+    def make(kind: Any) -> Any:
+        sampler = RandomSampler(range(6), generator=torch.Generator().manual_seed(4))
+        return kind(torch.arange(6), 3, sampler=sampler, seed=3)
+
+    assert [batch.tolist() for batch in make(Reversing)] == [batch.tolist()[::-1] for batch in make(DataLoader)]
 
 
 def test_the_samplers_seed_is_the_samples_seed_where_the_loader_has_none():
