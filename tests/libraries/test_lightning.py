@@ -110,7 +110,7 @@ def test_fabric_iterates_our_class(dataset: TensorDataset) -> None:
     assert prepared._dataloader.statistics().batches == 6
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_of_lightning_under_fastload_run_iterate_our_class(run_script, tmp_path):
     run_script(
         """

@@ -45,6 +45,7 @@ def test_extremes_of_bytes_are_found(transform):
     assert (found - expected).abs().max() <= 1
 
 
+@pytest.mark.thorough
 def test_operations_of_a_policy_are_those_of_its_parameters():
     # One operation, since another that follows may amplify a difference of 1.
     found, expected = compiled_and_not(RandAugment(1))
