@@ -115,7 +115,7 @@ class Sampling:
 
 
 _MOST_WRAPPERS = 100
-"""Of batch samplers: one may name itself as the one inside."""
+"""How many batch samplers inside of each other are followed: one may name itself as the one inside."""
 
 
 def known_batches(sampling: Sampling) -> KnownBatches | None:

@@ -1,4 +1,4 @@
-"""A device that another library would move the batches away from is an error; with these libraries: see libraries/."""
+"""A device that another library would move the batches away from is an error. tests/callbacks has these libraries."""
 
 from __future__ import annotations
 
