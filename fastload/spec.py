@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from torch.utils.data import IterableDataset
 
 from .base import compat
-from .base.regrouping import only_regroups
 from .base.worker_kinds import WORKER_KINDS
 from .keys import seeding
 from .sampling.epochs import KnownBatches, Sampling, known_batches, seed_of
@@ -89,8 +88,6 @@ class Spec:
     """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
     uncut_reason: str | None = None
     """Why batches are not cut into chunks; None if they are."""
-    regroups: Callable[[list[Any]], Any] | None = None
-    """The ``collate_fn``, if it only regroups samples and batches could be cut but for it."""
     assigned: bool = False
     """Whether batch ``i`` goes to worker ``i % num_workers``."""
     seeded: bool = False
@@ -184,9 +181,6 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         uncut = "seeding='torch' binds a batch to its worker"
     elif spec.chunk_size == "batch":
         uncut = "chunk_size='batch'"
-    regroups = None
-    if whole == "custom collate_fn" and uncut is None and spec.fuse is not True and only_regroups(spec.collate_fn):
-        regroups = spec.collate_fn
     draws = not (draws_nothing and by_default)
     return replace(
         spec,
@@ -196,7 +190,6 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
         uncut_reason=whole or uncut,
-        regroups=regroups,
         assigned=iterable or spec.seeding == "torch",
         seeded=spec.seeding != "torch" and not iterable and draws,
         routed=spec.has_threads and (draws or spec.worker_init_fn is not None),

@@ -134,8 +134,6 @@ class Kind(IntEnum):
     """Collates them, and sends the batch."""
     START = 2
     """Begins a new epoch of its replica of an IterableDataset; ``indices`` is the shared seed, and no sample's."""
-    SAMPLES = 3
-    """Sends them as they are: the training process collates the batch."""
 
 
 class WorkItem(NamedTuple):

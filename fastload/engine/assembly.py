@@ -1,13 +1,12 @@
 """From the results of a batch's chunks to the batch; and what they teach of layouts on the way.
 
 In: results, as the workers sent them, in any order. Out: the batch that torch's collation would have made, in its
-slot where its samples are all of one layout, else collated here: by torch's own function, or by the user's where it
-only regroups.
+slot where its samples are all of one layout, else collated here by torch's own function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..base.compat import worker_collate
@@ -27,16 +26,12 @@ class Assembly:
         pool: who made the results.
         book: the layouts; shared with other iterations of the same loader.
         where: end of the sentence "Caught ... " for errors of collation that happen here.
-        regroups: a ``collate_fn`` that only regroups samples, and so can be called here; None: it is torch's.
     """
 
-    def __init__(
-        self, pool: Pool, book: LayoutBook, where: str, regroups: Callable[[list[Any]], Any] | None = None
-    ) -> None:
+    def __init__(self, pool: Pool, book: LayoutBook, where: str) -> None:
         self._pool = pool
         self._book = book
         self._where = where
-        self._regroups = regroups
         self._published: set[int] = set()
 
     def generation(self) -> int:
@@ -61,7 +56,7 @@ class Assembly:
             return result._replace(payload=(layout, self._pool.take_rows(payload, item, layout)))
         if result.outcome == Outcome.SAMPLES:
             result = result._replace(payload=self._pool.take_samples(result.payload, item))
-            return self._placed(result, item) if self._regroups is None else result
+            return self._placed(result, item)
         return result
 
     def _learn_from_worker(self, layout: Layout) -> None:
@@ -133,7 +128,7 @@ class Assembly:
     def _collated_here(
         self, slot: int, num_rows: int, parts: Sequence[tuple[WorkItem, Result]]
     ) -> tuple[Any, str | None]:
-        """Collate a batch whose samples did not all fit one layout, are not all there, or are only regrouped."""
+        """Collate a batch whose samples did not all fit one layout, or are not all there."""
         samples: list[Any] = []
         try:
             for item, result in parts:
@@ -148,11 +143,11 @@ class Assembly:
             reason = self._book.given_up or "samples of one batch differ, or a new shape"
             if len(samples) != num_rows:
                 reason = "samples were left out"
-            elif self._book.given_up is None and self._regroups is None:
+            elif self._book.given_up is None:
                 self._book.misfit(samples)
                 reason = self._book.given_up or reason
             try:
-                return (self._regroups or worker_collate)(samples), reason
+                return worker_collate(samples), reason
             except Exception as error:
                 wrapper = wrap_exception(error, self._where)
             raise error_of(wrapper)

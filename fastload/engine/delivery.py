@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import observe
-from ..base.regrouping import are_plain
 from ..base.worker_errors import error_of, wrap_exception
 from ..errors import DatasetError, NothingLeft, NotReady, WorkerDied
 from ..stages import EpochWork, Source
@@ -110,7 +109,7 @@ class Delivery(Source):
         self._window = window
         self._kept = kept
         self._book, self._counts = kept.book, kept.counts
-        self._assembly = Assembly(pool, kept.book, window.where, window.regroups)
+        self._assembly = Assembly(pool, kept.book, window.where)
         self._serial = 0
         self._items: dict[int, WorkItem] = {}
         self._stale: dict[int, int] = {}
@@ -300,10 +299,6 @@ class Delivery(Source):
         kind = Kind.ROWS
         if self._window.whole_reason is not None or self._book.given_up is not None:
             kind = Kind.BATCH
-            is_first = batch_id == 0 and epoch is self._epoch and num_rows > 1
-            if is_first and self._window.regroups is not None and self._book.given_up is None:
-                # Workers that have nothing else to do share it; later a batch is made by one, beside the others'.
-                kind = Kind.SAMPLES
         if type(indices) is list:
             indices = indices[:]  # the sampler may use the list again
         elif type(indices) is not tuple and num_rows and kind != Kind.BATCH and self._window.chunk_size != sys.maxsize:
@@ -344,7 +339,7 @@ class Delivery(Source):
         size = window.chunk_size or choose_chunk_size(num_rows, window.workers_in_all, sample_ns, awaited=awaited)
         bounds = chunk_bounds(num_rows, size)
         teaches = self._book.layout is None and batch_id < window.num_workers
-        if window.whole_reason is None and len(bounds) > 1 and teaches and bounds[0][1] > 1:
+        if len(bounds) > 1 and teaches and bounds[0][1] > 1:
             # The first sample teaches the layout: have it soon, for all that is made after it.
             bounds[:1] = [(0, 1), (1, bounds[0][1])]
         self._counts.chunk_size = min(size, num_rows)
@@ -402,12 +397,7 @@ class Delivery(Source):
         try:
             result = self._assembly.take(result, item)
         except Exception as error:  # reading a sample runs the user's code
-            if item.kind == Kind.SAMPLES:  # where a worker collates, nobody reads it
-                batch.redo = True
-            else:
-                batch.error = batch.error or error
-        if item.kind == Kind.SAMPLES and result.outcome == Outcome.SAMPLES and not batch.redo:
-            batch.redo = not are_plain(result.payload)
+            batch.error = batch.error or error
         batch.parts[item.chunk_id] = (item, result)
         self._part_done(epoch, item.batch_id, batch)
 

@@ -126,8 +126,7 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
     if spec.uncut_reason:
-        first = "" if spec.regroups is None else "; the first of an epoch, chunks of samples"
-        yield "work unit", f"the whole batch: {spec.uncut_reason}{first}"
+        yield "work unit", f"the whole batch: {spec.uncut_reason}"
     else:
         yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
     if spec.assigned:

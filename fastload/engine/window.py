@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -29,8 +29,6 @@ class Window:
     """Samples of a task; None: chosen by what a sample costs; ``sys.maxsize``: batches are not cut."""
     whole_reason: str | None
     """Why a worker collates the batch and sends it as it is; None if rows go into slots by their layout."""
-    regroups: Callable[[list[Any]], Any] | None
-    """A ``collate_fn`` that only regroups samples: workers share an epoch's first batch, and it is called here."""
     iterable: bool
     """Whether each task is a batch of its worker's replica of an IterableDataset."""
     auto_collation: bool

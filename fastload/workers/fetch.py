@@ -134,8 +134,6 @@ class Fetcher:
                 outcome, layout, payload = self._chunk(item, sink)
             elif item.kind == Kind.BATCH:
                 outcome, payload = self._whole(item)
-            elif item.kind == Kind.SAMPLES:
-                outcome, payload = Outcome.SAMPLES, self.load(item.indices, item.epoch, item.position)
             else:
                 assert self.replica is not None
                 self.replica.begin_epoch(item.indices)

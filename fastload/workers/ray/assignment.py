@@ -23,7 +23,7 @@ from .stores import Share
 
 def num_samples(item: WorkItem) -> int:
     """Return how many samples a task has. What a batch is made of as a whole may be a single key, or an array."""
-    return len(item.indices) if item.kind in (Kind.ROWS, Kind.SAMPLES) else item.num_rows
+    return len(item.indices) if item.kind == Kind.ROWS else item.num_rows
 
 
 @dataclass(eq=False, slots=True)

@@ -1,7 +1,6 @@
-"""With a ``collate_fn`` that only regroups, workers share the first batch; all batches are those of one worker each."""
+"""With a ``collate_fn`` that only regroups its samples: one worker makes a batch, and it is torch's."""
 
 # ruff: noqa: B905
-import multiprocessing
 import os
 import pickle
 import resource
@@ -13,8 +12,6 @@ from kit.ways import USUAL
 
 import fastload
 from fastload.errors import WorkerDied
-
-NUM_WORKERS = 4
 
 
 def zipped(batch):
@@ -31,23 +28,24 @@ class Ragged:
         return torch.rand(3, 5), {"boxes": torch.rand(index % 4, 4), "name": f"{index}.jpg"}, os.getpid()
 
 
-class Meeting(Ragged):
-    """The first four samples return when four workers are at one of them each."""
+class Shared(Ragged):
+    """All samples hold the same objects: a table of names, and an array."""
 
     def __init__(self):
-        self.barrier = multiprocessing.get_context("fork").Barrier(NUM_WORKERS)
+        self.names, self.table = {"cat": 0, "dog": 1}, torch.zeros(1000)
 
     def __getitem__(self, index):
-        if index < NUM_WORKERS:
-            self.barrier.wait(30)
-        return super().__getitem__(index)
+        return self.names, self.table, index
 
 
-def test_all_workers_share_the_first_batch():
-    batches = list(fastload.DataLoader(Meeting(), NUM_WORKERS, num_workers=NUM_WORKERS, collate_fn=zipped))
-    assert len(set(batches[0][2])) == NUM_WORKERS
-    assert {len(set(batch[2])) for batch in batches[1:]} == {1}
-    assert [len(batch[0]) for batch in batches] == [4, 4, 4, 4, 4, 2]
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("collate_fn", [zipped, list], ids=lambda collate_fn: collate_fn.__name__)
+@pytest.mark.parametrize("loader_class", [torch.utils.data.DataLoader, fastload.DataLoader])
+def test_an_object_that_samples_share_is_one_object_in_the_batch(loader_class, collate_fn, num_workers):
+    for batch in loader_class(Shared(), 4, num_workers=num_workers, collate_fn=collate_fn):
+        names, tables, _ = batch if collate_fn is zipped else zipped(batch)
+        assert len({id(one) for one in names}) == 1
+        assert len({one.untyped_storage().data_ptr() for one in tables}) == 1
 
 
 def epochs(way, collate_fn=zipped, **options):
