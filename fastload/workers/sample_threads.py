@@ -36,6 +36,7 @@ from ..work import Kind, WorkItem
 from . import routing
 from .fetch import Fetcher, Outcome, Result
 from .samples import Job, SampleLoader
+from .video_decoders import lock_decoders
 
 if TYPE_CHECKING:
     from .on_error import Failure
@@ -171,6 +172,7 @@ class SampleThreads:
             BaseException: what ended one of the threads, such as a SystemExit of the dataset's.
         """
         job, threads = self._job, []
+        lock_decoders()
         routed = job.seed is not None
         scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
         for number in range(job.worker_threads):

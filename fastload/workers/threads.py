@@ -42,6 +42,7 @@ from . import routing
 from .fetch import Fetcher, Outcome, Result
 from .pool import Pool
 from .samples import Job
+from .video_decoders import lock_decoders
 
 
 def memory_kind() -> type[PrivateMemory]:
@@ -277,6 +278,7 @@ class ThreadPool(Pool):
             )
             for worker_id in range(num_threads)
         ]
+        lock_decoders()
         close_at_exit(self)
         for thread in self.workers:
             if routed:

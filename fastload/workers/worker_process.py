@@ -262,6 +262,10 @@ def become_worker(job: Job, worker_id: int) -> None:
         )
     )
     compat.collate_into_private_memory()
+    if "lerobot" in sys.modules:
+        from .video_decoders import forget_inherited_decoders
+
+        forget_inherited_decoders()
     if job.worker_init_fn is not None:
         job.worker_init_fn(worker_id)
 
