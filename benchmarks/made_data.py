@@ -122,18 +122,16 @@ def pad_sentences(samples: Sequence[tuple[torch.Tensor, str]]) -> tuple[torch.Te
 
 
 class RaggedTargets(Dataset[dict[str, torch.Tensor]]):
-    """Samples of 24 small tensors, of 0 to 9 rows each, as of objects in images; they take ``sleep_ms`` to come."""
+    """Samples of 24 small tensors, of 0 to 9 rows each, as of objects in images."""
 
-    def __init__(self, num_samples: int, sleep_ms: float = 0.0) -> None:
-        self.num_samples, self.sleep_ms = num_samples, sleep_ms
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples = num_samples
         self.names = [f"target{number}" for number in range(24)]
 
     def __len__(self) -> int:
         return self.num_samples
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        if self.sleep_ms:
-            time.sleep(self.sleep_ms / 1e3)
         return {name: torch.zeros((index + place) % 10, 4) for place, name in enumerate(self.names)}
 
 

@@ -2,11 +2,9 @@
 
 Claims: at least 0.97 times torch's samples per second with 2 workers and inline, apart from seeding each sample, which
 takes 1 to 6 us: rows with ``seeding="torch"`` stand beside. Ready batches of 32 tensors: 5 times torch's. Tokens
-without workers: 0.8 times. Strided views: the first batch takes at most 1.5 times torch's time; of ragged
-samples that wait, 0.4 times.
+without workers: 0.8 times. Strided views: the first batch takes at most 1.5 times torch's time.
 
-``ragged``: samples of 24 small tensors of unequal shapes, which a collate_fn leaves apart. Where a sample takes 20 ms
-to come, workers share the first batch.
+``ragged``: samples of 24 small tensors of unequal shapes, which a collate_fn leaves apart.
 
 ``strided``: samples are views of a large storage: rows of a column-major table, windows of many channels. What samples
 look like is learnt from the first batches, which is where a view could cost as much as its storage; so each measurement
@@ -50,8 +48,6 @@ def _dataset(kind: str, num_samples: int, megabytes: int) -> Any:
         return made_data.Windows(megabytes * 1_000_000 // 64, num_samples)
     if kind in ("ready", "collated"):  # dictionaries of 32 float32 tensors
         return made_data.ReadyBatches(num_samples, 32, (32, 8) if kind == "ready" else (8,))
-    if kind == "ragged-waiting":
-        return made_data.RaggedTargets(num_samples, sleep_ms=20)
     if kind == "ragged":
         return made_data.RaggedTargets(num_samples)
     return {"integers": made_data.Integers, "sentences": made_data.Sentences}[kind](num_samples)
@@ -67,7 +63,7 @@ def epoch(
     arguments["shuffle"] = kind not in ("ready", "collated")
     if kind == "sentences":
         arguments["collate_fn"] = made_data.pad_sentences
-    if kind in ("ragged", "ragged-waiting"):
+    if kind == "ragged":
         arguments["collate_fn"] = made_data.as_tuple
     build = functools.partial(make_loader, side, dataset, **arguments)
     loader = build() if megabytes else kept_loader(side, build)
@@ -98,7 +94,6 @@ def _benchmark(
 
 _BOTH = (TORCH, FASTLOAD)
 _STRIDED = (Metric(name="first batch ms", least_ratio=0.67), *rates())
-_WAITING = (Metric(name="first batch ms", least_ratio=2.5), *rates())
 
 BENCHMARKS = (
     _benchmark("cifar", "cifar", 128, 160),
@@ -111,7 +106,6 @@ BENCHMARKS = (
     _benchmark("tokens-2-workers", "tokens", 32, 2000, metrics=rates(0.97, None)),
     _benchmark("custom_collate", "sentences", 64, 1000),
     _benchmark("ragged-2-workers", "ragged", 32, 200, metrics=rates(5.0, None), sides=_BOTH),
-    _benchmark("ragged-waiting-8-workers", "ragged-waiting", 32, 40, 8, metrics=_WAITING, sides=_BOTH),
     *(
         _benchmark(f"strided-{kind}-{workers}-workers", kind, size, count, workers, metrics=_STRIDED, megabytes=storage)
         for kind, size, count, storage in (("table", 256, 400, 80), ("windows", 64, 200, 64))

@@ -20,7 +20,6 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("padded token sequences, a `collate_fn` of one's own", "custom_collate", OURS, STEADY),
     ('the same, `seeding="torch"`', "custom_collate", TORCH_SEEDING, STEADY),
     ("24 small tensors of unequal shapes a sample, left apart", "ragged-2-workers", OURS, STEADY),
-    ("the same, samples of 20 ms, 8 workers: first batch, ms", "ragged-waiting-8-workers", OURS, FIRST),
     ("ImageFolder, `fuse=True`, float32", "fuse-imagefolder-float32", FUSED, STEADY),
     ("the same, worker threads", "fuse-imagefolder-float32", THREADS, STEADY),
     ("ImageFolder, `fuse=True`, left as bytes", "fuse-imagefolder-uint8", FUSED, STEADY),

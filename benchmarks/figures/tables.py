@@ -40,10 +40,6 @@ def headline(rows: Rows) -> str:
         row = pipeline(rows, name)
         return line(words, value_cell(row), "torch", ratio_cell(row), ratio_cell(pipeline(rows, name, FIRST)))
 
-    def work(words: str, case: str, first: tuple[str, str]) -> Line:
-        row, soon = rows.find("engine", case, "fastload", STEADY), rows.find("engine", first[0], "fastload", first[1])
-        return line(words, value_cell(row), "torch", ratio_cell(row), ratio_cell(soon))
-
     def fused(words: str, case: str, first: str = "") -> Line:
         row = rows.find("engine", case, FUSED, STEADY)
         soon = ratio_cell(rows.find("engine", first, FUSED, FIRST)) if first else ""
@@ -57,15 +53,16 @@ def headline(rows: Rows) -> str:
     packed = rows.beside("peers", theirs, "fastload, coefficients")
     times = Cell(digits((packed.value or 0) / (theirs.value or 1)), (packed, theirs))
     cache = rows.find("pipelines", "imagefolder, 2 workers", CACHED, STEADY)
+    ragged = rows.find("engine", "ragged-2-workers", "fastload", STEADY)
     lines = [
         changed("your own Dataset class, JPEG files; only the import is changed", "own_v1"),
         changed("ImageFolder, only the import", "imagefolder"),
         line("the same with `cache=`, from the second epoch on", value_cell(cache), "torch", ratio_cell(cache), ""),
         changed("Hugging Face datasets, images, only the import", "hf_images"),
         changed("timm's `create_loader`, only the class", "timm"),
-        work(
-            "24 tensors of unequal shapes a sample, which a `collate_fn` leaves apart", "ragged-2-workers",
-            ("ragged-waiting-8-workers", FIRST),
+        line(
+            "samples of 24 tensors of different shapes, kept as lists by a `collate_fn`", value_cell(ragged), "torch",
+            ratio_cell(ragged), "",
         ),
         line(
             f"{num_pipelines(rows)} pipelines of images, text, audio and tables: median", "", "torch",
