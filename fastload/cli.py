@@ -50,10 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, verbs = _parsers()
     if not arguments:
         parser.exit(2, parser.format_help())
+    if arguments[0] not in verbs and not arguments[0].startswith("-"):
+        _refuse(parser, "command", arguments[0], list(verbs), 0.7)
     own, command = split_command(arguments, verbs)
     options, unknown = parser.parse_known_args(own)
     if unknown:
-        _refuse(verbs[options.verb], unknown[0])
+        known = re.findall(r"^  (?:-h, )?(--[\w-]+)", verbs[options.verb].format_help(), re.MULTILINE)
+        _refuse(verbs[options.verb], "option", unknown[0], known, 0.8)
     options.command = command
     handler: Handler = options.handler
     try:
@@ -175,10 +178,16 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _refuse(parser: argparse.ArgumentParser, word: str) -> NoReturn:
-    """Exit with an error that names an unknown option and the known ones."""
-    known = re.findall(r"^  (?:-h, )?(--[\w-]+)", parser.format_help(), re.MULTILINE)
-    parser.error(f"no such option: {word}; there are {', '.join(known)}")
+def _refuse(parser: argparse.ArgumentParser, kind: str, word: str, known: list[str], alike: float) -> NoReturn:
+    """Exit with an error that names an unknown option or command, and the known one that was meant, or all.
+
+    ``alike``: from 0 to 1, how alike two words must be for one to be taken for a slip in writing the other.
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.partition("=")[0].lower(), known, n=1, cutoff=alike)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    parser.error(f"no such {kind}: {word}; {hint}")
 
 
 class _Version(argparse.Action):

@@ -100,7 +100,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
             ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
         cache: memory for the coefficients of JPEG files, from the first epoch on, shared by the workers and loaders of
-            this process and the ranks of this machine: a size as ``"64GiB"`` or in bytes, or ``"auto"``: half of what
+            this process and the ranks of this machine: a size as ``"64GB"`` or in bytes, or ``"auto"``: half of what
             is free. Or a folder on a local disk, as ``"/local/nvme/photos"``, which later runs share too. Later epochs
             decode them sooner, to the same bits, and read only the files' headers. None: nothing is kept. See
             docs/cache.md.

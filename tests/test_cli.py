@@ -258,6 +258,27 @@ def test_a_command_that_is_not_understood_ends_with_status_2(arguments: list[str
     assert "usage: fastload" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("profle train.py", "no such command: profle; did you mean profile?"),
+        ("verfy", "no such command: verfy; did you mean verify?"),
+        ("Tune train.py", "no such command: Tune; did you mean tune?"),
+        ("train.py", "no such command: train.py; there are run, verify, "),
+        ("run --sed 1 train.py", "no such option: --sed; did you mean --seed?"),
+        ("tune --second=4 train.py", "no such option: --second=4; did you mean --seconds?"),
+        ("run --num-workers 4 train.py", "no such option: --num-workers; there are --help, --report, "),
+    ],
+)
+def test_a_slip_in_writing_a_command_or_an_option_is_answered_by_the_one_that_was_meant(
+    line: str, hint: str, capsys: Any
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(line.split())
+    assert ended.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
 def test_without_a_word_the_commands_are_listed_with_status_2(capsys: Any) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([])

@@ -12,8 +12,10 @@ from ..base.memory import in_words, limit_of_host
 from ..errors import ConfigError
 from ..sampling.samplers import as_integer
 
-_UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
+_DECIMAL = {unit: 1000**power for power, unit in enumerate(("B", "kB", "MB", "GB", "TB"))}
+_UNITS = {**_DECIMAL, **{unit: 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1)}}
+_BYTES = {unit.lower(): size for unit, size in _UNITS.items()}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII)
 LEAST_BYTES = 1 << 20
 
 
@@ -51,16 +53,17 @@ def read(cache: Any, cache_size: Any) -> Asked:
             raise ConfigError(f"cache={str(cache)!r} has a null byte, which no folder's name may have; leave it out")
         path = Path(os.path.abspath(os.path.expanduser(cache)))
         return Asked(_bytes("cache_size", cache_size, "a size"), path)
+    size = None
+    if not (isinstance(cache, str) and cache == "auto"):
+        hint = f"; a folder needs a slash, as './{cache}'" if isinstance(cache, str) and cache.strip() else ""
+        size = _bytes("cache", cache, "a folder with a slash in it, 'auto', or a size", hint)
     if cache_size is not None:
         raise ConfigError(
             f"cache_size goes with a folder, as cache='/local/nvme/photos', got cache={cache!r}, "
             f"cache_size={cache_size!r}; a cache in memory has its size in cache"
         )
-    if isinstance(cache, str) and cache == "auto":
-        return Asked(None, None)
-    size = _bytes("cache", cache, "a folder with a slash in it, 'auto', or a size")
     limit = limit_of_host()
-    if limit is not None and size > limit:
+    if size is not None and limit is not None and size > limit:
         raise ConfigError(
             f"cache={cache!r} is more than the {in_words(limit)} of memory that this machine, or the control group of "
             "this process, has; give a smaller size, or 'auto' for half of what is free"
@@ -68,15 +71,17 @@ def read(cache: Any, cache_size: Any) -> Asked:
     return Asked(size, None)
 
 
-def _bytes(name: str, given: Any, kinds: str) -> int:
+def _bytes(name: str, given: Any, kinds: str, hint: str = "") -> int:
+    """Return a size, as ``"64GB"``, ``"64 gib"`` or in bytes. ``hint`` ends the error about other text."""
     if isinstance(given, str):
-        found = _SIZE.fullmatch(given.strip())
-        if found is None:
+        found = _SIZE.fullmatch(given.strip().lower())
+        unit = None if found is None else _BYTES.get(found[2])
+        if found is None or unit is None:
             raise ConfigError(
-                f"{name} must be {kinds} as '64GiB' or in bytes, got {name}={given!r}; units are {', '.join(_UNITS)}"
+                f"{name} must be {kinds} as '64GiB' or in bytes, got {name}={given!r}; "
+                f"units are {', '.join(_UNITS)}{hint}"
             )
-        number = float(found[1]) * (1 << _UNITS[found[2]])
-        size = int(min(number, sys.maxsize))  # it may be infinite
+        size = int(min(float(found[1]) * unit, sys.maxsize))  # it may be infinite
     elif isinstance(as_integer(given), int) and not isinstance(given, bool):
         size = as_integer(given)
     else:

@@ -233,6 +233,12 @@ def test_without_free_memory_auto_is_an_error_and_not_a_tiny_cache(folder, monke
         ("1.5 GiB", 3 << 29),
         ("2097152B", 2 << 20),
         (np.int64(1 << 20), 1 << 20),
+        ("2MB", 2_000_000),
+        ("2 mb", 2_000_000),
+        ("2000kB", 2_000_000),
+        ("0.002GB", 2_000_000),
+        (" 2 mib ", 2 << 20),
+        ("500kB", None),
     ],
 )
 def test_sizes_are_read_with_their_units(value, size):
@@ -244,7 +250,9 @@ def test_sizes_are_read_with_their_units(value, size):
         assert read("./folder", value).size == size
 
 
-@pytest.mark.parametrize("value", ["64", "GiB", "64GB", "-1GiB", "", True, 1.5, b"1GiB", ["1GiB"]])
+@pytest.mark.parametrize(
+    "value", ["64", "GiB", "GB", "64G", "1e9", "5XB", "-1GiB", "-1GB", "٣GB", "", True, 1.5, b"1GiB", ["1GiB"]]
+)
 def test_what_is_no_size_is_an_error_that_names_the_units(value):
     with pytest.raises(ConfigError, match=r"cache must be .*got cache="):
         DataLoader([0], cache=value)
@@ -452,12 +460,17 @@ def test_a_full_disk_is_said_once_and_changes_no_batch(folder, tmp_path, monkeyp
     ("arguments", "why"),
     [
         ({"cache": "./here"}, r"is a folder, and needs cache_size"),
-        ({"cache": "./here", "cache_size": "200GB"}, r"cache_size must be a size as '64GiB'"),
+        (
+            {"cache": "./here", "cache_size": "200 gigabytes"},
+            r"cache_size must be a size as '64GiB'.*units are B, kB, MB, GB, ",
+        ),
         ({"cache": "./here", "cache_size": "auto"}, r"cache_size must be a size as '64GiB'"),
         ({"cache": "./here", "cache_size": 1000}, r"cache_size must be at least 1MiB"),
         ({"cache": "1MiB", "cache_size": "1MiB"}, r"cache_size goes with a folder"),
         ({"cache_size": "1MiB"}, r"cache_size='1MiB' goes with a folder"),
         ({"cache": "here"}, r"cache must be a folder with a slash in it, 'auto', or a size"),
+        ({"cache": "here"}, r"a folder needs a slash, as '\./here'"),
+        ({"cache": "here", "cache_size": "1MiB"}, r"a folder needs a slash, as '\./here'"),
         ({"cache": "/proc/none/here", "cache_size": "1MiB"}, r"cannot be read: .*is its disk mounted"),
         ({"cache": "./here", "cache_size": 1 << 60}, r"can be had"),
     ],
