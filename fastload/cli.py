@@ -10,6 +10,7 @@ Environment variables, set for the processes it starts:
 FASTLOAD_INSTALL=1          replaces torch's DataLoader by fastload's                    inject/sitecustomize.py
 FASTLOAD_LOADER             other defaults for fastload's loaders                        run/defaults.py
 FASTLOAD_REPORT=1           reports at exit what each loader did                         run/exit_report.py
+FASTLOAD_RUN                a file for the first process: was a loader iterated?         run/exit_report.py
 FASTLOAD_SCRIPT_LOADERS     verify, explain, tune: stop a script at its first batch      run/script_loaders.py
 FASTLOAD_PROFILE            records the process                                          profiling/hooks/start.py
 =========================== ============================================================ ========================
@@ -30,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .inject import put_first
+from .run.result_file import IN_MEMORY
 from .run.targets import UsageError, Verb, run_target, script_words
 
 # A verb gets its own options, and in ``options.command`` what follows them; it returns the exit status.
@@ -205,12 +207,15 @@ def run(options: argparse.Namespace) -> int:
     """Run a command as it is, with fastload's loader in place of torch's DataLoader.
 
     The script needs no change. Its worker processes and other Python processes that it starts get the same treatment
-    (unless they ignore PYTHONPATH, as python -I does).
+    (unless they ignore PYTHONPATH, as python -I does). If no DataLoader was iterated in any of them, one line says so
+    when the script has ended without an error.
     """
     from .run.defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
 
     environment = {**os.environ, "FASTLOAD_INSTALL": "1"}
     put_first(environment)
+    if hasattr(os, "memfd_create"):  # Linux's: elsewhere a script that iterates no loader is told nothing
+        environment["FASTLOAD_RUN"] = f"/proc/{os.getpid()}/fd/{os.memfd_create(IN_MEMORY, 0)}"
     given = {name: word for name in OPTIONS if (word := getattr(options, name)) is not None}
     _check_default_arguments()
     if given:

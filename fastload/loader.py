@@ -377,7 +377,7 @@ def _follow_libraries() -> None:
     if _follows_libraries:
         return
     _follows_libraries = True
-    if os.environ.get("FASTLOAD_REPORT") == "1":
+    if os.environ.get("FASTLOAD_REPORT") == "1" or "FASTLOAD_RUN" in os.environ:
         from .run import exit_report
 
         exit_report.start()

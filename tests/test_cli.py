@@ -392,6 +392,39 @@ def test_the_report_has_a_line_for_each_loader_that_iterated(
     assert done.stderr.splitlines() == ["stopped", *(f"fastload: {rank}{line}" for line in reported if asked)]
 
 
+NOT_TORCHS = """
+import torch
+class Own:
+    def __iter__(self):
+        return iter(range(3))
+list(Own())
+torch.utils.data.DataLoader([1])  # is never iterated
+"""
+IN_A_CHILD = """
+import multiprocessing, torch
+from torch.utils.data import DataLoader
+def load():
+    list(DataLoader([1, 2]))
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=load)
+    child.start()
+    child.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(NOT_TORCHS, 1), (IN_A_CHILD, 0), (NOT_TORCHS + "raise ValueError(1)", 0)],
+    ids=["another loader", "in a child process", "an error"],
+)
+def test_a_run_that_replaced_nothing_says_so_once(script: Script, text: str, said: int) -> None:
+    script("train.py", text)
+    done = execute(*FASTLOAD, "run", "train.py")
+    assert done.stderr.count("nothing was replaced: no DataLoader of torch's was iterated") == said, done.stderr
+    assert done.returncode == ("ValueError" in text)
+
+
 @pytest.mark.slow
 def test_the_report_covers_loaders_of_a_script_that_imports_fastload_itself(script: Script) -> None:
     script("train.py", LOAD.replace("torch.utils.data", "fastload") + "load()")

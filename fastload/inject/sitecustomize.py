@@ -41,6 +41,32 @@ def _install() -> None:
         after_import("fastload.loader", observe)
 
 
+def _say_if_nothing_is_replaced(noted: str) -> None:
+    """Say at exit, in the process that ``fastload run`` became, that no loader was replaced in it or below it.
+
+    ``noted``: the path of an open file, to which each process writes that has iterated a loader.
+    """
+    process = os.getpid()
+    if not noted.startswith(f"/proc/{process}/") or not os.path.exists(noted):
+        return
+    import atexit
+
+    os.set_inheritable(int(noted.rpartition("/")[2]), False)
+
+    def tell() -> None:
+        uses_torch = "torch.utils.data" in sys.modules or os.environ.get("FASTLOAD_REPORT") == "1"
+        failed = hasattr(sys, "last_value")  # then the traceback is what matters
+        is_open = os.getpid() == process and os.path.exists(noted)  # not in a fork, nor in a daemon
+        if is_open and uses_torch and not failed and os.stat(noted).st_size == 0:
+            print(
+                "fastload: nothing was replaced: no DataLoader of torch's was iterated, and loaders of other libraries "
+                "stay as they are",
+                file=sys.stderr,
+            )
+
+    atexit.register(tell)
+
+
 def _profile(wanted: str) -> None:
     """Record the process for ``fastload profile``."""
     has_json = "json" in sys.modules
@@ -85,6 +111,8 @@ def _step_aside() -> None:
 try:
     if os.environ.get("FASTLOAD_INSTALL") == "1":
         _install()
+    if "FASTLOAD_RUN" in os.environ:
+        _say_if_nothing_is_replaced(os.environ["FASTLOAD_RUN"])
     if "FASTLOAD_PROFILE" in os.environ:
         _profile(os.environ["FASTLOAD_PROFILE"])
 finally:

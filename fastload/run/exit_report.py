@@ -2,6 +2,9 @@
 
 In: the loaders that begin to iterate. Out: a line for each of them on standard error. Only the counters of a loader are
 kept, so that nothing lives longer than it would without the report.
+
+Below ``fastload run`` the first loader of a process is also noted in the file FASTLOAD_RUN, which the first process has
+open: if the file is empty at the end, ``inject/sitecustomize.py`` says there that no loader was replaced.
 """
 
 from __future__ import annotations
@@ -12,16 +15,25 @@ import sys
 from typing import Any
 
 from .. import observe
+from .result_file import may_act
 
 # Failed samples that are listed for a loader.
 _LISTED = 5
 
 
 def start() -> None:
-    """Report on all loaders of this process. Call this once."""
-    report = ExitReport()
-    observe.on_iteration.append(report.iterating)
-    atexit.register(report.print_lines)
+    """Report on the loaders of this process as the environment says. Call this once."""
+    if os.environ.get("FASTLOAD_REPORT") == "1":
+        report = ExitReport()
+        observe.on_iteration.append(report.iterating)
+        atexit.register(report.print_lines)
+    if "FASTLOAD_RUN" in os.environ:
+        observe.on_iteration.append(_note_first)
+
+
+def _note_first(_: observe.ObservedLoader) -> None:
+    observe.on_iteration.remove(_note_first)
+    may_act(os.environ["FASTLOAD_RUN"])
 
 
 class ExitReport:

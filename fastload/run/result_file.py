@@ -17,14 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_IN_MEMORY = "fastload-result"
+IN_MEMORY = "fastload-result"
+"""Name of such a file in memory."""
 
 
 @contextlib.contextmanager
 def result_file() -> Iterator[str]:
     """Yield the path of an empty file, for this process and its descendants."""
     if hasattr(os, "memfd_create"):
-        held = os.memfd_create(_IN_MEMORY)
+        held = os.memfd_create(IN_MEMORY)
         path = f"/proc/{os.getpid()}/fd/{held}"
         try:
             if os.path.exists(path):
@@ -65,7 +66,7 @@ def read_result(path: str) -> Any:
 def _append(path: str, line: bytes) -> bool:
     try:
         # If the command has ended, its number, and that of the descriptor, may be another's.
-        if path.startswith("/proc/") and not os.readlink(path).startswith(f"/memfd:{_IN_MEMORY}"):
+        if path.startswith("/proc/") and not os.readlink(path).startswith(f"/memfd:{IN_MEMORY}"):
             return False
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
     except OSError:

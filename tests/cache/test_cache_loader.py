@@ -251,7 +251,8 @@ def test_sizes_are_read_with_their_units(value, size):
 
 
 @pytest.mark.parametrize(
-    "value", ["64", "GiB", "GB", "64G", "1e9", "5XB", "-1GiB", "-1GB", "٣GB", "", True, 1.5, b"1GiB", ["1GiB"]]
+    "value",
+    ["64", "GiB", "GB", "64G", "1e9", "5XB", "-1GiB", "-1GB", "\u0663GB", "", True, 1.5, b"1GiB", ["1GiB"]],
 )
 def test_what_is_no_size_is_an_error_that_names_the_units(value):
     with pytest.raises(ConfigError, match=r"cache must be .*got cache="):
@@ -461,8 +462,8 @@ def test_a_full_disk_is_said_once_and_changes_no_batch(folder, tmp_path, monkeyp
     [
         ({"cache": "./here"}, r"is a folder, and needs cache_size"),
         (
-            {"cache": "./here", "cache_size": "200 gigabytes"},
-            r"cache_size must be a size as '64GiB'.*units are B, kB, MB, GB, ",
+            {"cache": "./here", "cache_size": "200 giga"},
+            r"cache_size must be a size as '64GiB'.*are B, kB, MB, GB, ",
         ),
         ({"cache": "./here", "cache_size": "auto"}, r"cache_size must be a size as '64GiB'"),
         ({"cache": "./here", "cache_size": 1000}, r"cache_size must be at least 1MiB"),
