@@ -214,8 +214,6 @@ def run(options: argparse.Namespace) -> int:
 
     environment = {**os.environ, "FASTLOAD_INSTALL": "1"}
     put_first(environment)
-    if hasattr(os, "memfd_create"):  # Linux's: elsewhere a script that iterates no loader is told nothing
-        environment["FASTLOAD_RUN"] = f"/proc/{os.getpid()}/fd/{os.memfd_create(IN_MEMORY, 0)}"
     given = {name: word for name in OPTIONS if (word := getattr(options, name)) is not None}
     _check_default_arguments()
     if given:
@@ -225,7 +223,10 @@ def run(options: argparse.Namespace) -> int:
         environment[VARIABLE] = as_text({**read_text(environment.get(VARIABLE, "")), **given})
     if options.report:
         environment["FASTLOAD_REPORT"] = "1"
-    _become(_program(options.command), environment)
+    program = _program(options.command)
+    if hasattr(os, "memfd_create"):  # Linux's: elsewhere a script that iterates no loader is told nothing
+        environment["FASTLOAD_RUN"] = f"/proc/{os.getpid()}/fd/{os.memfd_create(IN_MEMORY, 0)}"
+    _become(program, environment)
 
 
 def _check_default_arguments() -> None:
