@@ -54,6 +54,10 @@ def test_every_drawing_is_xml_whose_bars_and_words_lie_within_it(name):
     for bar in bars:
         assert 0 < float(bar.attrib["x"]) + float(bar.attrib["width"]) < width
         assert 0 < float(bar.attrib["y"]) + float(bar.attrib["height"]) < height
+    for text in drawing.iter("{http://www.w3.org/2000/svg}text"):
+        at, room = float(text.attrib["x"]), 7.8 * len(text.text or "")  # in the widest font of the drawing's
+        kind = text.attrib["class"]
+        assert at >= room if kind == "label" else kind == "title" or at + 0.9 * room <= width, text.text
 
 
 @pytest.mark.parametrize("name", FIGURES)

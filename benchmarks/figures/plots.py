@@ -70,8 +70,13 @@ SHORT = {
     "own_resize": "own Dataset class, Resize, CenterCrop",
     "two_views": "own Dataset class, two views",
     "imagefolder": "ImageFolder: RandomResizedCrop, flip",
+    "imagefolder_png": "ImageFolder of PNG files",
     "imagefolder_trivial": "ImageFolder: TrivialAugmentWide",
-    "simclr": "ImageFolder, two views: jitter, grey, blur",
+    "simclr": "ImageFolder, two views: jitter, blur",
+    "yolo": "YOLO: cv2 letterbox, HSV jitter",
+    "ultralytics_yolo": "Ultralytics' own loader, mosaics",
+    "timm_randaug": "timm's create_loader, RandAugment",
+    "hf_masked_tokens": "Hugging Face, masked tokens",
     "segmentation": "segmentation: PIL image, mask",
     "segmentation_tensors": "segmentation: tv_tensors",
     "hf_images": "Hugging Face datasets, images",
@@ -85,6 +90,11 @@ SHORT = {
 
 def _plain(words: str) -> str:
     return words.replace("`", "").replace("**", "")
+
+
+def _when(rows: Sequence[Row]) -> str:
+    dates = sorted({row.date for row in rows})
+    return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
 
 
 def _where(rows: Sequence[Row]) -> str:
@@ -102,7 +112,7 @@ def pipelines(rows: Rows) -> str:
     for row in found:
         name, ratio = row.case.partition(",")[0], row.ratio or 0
         every.append(Bar(label=SHORT.get(name, _plain(WORDS[name])), value=ratio, text=digits(ratio)))
-    below = f"torch's loader is 1; two workers. {_where(found)}"
+    below = f"torch's loader is 1; two workers. Measured {_when(found)}; the table names the machines"
     return bars("Samples a second with only the import changed, as multiples of torch's loader", below, every, rule=1)
 
 

@@ -19,7 +19,7 @@ _PLAIN: dict[str, Any] = {
 
 
 def show(*parts: Any, file: TextIO | None = None) -> None:
-    """Print renderables, one below the other, to a file, or standard output.
+    """Print renderables, one below the other, to a file, or standard output. What must not be wrapped may be longer.
 
     Elsewhere than on a terminal 120 columns wide, or COLUMNS, and in characters that the file supports.
     """
@@ -27,7 +27,7 @@ def show(*parts: Any, file: TextIO | None = None) -> None:
     if file.isatty():
         from rich.console import Console, Group
 
-        Console(file=file, highlight=False, markup=False, emoji=False).print(Group(*parts))
+        Console(file=file, highlight=False, markup=False, emoji=False).print(Group(*parts), crop=False)
     else:
         text, encoding = as_text(*parts, width=shutil.get_terminal_size((120, 24)).columns), file.encoding or "utf-8"
         print(text.encode(encoding, "replace").decode(encoding), file=file)
@@ -39,7 +39,7 @@ def as_text(*parts: Any, width: int) -> str:
 
     console = Console(width=width, no_color=True, force_terminal=False, **_PLAIN)
     with console.capture() as captured:
-        console.print(Group(*parts))
+        console.print(Group(*parts), crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 

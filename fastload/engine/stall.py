@@ -205,7 +205,7 @@ def percent(share: float) -> str:
 _BLAME = {
     "startup": "startup, the first batch of each epoch",
     "read": "reading, for which workers are blocked (a disk, the network, a sleep)",
-    "cpu": "the CPU: samples need more computation than the workers can do",
+    "cpu": "the CPU: the dataset needs more computation than the workers can do",
     "cores": "too few cores: workers are ready to run and wait for one",
     "workers": "the workers, which are slower than the loop",
     "here": "work in the loop's own thread, in next()",

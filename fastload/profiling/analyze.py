@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import TraceError
 from .blame import BlamedStep, blamed_steps, clock_of
 from .dominant import dominant, stages_of
-from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text
+from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text, unit_of
 from .reader import read_trace
 from .ring import CACHE_HITS
 from .schema import Analysis, Dominant, PinLine, RankAnalysis, StepLine, TaskLine
@@ -97,7 +97,8 @@ def _dominant(rank: Rank, warmup: int) -> Dominant | None:
         workload = measure_workload(rank, warmup)
     except TraceError:  # the report has the reason: there are no predictions either
         return None
-    return dominant(stages_of(workload) if rank.level == 2 else workload.trials.stages_ms)
+    stages_ms = stages_of(workload) if rank.level == 2 else workload.trials.stages_ms
+    return dominant(stages_ms, unit_of(workload.loader))
 
 
 def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:
@@ -127,7 +128,7 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
         method=worker_kind(settings),
         probe_p50_ns=round(median(rank.probe_ns)) if rank.probe_ns and gil_share(rank, loader) else None,
         startup=_startup_of_epoch(rank, loader, total / number),
-        hottest=_hottest(workers.stages_ms, rank.level, waits),
+        hottest=_hottest(workers.stages_ms, rank.level, waits, unit_of(settings)),
         unusual=unusual,
         overhead=overhead,
         held_up_by=None if late in (None, one) else rank_name(late.rank),
@@ -167,8 +168,8 @@ def _by_loader(rank: Rank, steady: Sequence[BlamedStep]) -> str | None:
     return f"{percent(lost[worst] / sum(lost.values()))} of the stall is waiting for the loader of {name}"
 
 
-def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str) -> Hottest | None:
-    """Return the stage that takes most time; ``waits``: words, if times include waiting for a core."""
+def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str, unit: str) -> Hottest | None:
+    """Return the stage that takes most time of a ``unit``; ``waits``: words, if times include waiting for a core."""
     if not stages_ms:
         return None
     name = max(stages_ms, key=lambda stage: stages_ms[stage])
@@ -181,7 +182,7 @@ def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str) -> H
     elif name == "sample":
         more = f"; --level 2 found no stage in it: it knows {STAGES_KNOWN}"
         more = more if level == 2 else "; --level 2 shows which transform"
-    words = f"{stages_ms[name]:.2f} ms a sample{waits}, {percent(share)} of the workers' time"
+    words = f"{stages_ms[name]:.2f} ms a {unit}{waits}, {percent(share)} of the workers' time"
     return Hottest(name if is_stage else None, share, f"{where} takes {words}{more}")
 
 

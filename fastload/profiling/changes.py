@@ -245,7 +245,8 @@ def lines_of(
         values = {name: loader.get(name, before.get(name)) for name in named}
         values = {name: value for name, value in values.items() if name not in _FASTLOAD_ONLY or value is not None}
         changed = {name: settings[name] for name in named}
-        lines += [f"-DataLoader({_arguments(values)}){which}", f"+DataLoader({_arguments(changed)}){which}"]
+        called = "DataLoader" if loader.get("torchs", True) else "LOADER"
+        lines += [f"-{called}({_arguments(values)}){which}", f"+{called}({_arguments(changed)}){which}"]
     for name, value in settings.items():
         if name == "on_device":
             lines += _lines_of_device(sorted(set(value)), is_fastload)

@@ -12,6 +12,7 @@ import datetime
 import itertools
 import json
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -109,6 +110,7 @@ def record_script(
         raise ConfigError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
     environment = {**os.environ, **(variables or {})}
     put_first(environment)
+    _tell(f"fastload profile: {_plan(options)}\n")
     environment["FASTLOAD_PROFILE"] = json.dumps(
         {
             "folder": folder,
@@ -131,14 +133,29 @@ def record_script(
         analysis = analysis_of(folder)
         write_reports(analysis, folder)
         _print(analysis, "text", sys.stderr)
+        _tell(f"page: {os.path.relpath(os.path.join(folder, HTML))}\n")
     except TraceError as error:
-        _tell(f"fastload profile: {error}\n")
+        _tell(f"fastload profile: {str(error).removeprefix(f'{folder}: ')}\n")
+        if not list(Path(folder).glob("*.ring")):  # nothing was recorded
+            shutil.rmtree(folder, ignore_errors=True)
         return status or 2
     except OSError as error:  # such as a full disk: the status is the script's all the same
         _tell(f"fastload profile: {error}\n")
     except Exception:  # a bug of fastload: the same
         _tell(traceback.format_exc())
     return status
+
+
+def _plan(options: argparse.Namespace) -> str:
+    """Return what the user is about to see, in words."""
+    if options.full:
+        return "records the script until it ends"
+    warm = f" (the first {options.warmup} are warm-up)" if options.warmup else ""
+    cached = f", runs {options.steps} more with cached batches" if options.ceiling else ""
+    return (
+        f"records {options.warmup + options.steps} steps{warm}{cached}, and then ends the script; --steps N changes "
+        "the number, --full lets the script run to its end"
+    )
 
 
 def _tell(text: str) -> None:

@@ -64,19 +64,21 @@ def stages_of(workload: Workload) -> dict[str, float]:
     return {name: ns / max(1, len(samples)) / 1e6 for name, ns in taken.items()}
 
 
-def dominant(stages_ms: Mapping[str, float]) -> Dominant | None:
-    """Return the transform or decoder that takes more than half of a sample, its collation included."""
+def dominant(stages_ms: Mapping[str, float], unit: str = "sample") -> Dominant | None:
+    """Return the transform or decoder that takes more than half of a ``unit``, its collation included."""
     whole = sum(stages_ms.values())
     stage = max(stages_ms, key=lambda name: stages_ms[name], default="")
     if stage in _NO_TRANSFORMS or not stages_ms or stages_ms[stage] <= HOT * whole:
         return None
-    return Dominant(stage=stage, ms=stages_ms[stage], sample_ms=whole, lines=_lines(stage, stages_ms[stage], whole))
+    return Dominant(
+        stage=stage, ms=stages_ms[stage], sample_ms=whole, lines=_lines(stage, stages_ms[stage], whole, unit)
+    )
 
 
-def _lines(stage: str, taken: float, whole: float) -> list[str]:
+def _lines(stage: str, taken: float, whole: float, unit: str) -> list[str]:
     """Return the finding in words, and what helps."""
     found = [
-        f"{stage} takes {percent(taken / whole)} of a sample ({ms(taken)} of {ms(whole)} ms)",
+        f"{stage} takes {percent(taken / whole)} of a {unit} ({ms(taken)} of {ms(whole)} ms)",
         f"while it takes that long, as many workers can be at most {whole / taken:.1f} times as fast; "
         f"a cheaper {stage} makes them up to {whole / max(whole - taken, 1e-9):.1f} times as fast",
     ]

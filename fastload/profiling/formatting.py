@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .schema import Analysis, Cause, Fix, Interval, RankAnalysis, Simulation, Workers
 from .trace import Rank
@@ -46,7 +46,7 @@ STATES: dict[str, State] = {
     "read": State("read", "storage", "read", "blocked in the dataset, for example on a disk"),
     "sample": State("sample", "cpu", "cpu", "on the CPU in the dataset, outside of any known stage"),
     "collate": State("collate", "cpu", "cpu", "collating samples into a batch"),
-    "run-queue": State("run queue", "cores", "oversubscribed", "ready to run, but no core was free"),
+    "run-queue": State("waiting for a core", "cores", "oversubscribed", "other threads or programs had the cores"),
     "gil": State("GIL", "cores", "gil", "in a worker thread that waited for the interpreter lock"),
     "transport": State("transport", "moving", "transport", "on the way from the worker to the main process"),
     "pin": State("pin", "moving", "pin", "copying to page-locked memory"),
@@ -156,7 +156,12 @@ def observed_ms(analysis: Analysis, rank: RankAnalysis) -> float:
 
 def stall_name(rank: RankAnalysis) -> str:
     """Return what a stall is on the rank's clock."""
-    return "stall (idle device)" if rank.clock == "device" else "stall"
+    return "stall (idle device)" if rank.clock == "device" else "stall (waiting for data)"
+
+
+def unit_of(loader: Mapping[str, Any]) -> str:
+    """Return what a dataset returns at once, to the loader of a recording: ``sample``, or ``batch``."""
+    return "sample" if loader.get("collates", True) else "batch"
 
 
 def workers_text(rank: RankAnalysis) -> str:
@@ -177,7 +182,7 @@ def worker_facts(rank: RankAnalysis) -> dict[str, str | None]:
         "task p50": _known(ms, workers.task_p50_ms, " ms"),
         "task p99": _known(ms, workers.task_p99_ms, " ms"),
         "on CPU": _known(percent, workers.on_cpu),
-        "run queue": _known(percent, workers.run_queue),
+        "waiting for a core": _known(percent, workers.run_queue),
         "blocked": _known(percent, workers.blocked),
         "page-cache hits": _known(percent, workers.cache_hit),
         "read": _known(ms, workers.read_mb_per_s, " MB/s"),

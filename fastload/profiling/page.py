@@ -37,6 +37,7 @@ from .formatting import (
     stall_name,
     startup_facts,
     state_of,
+    unit_of,
     worker_facts,
     workers_text,
 )
@@ -431,7 +432,7 @@ def _workers(rank: RankAnalysis) -> str:
             ]
             for name, value in stages
         ]
-        inside += f"<h3>Mean time per sample</h3>{_table(('stage', '>ms', ''), rows, 'bars')}"
+        inside += f"<h3>Mean time per {unit_of(rank.loader)}</h3>{_table(('stage', '>ms', ''), rows, 'bars')}"
     if rank.loader:
         inside += f"<details><summary>The loader</summary>{_facts(rank.loader)}</details>"
     return _section("Workers and loader", inside)

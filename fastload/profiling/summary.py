@@ -32,6 +32,7 @@ from .formatting import (
     stall_name,
     startup_facts,
     state_of,
+    unit_of,
     worker_facts,
     workers_text,
 )
@@ -41,6 +42,8 @@ _LABEL = 9
 """Columns of the labels on the left."""
 _WIDEST = 100
 _STATES_SHOWN = 8
+_EXPLAINED = 0.1
+"""Share of a stall from which the words for a state are explained."""
 _FIXES_SHOWN = 3
 _SAMPLES_SHOWN = 3
 _RANKS_SHOWN = 16
@@ -52,17 +55,27 @@ _GROUPS = {"storage": "blue", "cpu": "yellow", "cores": "red", "moving": "cyan",
 def summary(analysis: Analysis) -> Any:
     """Return the summary as a rich renderable."""
     rank = analysis.main_rank()
+    if rank is None:
+        nothing = Text("no verdict: no recorded process waited for a batch", "bold")
+        return Group(Text("fastload profile", "bold"), _labelled([("VERDICT", nothing)]))
+    parts = [_joined(_head(analysis, rank)), Text()]
+    for found in (_findings(analysis, rank), _details(rank)):
+        parts += [_labelled(found), Text()]
+    # Not in the table, which would wrap names of files.
+    parts += list(_slowest(rank.slow_samples[:_SAMPLES_SHOWN]))
+    parts.append(_labelled(_suggestions(analysis, rank)))
+    if remarks := list(_remarks(analysis)):
+        parts += [Text(), _labelled(remarks)]
+    return Constrain(Group(*parts), _WIDEST)
+
+
+def _labelled(found: Iterable[tuple[str, Any]]) -> Table:
     rows = Table.grid(padding=(0, 1))
     rows.add_column(style="bold", width=_LABEL)
     rows.add_column(ratio=1)
-    if rank is None:
-        rows.add_row("VERDICT", Text("no verdict: no recorded process waited for a batch", "bold"))
-        return Group(Text("fastload profile", "bold"), rows)
-    for part in (_findings(analysis, rank), _details(rank), _suggestions(analysis, rank), _remarks(analysis)):
-        for label, content in part:
-            rows.add_row(label, content)
-        rows.add_row()
-    return Constrain(Group(_joined(_head(analysis, rank)), Text(), rows), _WIDEST)
+    for label, content in found:
+        rows.add_row(label, content)
+    return rows
 
 
 def _findings(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
@@ -75,11 +88,10 @@ def _findings(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any
 
 
 def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
-    yield "workers", _facts(worker_facts(rank))
+    if facts := _facts(worker_facts(rank)):
+        yield "workers", facts
     if rank.first_batch_ms is not None:
         yield "startup", _facts(startup_facts(rank))
-    if rank.slow_samples:
-        yield "slowest", _slowest(rank.slow_samples[:_SAMPLES_SHOWN])
     if (waits := run_queue_text(rank.workers)) is not None:
         yield "", Text(waits, "dim")
     if lines := copied_lines(rank):
@@ -88,7 +100,7 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
 
 def _suggestions(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
     if lines := dominant_lines(analysis, rank):
-        yield "sample", Text("\n".join(map(printable, lines)))
+        yield unit_of(rank.loader), Text("\n".join(map(printable, lines)))
     for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN], 1):
         yield f"{'FIX' if number == 1 else '':<{_LABEL - 2}}{number}", fix_lines(fix, observed_ms(analysis, rank))
     if not analysis.fixes:
@@ -167,9 +179,17 @@ def _why(rank: RankAnalysis) -> Any:
     for name, value, color in rows:
         share = value / total
         grid.add_row(name, f"{ms(value)} ms", percent(share), Bar(1.0, 0.0, share, color=color))
-    if rank.head_of_line < 0.005:
-        return grid
-    return Group(grid, Text(f"in {percent(rank.head_of_line)} of the stall a later batch was already complete", "dim"))
+    lines = [f"{name}: {meaning}" for name, meaning in _meanings(states, total)]
+    if rank.head_of_line >= 0.005:
+        lines.append(f"in {percent(rank.head_of_line)} of the stall a later batch was already complete")
+    return Group(grid, *(Text(line, "dim") for line in lines))
+
+
+def _meanings(states: Sequence[tuple[str, float]], total: float) -> Iterator[tuple[str, str]]:
+    """Yield the names of the states that count most, with what they mean."""
+    for key, value in states:
+        if value >= _EXPLAINED * total and not key.startswith("stage:"):
+            yield state_of(key).name, state_of(key).meaning
 
 
 def _ranks(analysis: Analysis) -> Any:
@@ -184,13 +204,17 @@ def _ranks(analysis: Analysis) -> Any:
     return grid
 
 
-def _slowest(samples: Sequence[SlowSample]) -> Any:
-    grid = _grid("right", "left", "left", "left")
-    for sample in samples:
-        where = "a sample" if sample.index is None else f"sample {sample.index}"
-        stage = "" if sample.stage is None else f"mostly {printable(sample.stage)}"
-        grid.add_row(f"{ms(sample.ms)} ms", where, stage, "" if sample.file is None else printable(sample.file))
-    return grid
+def _slowest(samples: Sequence[SlowSample]) -> Iterator[Text]:
+    """Yield lines that are not wrapped: names of files are there to be copied."""
+    for number, sample in enumerate(samples):
+        facts = [f"{ms(sample.ms)} ms", f"index {sample.index}"]
+        facts += [] if sample.stage is None else [f"mostly {printable(sample.stage)}"]
+        line = Text(no_wrap=True, overflow="ignore")
+        line.append(f"{'' if number else 'slowest':<{_LABEL + 1}}", "bold")
+        line.append("  ".join([*facts, *([] if sample.file is None else [printable(sample.file)])]))
+        yield line
+    if samples:
+        yield Text()
 
 
 def fix_lines(fix: Fix, observed: float) -> Any:

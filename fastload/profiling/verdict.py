@@ -36,7 +36,7 @@ the starts are part of the stalls."""
 
 _SENTENCES: Mapping[Cause, str] = {
     "read": "reading: workers are blocked in the dataset, waiting for a disk, the network or a sleep",
-    "cpu": "the CPU: samples need more computation than the workers can do",
+    "cpu": "the CPU: the dataset needs more computation than the workers can do",
     "head-of-line": "batch order: slow batches delay later ones that are complete, while other workers are idle",
     "transport": "transport: complete batches take long on their way from the workers to the loop",
     "pin": "pinning: copying batches to page-locked memory takes longer than a step",
@@ -290,17 +290,20 @@ class _Judgement:
             found.append(None if facts.hottest is None else facts.hottest.line)
         if cause in ("oversubscribed", "cpu"):
             found.append(f"{plural(facts.total_workers, 'worker')} on {plural(facts.cores, 'core')}")
-        if cause == "cpu" and self._share("oversubscribed") >= _RUN_QUEUE_OF_CPU:
+        if not facts.is_crowded and self._core_wait >= _SHARED_CORES:
+            found.append(self._other_programs_text())
+        elif cause == "cpu" and self._share("oversubscribed") >= _RUN_QUEUE_OF_CPU:
             found.append(
                 "workers wait for a core although there are enough: threads of the loop, threads that the dataset "
                 "started, or other programs use them"
             )
-        if not facts.is_crowded and self._core_wait >= _SHARED_CORES:
-            found.append(self._other_programs_text())
         if cause == "gil" and facts.probe_p50_ns is not None:
             found.append(f"a thread that slept got the interpreter {facts.probe_p50_ns / 1e6:.1f} ms late (median)")
         if cause == "startup":
-            found.append(f"starts and first batches are {percent(self._share('startup'))} of the stall")
+            found.append(
+                f"starts of epochs and their first batches are {percent(self._share('startup'))} of the stall; below, "
+                "a first batch is listed by what its worker did"
+            )
         return [line for line in found if line is not None]
 
     def _other_programs_text(self) -> str:

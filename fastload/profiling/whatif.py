@@ -94,6 +94,11 @@ class WhatIf:
         )
 
     @property
+    def _is_replaced(self) -> bool:
+        """Whether fastload's loader can take the place of the recorded one."""
+        return bool(self.loader.get("torchs", True))
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The recorded settings."""
         model = self._models[0]
@@ -235,7 +240,8 @@ class WhatIf:
 
     def _without_hottest(self) -> list[Fix]:
         """Return the most that another version of a stage that takes most of the workers' time would bring."""
-        if (found := dominant(stages_of(self._workload))) is None:
+        found = dominant(stages_of(self._workload))
+        if found is None or not self._is_replaced:
             return []
         stage = found.stage
         has_device = any(batch.device_ns for batch in self._workload.batches)
@@ -262,10 +268,11 @@ class WhatIf:
                 found.append({"prefetch_factor": best})
             if not before["persistent_workers"] and len(self._workload.epochs) > 1:
                 found.append({"persistent_workers": True})
-            if before["engine"] == "torch" and before["in_order"]:
+            if before["engine"] == "torch" and before["in_order"] and self._is_replaced:
                 found.append({"in_order": False})
         engine = {"engine": "fastload"} if before["engine"] == "torch" else {}
-        found += self._with_fastload(engine)
+        if self._is_replaced:
+            found += self._with_fastload(engine)
         if has_copies(self._workload):
             found.append({"uint8": True})
             if workers and not self._models[0].pin:

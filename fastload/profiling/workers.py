@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from statistics import median, median_low, quantiles
 
 from ..base.worker_kinds import has_threads
@@ -277,8 +276,15 @@ def _stages_ms(tasks: Sequence[TaskSpan]) -> dict[str, float]:
 
 
 def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[SlowSample]:
-    """Return the samples that took longest, the slowest first; ``files``: names of files by the samples' index."""
+    """Return the samples that took longest, the slowest first; ``files``: names of files by the samples' index.
+
+    Of a sample that several epochs loaded, or a file that several samples share, there is the slowest time only.
+    """
     known = [(task.worker, sample) for task in tasks for sample in task.samples if sample.index is not None]
+    slowest: dict[int | str, tuple[int, Sample]] = {}
+    for worker, sample in sorted(known, key=lambda pair: -pair[1].ns):
+        assert sample.index is not None
+        slowest.setdefault(files.get(sample.index, sample.index), (worker, sample))
     return [
         SlowSample(
             index=sample.index,
@@ -287,7 +293,7 @@ def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[Sl
             worker=worker,
             stage=_longest_stage(sample),
         )
-        for worker, sample in heapq.nlargest(_NUM_SLOW, known, key=lambda pair: pair[1].ns)
+        for worker, sample in islice(slowest.values(), _NUM_SLOW)
     ]
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from torch.utils.data import (
 
 import fastload
 from fastload.base import copied_lists
+from fastload.profiling.formatting import unit_of
 from fastload.profiling.hooks.loader_info import describe_loader
 from fastload.profiling.worker_memory import Growth, growth_of, private_bytes
 
@@ -217,6 +219,15 @@ def test_growth_is_that_of_the_process_that_grew_most() -> None:
     # An epoch begins with the same processes: it counts from its own first batch.
     numbers = (1, 100), (8, 200), (1, 300), (2, 350)
     assert growth_of([{"batch": batch, "private": {"7": size}} for batch, size in numbers]) == Growth(100, 8)
+
+
+def test_what_an_object_with_a_collation_of_its_own_returns_is_a_batch() -> None:
+    torchs = describe_loader(DataLoader(Counting(), 2))
+    assert (torchs["torchs"], unit_of(torchs)) == (True, "sample")
+    loader = DataLoader(Counting(), 2)
+    others = SimpleNamespace(**vars(loader), _auto_collation=False)
+    told = describe_loader(others)  # type: ignore[arg-type] # as fastai's
+    assert (told["torchs"], unit_of(told)) == (False, "batch")
 
 
 def test_a_dataset_of_torchs_may_be_asked_whatever_its_sampler() -> None:

@@ -147,7 +147,8 @@ def test_a_module_is_recorded_with_its_arguments_and_its_input_and_modules_are_i
     )
     done = profile(tmp_path, "-m", "package.train", "--steps", "3", input="words")
     assert (done.status, done.output) == (17, "['--steps', '3'] words 2\n")
-    assert done.errors.startswith("careful\n")
+    assert done.errors.startswith("fastload profile: records the script until it ends\ncareful\n")
+    assert done.errors.splitlines()[-1] == f"page: {Path('recording', 'profile.html')}"
     assert len(done.trace.ranks[0].steps) == 2
 
 
@@ -302,7 +303,7 @@ def test_a_process_without_torch_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import sys; print({name.split('.')[0] for name in sys.modules} & {'torch'})")
     done = profile(tmp_path, "plain.py")
     assert done.output == "set()\n"
-    assert [path.name for path in done.folder.iterdir()] == ["recording.json"]
+    assert not done.folder.exists(), "there is nothing in it to report"
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 2), (7, 7)])
@@ -315,6 +316,7 @@ def test_where_nothing_was_recorded_the_status_is_2_unless_the_script_has_its_ow
     assert "no DataLoader was iterated over" in done.errors
     assert ("the script ended with status 7" in done.errors) == (status == 7)
     assert "damaged" not in done.errors
+    assert not done.folder.exists()
 
 
 @pytest.mark.thorough

@@ -58,6 +58,21 @@ def test_a_script_that_comes_back_again_and_again_is_ended_without_being_asked(s
     assert signalled == []
 
 
+def test_the_user_is_told_how_far_it_is_and_once_that_the_script_is_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], signalled: list[int]
+) -> None:
+    seconds = iter(range(0, 100, 4))
+    monkeypatch.setattr(stopping_module.time, "monotonic", lambda: next(seconds))
+    stopping = StepLimit(5, tells=True)
+    for batch in range(5):
+        stopping.count(batch)
+    assert [asks(stopping), asks(stopping)] == ["SystemExit"] * 2
+    assert capsys.readouterr().err == (
+        "fastload profile: 3 of 5 steps\n"
+        "fastload profile: has recorded 5 steps and ends the script here (--full lets it run to its own end)\n"
+    )
+
+
 def test_a_thread_that_comes_back_again_and_again_is_ended_too(signalled: list[int]) -> None:
     stopping = StepLimit(1)
     stopping.count("a")

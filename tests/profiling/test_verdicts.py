@@ -285,7 +285,7 @@ def test_times_that_include_waiting_for_a_core_say_so():
     assert said in as_text(summary(found), width=100)
     assert said[1:] in page(found)
     found = analyze(trace_of(stalled(runnable_ns=0)))
-    assert "waiting for a core" not in as_text(summary(found), width=100) + page(found)
+    assert "include waiting for a core" not in as_text(summary(found), width=100) + page(found)
     found = analyze(trace_of(stalled(runnable_ns=None)))
     assert "how long is unknown here" in as_text(summary(found), width=100)
 
@@ -431,6 +431,8 @@ def test_the_verdict_on_a_script_of_which_the_answer_is_known(name, cause, body,
     assert rank.blame_ms.get("other", 0.0) <= 0.05 * lost
     assert lost == pytest.approx(rank.stall.value * rank.step_ms.value, rel=1e-6)
     assert rank.workers.number == workers
+    files = [sample.file or sample.index for sample in rank.slow_samples]
+    assert len(files) == len(set(files)), "a sample of several epochs is listed once"
     if name == "one slow sample in fifty":
         slowest = rank.slow_samples[:5]
         assert {sample.index for sample in slowest} <= {i for i in range(360) if i % 50 == 7}

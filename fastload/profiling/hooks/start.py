@@ -19,7 +19,12 @@ def start(wanted: str) -> None:
     """Install the hooks as the value of ``FASTLOAD_PROFILE`` wants it: see :func:`~..command.record_script`."""
     options: dict[str, Any] = json.loads(wanted)
     recorder = Recorder(options["folder"], options["level"], temporary=options.get("temporary", False))
-    limit = StepLimit(options["stop_after"], cached=options.get("cached", 0), again=options.get("again", 0))
+    limit = StepLimit(
+        options["stop_after"],
+        cached=options.get("cached", 0),
+        again=options.get("again", 0),
+        tells=os.environ.get("RANK", "0") == "0",  # one rank speaks for all: they are at the same step
+    )
     hooks = Hooks(recorder, limit, cold=options.get("cold", False))
     trials = TrialRuns(hooks.live_loaders, recorder.note, hooks.close, with_stages=recorder.level < 2)
     limit.at_end = trials.run

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +21,8 @@ _SIGNAL: signal.Signals | None = getattr(signal, "SIGRTMAX", None)
 
 _PATIENCE = 3
 """How often a script may ask for a batch after it was ended: it catches the SystemExit."""
+_SECONDS_BETWEEN_WORDS = 10.0
+"""How often the user is told how far the recording is."""
 _SECONDS_TO_END = 20.0
 """For the script's atexit functions, when the process is ended."""
 
@@ -29,11 +32,12 @@ class StepLimit:
 
     Ranks of DDP get equally many batches, so all of them end after the same step, and none waits for one that is gone.
     ``cached`` batches are kept, and returned in turns for ``again`` further steps, to measure how fast the loop is when
-    data cost nothing; 0: none.
+    data cost nothing; 0: none. ``tells``: say on standard error how far it is, and that it ends the script.
     """
 
-    def __init__(self, limit: int | None, *, cached: int = 0, again: int = 0) -> None:
+    def __init__(self, limit: int | None, *, cached: int = 0, again: int = 0, tells: bool = False) -> None:
         self._limit = limit
+        self._tells = tells
         self._cached = cached
         self._again_at_first = again if cached else 0
         self.at_end: Callable[[], None] | None = None
@@ -54,12 +58,21 @@ class StepLimit:
         self._threads_then: weakref.WeakSet[threading.Thread] | None = None
         """The threads that existed when the main thread was ended; None: it was not."""
         self._returns = 0
+        self._told = time.monotonic()
 
     def count(self, batch: Any) -> None:
         """Count a batch that the script got."""
         self._given += 1
         if self._again:
             self._kept.append(batch)
+        if self._tells and (now := time.monotonic()) - self._told >= _SECONDS_BETWEEN_WORDS:
+            self._told = now
+            self._tell(f"{self._given} {'' if self._limit is None else f'of {self._limit} '}steps")
+
+    def _tell(self, what: str) -> None:
+        if self._tells:
+            with contextlib.suppress(Exception):  # standard error may be closed, or on a full disk
+                print(f"fastload profile: {what}", file=sys.stderr, flush=True)
 
     def cached(self) -> tuple[Any] | None:
         """Return a cached batch, if it is time for these; None: ask the loader.
@@ -83,8 +96,10 @@ class StepLimit:
         self._returns += has_returned
         if self._returns > _PATIENCE:
             _end_process(self.end_workers)
-        if not self._ended and self.at_end is not None:
-            self.at_end()
+        if not self._ended:
+            self._tell(f"has recorded {self._limit} steps and ends the script here (--full lets it run to its own end)")
+            if self.at_end is not None:
+                self.at_end()
         self._ended.add(here)
         if here is main or has_returned or self._threads_then is None:
             self._threads_then = weakref.WeakSet(threading.enumerate())
