@@ -82,7 +82,7 @@ class TuneReport:
 
     def all_notes(self) -> list[str]:
         """Return what a reader should know of how it was measured."""
-        made = list(self.notes)
+        made = [*self._about_other_programs(), *self.notes]
         runner_up = self.outcome.runner_up
         if self.outcome.not_tried or (runner_up is not None and runner_up.eligible):
             left = f"{self.outcome.not_tried} settings were not tried; " if self.outcome.not_tried else ""
@@ -96,6 +96,17 @@ class TuneReport:
             for trial in sorted(faster, key=lambda trial: -trial.speedup)[:2]
         ]
         return made
+
+    def _about_other_programs(self) -> list[str]:
+        """Return a note if the processors were not free for what was measured."""
+        slices = [one for trial in [self.outcome.present, *self.outcome.trials] for one in trial.slices]
+        if not any(one.crowded for one in slices):
+            return []
+        used = statistics.median(one.others for one in slices if one.others is not None)
+        return [
+            f"other programs used {used:.1f} processors meanwhile, and none was free: a setting that is faster only by "
+            "taking more from them is not recommended; tune again on a quiet machine"
+        ]
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""

@@ -35,7 +35,7 @@ from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
 from .search import Slice
 from .settings import WORKER_THREADS, Setting
-from .usage import memory, processor_seconds
+from .usage import memory, none_is_free, usage
 
 _SEED = 0
 _NOTHING_KEPT = "no JPEG file of its samples can be kept"
@@ -53,6 +53,8 @@ _WAIT_S = 0.001
 _COPY_S = 0.3
 # For loaders with workers and no timeout of their own, so that nothing hangs.
 _TIMEOUT_S = 60.0
+# What Usage.since() returns.
+Used = tuple[float | None, float | None, float | None]
 # Samples of a batch where processor time is measured: several batches, as the first is not measured.
 _BATCH = 16
 
@@ -161,7 +163,7 @@ class Runner:
             hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
             differs = self._compare(hashes)
             rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
-            batches, seconds, cpu_s = self._timed(twin, iterator)
+            batches, seconds, (cpu_s, queued_s, others) = self._timed(twin, iterator)
             held = memory()
         number = batches * rows
         self._rate = max(self._rate, number / seconds)
@@ -169,6 +171,9 @@ class Runner:
             rate=number / seconds,
             first_s=first_s,
             cpu_s=None if cpu_s is None else cpu_s / number,
+            queued_s=None if queued_s is None else queued_s / number,
+            others=others,
+            crowded=others is not None and cpu_s is not None and none_is_free(others, cpu_s / seconds),
             memory=None if held is None or before is None else max(0, held - before),
             differs=differs,
         )
@@ -329,8 +334,8 @@ class Runner:
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 
-    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> tuple[int, float, float | None]:
-        """Load batches for the time of a slice; return their number, and the elapsed and the processor time.
+    def _timed(self, twin: DataLoader[Any], iterator: Iterator[Any]) -> tuple[int, float, Used]:
+        """Load batches for the time of a slice; return their number, the elapsed time, and what was used meanwhile.
 
         In long epochs, batches that are ready at the beginning are not counted; short epochs are counted whole, with
         their start.
@@ -342,17 +347,18 @@ class Runner:
             short = False
         if not short:
             _drain(iterator, ahead)
-            before, begun = processor_seconds(), time.perf_counter()
+            before, begun = usage(), time.perf_counter()
             number, seconds = _count(iterator, begun, self._slice_s)
             if number >= 2:
-                return number, seconds, _less(processor_seconds(), before)
-        before, begun, total = processor_seconds(), time.perf_counter(), 0
+                return number, seconds, usage().since(before)
+        before, begun, total = usage(), time.perf_counter(), 0
         while total == 0 or time.perf_counter() - begun < self._slice_s:
             number, seconds = _count(iter(twin), begun, _LONGEST * self._slice_s)
             if not number:
                 raise ConfigError("the loader returns no batch in its second epoch")
             total += number
-        return total, seconds, _less(processor_seconds(), before)
+        computed, _, others = usage().since(before)
+        return total, seconds, (computed, None, others)  # how long workers waited that have ended is not known
 
 
 @contextmanager
@@ -382,7 +388,3 @@ def _count(iterator: Iterator[Any], begun: float, seconds: float) -> tuple[int, 
         if number >= 2 and time.perf_counter() - begun >= seconds:
             break
     return number, time.perf_counter() - begun
-
-
-def _less(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

@@ -75,6 +75,12 @@ class Slice:
     """Seconds from ``iter()`` to the first batch."""
     cpu_s: float | None = None
     """Processor time per sample, of this process and the workers; None where the system does not say."""
+    queued_s: float | None = None
+    """How long threads of these processes were ready to run while others had the processors, per sample; as above."""
+    others: float | None = None
+    """Processors that other programs used meanwhile; None as above."""
+    crowded: bool = False
+    """Whether they left none free."""
     memory: int | None = None
     """Bytes that this process and the workers use, beyond what this process used before; None as above."""
     differs: str = ""
@@ -186,14 +192,27 @@ class Search:
         return outcome
 
     def _waits(self, trial: Trial) -> bool:
-        """Return whether the workers of a setting wait more than they compute, as far as that was measured."""
+        """Return whether the workers of a setting wait more than they compute, as far as that was measured.
+
+        To be ready to run, while others have the processors, is no waiting for storage.
+        """
         last = trial.slices[-1] if trial.slices else None
-        if last is None or last.cpu_s is None:
+        if last is None or last.cpu_s is None or (last.queued_s is None and last.crowded):
             return False
         cores = min(trial.setting.num_workers, self.machine.processors)
         if trial.setting.worker_method == "thread":
             cores = min(cores, 1)  # Python code of threads shares one
-        return last.rate * last.cpu_s < _COMPUTES * cores
+        return last.rate * (last.cpu_s + (last.queued_s or 0.0)) < _COMPUTES * cores
+
+    def _gain(self, one: Slice, other: Slice) -> float:
+        """Return how many times as fast ``one`` is as ``other``, with the same share of crowded processors.
+
+        There a setting with more workers or threads takes time from other programs, which is no gain of its own.
+        """
+        gain = one.rate / other.rate
+        if other.crowded and not self._waits(self.outcome.present) and one.cpu_s and other.cpu_s:
+            gain = min(gain, other.cpu_s / one.cpu_s)
+        return gain
 
     def _left(self, end: float) -> float:
         return self._begun + end * self.seconds - self.clock()
@@ -227,22 +246,22 @@ class Search:
 
     def _stage(self, best: Trial, trials: list[Trial], end: float) -> Trial | None:
         """Measure candidates in turns with the best so far; return the fastest if it is faster, else None."""
-        rates = {id(trial): list[float]() for trial in [best, *trials]}
+        slices = {id(trial): list[Slice]() for trial in [best, *trials]}
         try:
-            live = self._rounds(best, trials, rates, end)
+            live = self._rounds(best, trials, slices, end)
         finally:  # interrupted or not
-            middle = {key: statistics.median(found) for key, found in rates.items() if found}
+            middle = {key: _middle(found) for key, found in slices.items() if found}
             for trial in trials:
                 if trial.slices and id(best) in middle:
                     trial.speedup = best.speedup * middle[id(trial)] / middle[id(best)]
         fastest = max(live, key=lambda trial: middle[id(trial)], default=None)
         if fastest is None:
             return None
-        rounds = zip(rates[id(fastest)], rates[id(best)], strict=False)
-        return fastest if _is_faster([one / other for one, other in rounds]) else None
+        rounds = zip(slices[id(fastest)], slices[id(best)], strict=False)
+        return fastest if _is_faster([self._gain(one, other) for one, other in rounds]) else None
 
-    def _rounds(self, best: Trial, trials: list[Trial], rates: dict[int, list[float]], end: float) -> list[Trial]:
-        """Measure the rates of candidates and of the best so far; return those that were not dropped."""
+    def _rounds(self, best: Trial, trials: list[Trial], slices: dict[int, list[Slice]], end: float) -> list[Trial]:
+        """Measure slices of candidates and of the best so far; return those that were not dropped."""
         live = list(trials)
         for number in range(_ROUNDS):
             if not live or (number and not (self._left(end) > 0 and self._has_time(best, len(live) + 1))):
@@ -256,8 +275,8 @@ class Search:
                 self._know(trial)
                 slice_ = self._measure(trial)
                 if slice_ is not None:
-                    rates[id(trial)].append(slice_.rate)
-            live = self._kept([trial for trial in live if trial.eligible], rates)
+                    slices[id(trial)].append(slice_)
+            live = self._kept([trial for trial in live if trial.eligible], slices)
         return live
 
     def _know(self, trial: Trial) -> None:
@@ -266,12 +285,12 @@ class Search:
             self.outcome.trials.append(trial)
 
     @staticmethod
-    def _kept(live: list[Trial], rates: dict[int, list[float]]) -> list[Trial]:
-        ordered = sorted(live, key=lambda trial: -statistics.median(rates[id(trial)]))
+    def _kept(live: list[Trial], slices: dict[int, list[Slice]]) -> list[Trial]:
+        ordered = sorted(live, key=lambda trial: -_middle(slices[id(trial)]))
         if not ordered:
             return []
-        least = _FAR_BEHIND * statistics.median(rates[id(ordered[0])])
-        near = [trial for trial in ordered if statistics.median(rates[id(trial)]) >= least]
+        least = _FAR_BEHIND * _middle(slices[id(ordered[0])])
+        near = [trial for trial in ordered if _middle(slices[id(trial)]) >= least]
         return near[: max(1, (len(ordered) + 1) // 2)]
 
     def _decide(self, best: Trial) -> None:
@@ -279,15 +298,20 @@ class Search:
         outcome, ratios = self.outcome, list[float]()
         while best.eligible and (len(ratios) < _LEAST_PAIRS or self._left(1.0) > 0):
             both = [outcome.present, best] if len(ratios) % 2 == 0 else [best, outcome.present]
-            rates = {id(trial): slice_.rate for trial in both if (slice_ := self._measure(trial)) is not None}
-            if len(rates) == 2:
-                ratios.append(rates[id(best)] / rates[id(outcome.present)])
+            found = {id(trial): slice_ for trial in both if (slice_ := self._measure(trial)) is not None}
+            if len(found) == 2:
+                ratios.append(self._gain(found[id(best)], found[id(outcome.present)]))
         outcome.runner_up = best
         if ratios:
             best.gain = median_interval(ratios)
             best.speedup = best.gain.value
         if best.gain is not None and best.eligible and best.gain.low > 1.0 and best.gain.value >= _WORTH:
             outcome.best, outcome.runner_up = best, None
+
+
+def _middle(slices: list[Slice]) -> float:
+    """Return the median rate."""
+    return statistics.median(one.rate for one in slices)
 
 
 def _is_faster(ratios: list[float]) -> bool:
