@@ -71,6 +71,11 @@ class TuneReport:
                 f"({outcome.present.differs}), so nothing can be compared; fastload verify finds the stage"
             )
         runner_up = outcome.runner_up
+        if runner_up is None and self._about_other_programs():
+            return (
+                "nothing is recommended: no setting with the same batches was faster in every round, other than by "
+                "taking processors from other programs"
+            )
         if runner_up is None:
             return "nothing is recommended: no setting with the same batches was faster in every round"
         words = runner_up.setting.in_words(outcome.present.setting)

@@ -35,6 +35,7 @@ from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
 from .search import Slice
 from .settings import WORKER_THREADS, Setting
+from .survival import how_it_died
 from .usage import memory, none_is_free, usage
 
 _SEED = 0
@@ -125,6 +126,7 @@ class Runner:
         self._kept: dict[Setting, DataLoader[Any]] = {}
         self._has_filled = self._present.cache is not None
         self._has_kept = True
+        self._survived: set[Setting] = set()
         self._had_cache = shared.is_asked_for()
         self.notes: list[str] = []
         self.cache_note = ""
@@ -149,6 +151,7 @@ class Runner:
             Exception: of the user's code.
         """
         self._check_read(setting)
+        self._survive(setting)
         self._fill_before(setting)
         with self._running(setting) as twin:
             before = memory()
@@ -277,6 +280,24 @@ class Runner:
                 f"cache={setting.cache!r} was measured as it is from the second epoch on; it takes about "
                 f"{in_words(taken)} {words}, and {in_words(shared.size_of_auto() + contents.taken_bytes)} can be had"
             )
+
+    def _survive(self, setting: Setting) -> None:
+        """Try a setting whose workers are threads in a child first, once: what ends it would end this process too.
+
+        Raises:
+            ConfigError: a signal ended the child, or it gave no batch in time.
+        """
+        if setting in self._survived or setting == self._present or setting.worker_method != "thread":
+            return
+
+        def load() -> None:
+            torch.set_num_threads(1)  # a fork has no other threads of the pool
+            with self._running(setting, device=None, pin_memory=False) as twin:
+                _count(iter(twin), time.perf_counter(), self._slice_s)
+
+        if died := how_it_died(load, self._arguments["timeout"] + _LONGEST * self._slice_s):
+            raise ConfigError(died)
+        self._survived.add(setting)
 
     # -- what is run --------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ import fastload
 from fastload.cache import shared, store
 from fastload.errors import ConfigError
 from fastload.late import opener
+from fastload.tune import usage
 from fastload.tune.runner import Runner, setting_of
+from fastload.tune.survival import how_it_died
 
 
 class Noisy(Dataset[Any]):
@@ -72,6 +76,52 @@ def test_a_dataset_that_threads_break_is_seen():
     assert runner.measure(present).differs == ""
     threads = present.having(num_workers=4, worker_method="thread", chunk_size=1)
     assert runner.measure(threads).differs or runner.check(threads)
+
+
+class DiesInThreads(Noisy):
+    """Ends the process where it is used by another thread than the main one, as code in C may."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        super().__init__()
+        self.end = end
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if threading.current_thread() is not threading.main_thread():
+            self.end()
+        return super().__getitem__(index)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a child is a fork")
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "its process was ended by SIGSEGV"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "its process was ended by SIGKILL"),
+        (lambda: os._exit(3), "its process was ended with status 3"),
+    ],
+    ids=["SIGSEGV", "SIGKILL", "exits"],
+)
+def test_threads_that_would_end_the_process_are_a_setting_that_fails(end, why):
+    loader = fastload.DataLoader(DiesInThreads(end), batch_size=8)
+    runner, present = runner_of(loader), setting_of(loader)
+    assert runner.measure(present).rate > 0
+    with pytest.raises(ConfigError, match=why):
+        runner.measure(present.having(worker_method="thread", num_workers=2))
+    assert runner.measure(present).rate > 0
+
+
+def test_a_child_that_hangs_is_ended_in_time():
+    assert how_it_died(lambda: time.sleep(60), 0.05) == "it gave no batch within 0 s"
+    assert how_it_died(lambda: [][0], 5.0) == ""
+
+
+def test_waiting_for_a_core_is_told_from_waiting_for_storage(monkeypatch):
+    before = usage.Usage(at=0.0, computed=1.0, queued={1: 1.0, 2: 5.0}, machine=10.0)
+    after = usage.Usage(at=2.0, computed=2.0, queued={1: 1.5, 3: 0.25}, machine=13.0)
+    assert after.since(before) == (1.0, 0.75, 1.0)
+    assert after._replace(machine=None, queued=None).since(before) == (1.0, None, None)
+    monkeypatch.setattr(usage, "processors", lambda: 4)
+    assert [usage.none_is_free(*one) for one in ((3.0, 0.9), (3.0, 0.1), (0.1, 3.9))] == [True, False, False]
 
 
 def test_the_loader_its_dataset_its_samplers_and_the_global_generators_stay_as_they_are():

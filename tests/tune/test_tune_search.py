@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import random
 import statistics
@@ -90,6 +91,46 @@ def test_several_samples_at_a_time_are_tried_where_workers_wait(cpu_s, threads):
         assert outcome.best.setting.changes(PRESENT)["worker_threads"] in (16, 64)
     else:
         assert outcome.best is None
+
+
+def crowded(setting: Setting, cpu_s: float, queued_s: float | None) -> Slice:
+    """Return a slice of a setting that gets twice the time of a crowded processor with twice the workers."""
+    rate = 50.0 * setting.num_workers * setting.worker_threads
+    return Slice(rate=rate, first_s=0.1, cpu_s=cpu_s, queued_s=queued_s, others=1.5, crowded=True)
+
+
+@pytest.mark.parametrize("queued_s", [0.018, None])
+def test_waiting_for_a_core_is_no_waiting_for_storage_and_a_larger_share_of_crowded_cores_is_no_gain(queued_s):
+    made = Made(lambda setting: 1.0)
+
+    def measure(setting: Setting) -> Slice:
+        made.now += 0.5
+        made.seen.append(setting)
+        return crowded(setting, 0.002, queued_s)
+
+    made.measure = measure  # type: ignore[method-assign]
+    outcome = made.search()
+    assert {one.worker_threads for one in made.seen} == {1}
+    assert max(one.num_workers for one in made.seen) == 4
+    assert outcome.best is None
+    found = TuneReport(subject="", outcome=outcome, unit="samples", processors=2, seconds=30.0)
+    assert "other than by taking processors from other programs" in found.verdict()
+    assert any("other programs used 1.5 processors" in note for note in found.all_notes())
+
+
+def test_a_setting_that_computes_less_is_recommended_on_crowded_cores_by_that():
+    made = Made(lambda setting: 1.0)
+
+    def measure(setting: Setting) -> Slice:
+        made.now += 0.5
+        less = 2.0 if setting.fuse == "auto" else 1.0
+        return dataclasses.replace(crowded(setting, 0.002 / less, 0.02), rate=50.0 * setting.num_workers * less)
+
+    made.measure = measure  # type: ignore[method-assign]
+    outcome = made.search()
+    assert outcome.best is not None
+    assert outcome.best.setting.changes(PRESENT) == {"fuse": "auto"}
+    assert outcome.best.speedup == pytest.approx(2.0)
 
 
 def test_where_all_are_alike_noise_recommends_nothing():
