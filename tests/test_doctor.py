@@ -65,10 +65,11 @@ def test_the_page_of_this_machine_says_that_all_that_is_needed_works():
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("fastload ")
-    assert [line for line in lines if line and line[0] != " "][1:-1] == list(
+    verdict = lines[1 : lines.index("")]
+    assert [line for line in lines if line and line[0] != " " and line not in verdict][1:] == list(
         dict.fromkeys(probe.section for probe in PROBES)
     )
-    assert lines[-1].startswith("Everything that fastload needs works.") or lines[-2].startswith("Everything that fast")
+    assert lines[1].startswith("Everything that fastload needs works.")
     assert "\033" not in done.stdout
     assert done.stderr == ""
 
@@ -522,7 +523,7 @@ def test_a_page_is_wrapped_but_for_commands():
     assert all(len(line) <= 60 for line in lines if "a command" not in line)
     (command,) = [line for line in lines if "a command" in line]
     assert command.strip() == "do:   " + ("a command " * 30).strip()
-    assert lines[-1] == "Broken: fourth. Slower or limited: second."
+    assert lines[1] == "Broken: fourth. Slower or limited: second."
 
 
 def test_what_is_broken_decides_what_the_json_says():

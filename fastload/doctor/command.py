@@ -145,6 +145,8 @@ def page(title: str, found: Sequence[tuple[str, Finding]], columns: int, *, colo
         return f"\033[{code}m{text}\033[0m" if colored and code and text else text
 
     yield style(title, "1")
+    color = "1;31" if any(finding.state == "broken" for _, finding in found) else "1;32"
+    yield from (style(line, color) for line in textwrap.wrap(summary([finding for _, finding in found]), columns))
     margin = " " * (2 + _STATE + _NAME)
     room = max(columns - len(margin), 30)
     last = ""
@@ -164,13 +166,10 @@ def page(title: str, found: Sequence[tuple[str, Finding]], columns: int, *, colo
                 yield margin + style(line, color)
         if finding.remedy:
             yield f"{margin}{style('do:', '2')}   {style(finding.remedy, '2' if dim else '1')}"
-    yield ""
-    color = "1;31" if any(finding.state == "broken" for _, finding in found) else "1;32"
-    yield from (style(line, color) for line in textwrap.wrap(summary([finding for _, finding in found]), columns))
 
 
 def summary(found: Sequence[Finding]) -> str:
-    """Return the last line of the page."""
+    """Return the verdict, which stands first on the page."""
     names = {state: ", ".join(one.name for one in found if one.state == state) for state in _COLORS}
     words = f"Broken: {names['broken']}." if names["broken"] else "Everything that fastload needs works."
     return words + (f" Slower or limited: {names['costs']}." if names["costs"] else "")

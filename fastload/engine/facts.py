@@ -77,7 +77,7 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if spec.on_error != "raise":
         lines += _failures(spec.on_error, spec.max_errors, statistics, kept.counts.failures)
     if statistics.batches:
-        slots = f"; {statistics.slots} slots of up to {statistics.slot_bytes:,} bytes" if statistics.slots else ""
+        slots = f"; {statistics.slots} buffers of up to {in_words(statistics.slot_bytes)}" if statistics.slots else ""
         lines.append(("so far", f"{statistics.batches} batches, {statistics.samples} samples{slots}"))
         lines += [("no layout", f"{n} batches: {reason}") for reason, n in statistics.without_layout_reason.items()]
     if spec.cache is not None:
@@ -122,7 +122,8 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         words += "; the GIL is on, fastload doctor says why" if gil.is_on() else ", without the GIL"
     if statistics.start_method and not spec.has_threads:
         if spec.worker_method != "ray":
-            words += f", started by {statistics.start_method}, over {statistics.transport}"
+            way = "through shared memory" if statistics.transport == "packets" else f"over {statistics.transport}"
+            words += f", started by {statistics.start_method}; batches come {way}"
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
     if spec.uncut_reason:
@@ -146,12 +147,13 @@ def _order(spec: Spec) -> str:
         outer = spec.batch_sampler
         own = spec.sampler if outer is None or type(outer) is BatchSampler else outer
         return f"that of {type(own).__name__}"
-    shard, words = known.rows.shard, known.rows.order.name
+    shard, name = known.rows.shard, known.rows.order.name
+    words = "shuffled by the seed" if name == "keyed" else name
     if shard.num_ranks > 1:
         words += f", the share of rank {shard.rank} of {shard.num_ranks}"
     if spec.sample_seed is None:
         return words
-    words += "; epochs advance by themselves"
+    words += "; each iteration is the next epoch, also without set_epoch()"
     ahead = spec.overlap_epochs and spec.persistent_workers
     return words + (", the next one begins while this one ends" if ahead else "")
 

@@ -76,7 +76,8 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
             "without_layout_reason": {},
         },
         [
-            f"2 processes, started by fork, over {PACKETS}; dataset inherited",
+            "2 processes, started by fork; batches come ",
+            "; dataset inherited",
             "chunks of ",
             "taken by whichever worker is free",
             "at most 4 batches (num_workers x prefetch_factor), in order",
