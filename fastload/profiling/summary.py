@@ -58,7 +58,7 @@ def summary(analysis: Analysis) -> Any:
     if rank is None:
         nothing = Text("no verdict: no recorded process waited for a batch", "bold")
         return Group(Text("fastload profile", "bold"), _labelled([("VERDICT", nothing)]))
-    parts = [_joined(_head(analysis, rank)), Text()]
+    parts: list[Any] = [_joined(_head(analysis, rank)), Text()]
     for found in (_findings(analysis, rank), _details(rank)):
         parts += [_labelled(found), Text()]
     # Not in the table, which would wrap names of files.
