@@ -215,11 +215,15 @@ def test_a_wrong_variable_is_told_in_one_line_by_each_verb(verb, target, tmp_pat
     assert said.count("\n") == 1
 
 
-def test_a_wrong_name_is_told_with_those_that_there_are(capsys):
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("--sed", "did you mean --seed?"), ("--workers", "there are --help, --report, --fuse, --seed, ")],
+)
+def test_a_wrong_name_is_told_with_what_was_meant_or_those_that_there_are(name, hint, capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["run", "--sed", "1", "train.py"])
+        cli.main(["run", name, "1", "train.py"])
     assert ended.value.code == 2
-    assert "no such option: --sed; there are --help, --report, --fuse, --seed, " in capsys.readouterr().err
+    assert f"no such option: {name}; {hint}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
