@@ -8,6 +8,7 @@ import graphlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -289,6 +290,63 @@ def test_an_iterator_that_outlives_all_modules_ends_without_a_word(arguments):
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_objects_that_a_script_holds_when_it_ends_end_without_a_word():
+    code = (
+        "import torch, fastload, fastload.profiling.clocks\n"
+        "clocks = fastload.profiling.clocks.ThreadClocks()\n"
+        "names = fastload.share(['a', 'b'])\n"
+        "batches = iter(fastload.prefetch([torch.ones(2)] * 4, 'cpu'))\n"
+        "next(batches)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def names_read_at_the_end(path: Path) -> list[str]:
+    """Return which names of a module its finalizers, and the methods of their classes that these call, may read.
+
+    They may where they ask first whether the interpreter ends.
+    """
+    tree, found = ast.parse(path.read_text(encoding="utf-8")), []
+    imports = [alias for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+    names = {(alias.asname or alias.name).split(".")[0] for alias in imports}
+    names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    targets = [
+        node.targets if isinstance(node, ast.Assign) else [node.target]
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+    ]
+    names |= {target.id for some in targets for target in some if isinstance(target, ast.Name)}
+    for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        methods: dict[str, Any] = {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
+        for node in kind.body:  # __del__ = close
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+                methods |= {one.id: methods[node.value.id] for one in node.targets if node.value.id in methods}
+        to_do, seen = ["__del__"], set()
+        while to_do:
+            name = to_do.pop()
+            if name in seen or name not in methods:
+                continue
+            seen.add(name)
+            inside = [node for line in methods[name].body for node in ast.walk(line)]
+            called = [node.func for node in inside if isinstance(node, ast.Call)]
+            asked = {getattr(one, "id", getattr(one, "attr", "")).lstrip("_") for one in called}
+            if asked & {"exits", "is_finalizing"}:
+                continue
+            own = {argument.arg for argument in ast.walk(methods[name].args) if isinstance(argument, ast.arg)}
+            own |= {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+            read = {node.id for node in inside if isinstance(node, ast.Name)} & names - own
+            found += [f"{kind.name}.{name} reads {one}" for one in sorted(read)]
+            to_do += [one.attr for one in called if isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self"]
+    return found
+
+
+def test_finalizers_read_no_names_of_a_module_that_may_be_gone():
+    found = {name: read for name, path in MODULES.items() if (read := names_read_at_the_end(path))}
+    assert found == {}
 
 
 # What a plain loader with two workers may run from iter() to its second batch, so that it can be read.

@@ -90,11 +90,8 @@ class SharedSequence(Sequence[T]):
         """Take over the descriptor of a memory file, or, without one, hold the bytes of one."""
         self._length = length
         self._column = column
-        if file is not None:
-            size = os.fstat(file).st_size
-            data = mmap.mmap(file, size, access=mmap.ACCESS_READ)
         self._file = file
-        self._view = memoryview(data)
+        self._view = memoryview(data if file is None else _mapped(file)).toreadonly()
         self._get = _reader(self._view, column)
 
     def __len__(self) -> int:
@@ -146,10 +143,11 @@ class SharedSequence(Sequence[T]):
         data: Any = pickle.PickleBuffer(self._view) if operator.index(protocol) >= 5 else bytes(self._view)
         return SharedSequence, (self._length, self._column, None, data)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound here, since the module's names may be gone when an interpreter ends.
         file = vars(self).get("_file")
         if file is not None:
-            os.close(file)
+            close(file)
 
 
 def _received(length: int, column: Column, duplicate: Any) -> SharedSequence[Any]:
@@ -161,6 +159,16 @@ def _new_file() -> int:
         return os.memfd_create("fastload-share", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:  # without a name, so that nothing is left of it
         return os.dup(file.fileno())
+
+
+def _mapped(file: int) -> Any:
+    size = os.fstat(file).st_size
+    if os.name != "posix":
+        return mmap.mmap(file, size, access=mmap.ACCESS_READ)
+    import torch
+
+    # Python's map keeps a descriptor of its own, so that a list would take two.
+    return torch.from_file(f"/dev/fd/{file}", shared=True, size=size, dtype=torch.uint8, device="cpu").numpy()
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -280,17 +288,27 @@ def _write_text(out: _Writer, values: list[str]) -> Column:
 
 
 def _write_arrays(out: _Writer, values: list[npt.NDArray[Any]]) -> Column:
-    kinds: dict[tuple[Any, str, str], int] = {}
+    codes: dict[tuple[bytes | int, str], int] = {}
+    kinds: list[tuple[np.dtype[Any], str]] = []
     about = []
     for array in values:
         if array.dtype.hasobject:
             raise _Unsupported
         order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-        # Data types that compare equal may differ in their metadata, or in the titles of their fields.
-        key = array.dtype, repr(array.dtype), order
-        about.append((kinds.setdefault(key, len(kinds)), *array.shape))
+        code = codes.setdefault((_facts(array.dtype), order), len(codes))
+        if code == len(kinds):
+            kinds.append((array.dtype, order))
+        about.append((code, *array.shape))
     data = _bytes(out, (array.tobytes("A") for array in values), len(values))
-    return ("array", data, tuple((dtype, order) for dtype, _, order in kinds), _column(out, about))
+    return ("array", data, tuple(kinds), _column(out, about))
+
+
+def _facts(dtype: np.dtype[Any]) -> bytes | int:
+    """Return all of a data type: those that compare equal may differ in metadata, or in the titles of fields."""
+    try:
+        return pickle.dumps(dtype)
+    except Exception:  # its metadata may be anything
+        return id(dtype)
 
 
 def _write_rows(name: str) -> Callable[[_Writer, list[Any]], Column]:

@@ -237,8 +237,8 @@ def _learn(value: Any) -> Node | str:
     if isinstance(value, torch.Tensor):
         return _learn_tensor(value)
     if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biufc":
-            return f"array of dtype {value.dtype}"
+        if value.dtype.kind not in "biufc" or (isinstance(value, np.ma.MaskedArray) and not value.ndim):  # NaN or 0.0
+            return f"{kind.__qualname__} of dtype {value.dtype}"
         try:
             return TensorLeaf(np.ndarray, torch.as_tensor(value, device="cpu").dtype, value.shape)
         except (TypeError, ValueError) as error:  # byte order, negative strides: torch's own error follows

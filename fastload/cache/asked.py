@@ -49,9 +49,10 @@ def read(cache: Any, cache_size: Any) -> Asked:
             raise ConfigError(
                 f"cache={str(cache)!r} is a folder, and needs cache_size, the most that it may take there, as '200GiB'"
             )
-        if "\0" in os.fspath(cache):
+        name = os.fsdecode(cache)  # of bytes it may be
+        if "\0" in name:
             raise ConfigError(f"cache={str(cache)!r} has a null byte, which no folder's name may have; leave it out")
-        path = Path(os.path.abspath(os.path.expanduser(cache)))
+        path = Path(os.path.abspath(os.path.expanduser(name)))
         return Asked(_bytes("cache_size", cache_size, "a size"), path)
     size = None
     if not (isinstance(cache, str) and cache == "auto"):

@@ -33,6 +33,12 @@ LEAST_RESERVE = 256 << 20
 """Bytes of a disk that are left free at least."""
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 _Pair: Any = _LONG * 2
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFSOCK: "a socket",
+}
 _KNOWN_BYTES = 64  # of which the library reads what a file says of itself
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
 _SUM_BYTES = 4  # of an entry, which its checksum does not cover
@@ -48,6 +54,8 @@ class FileStore(Store):
         file: its descriptor, which belongs to this object then.
     """
 
+    _may_be_shortened = True
+
     def __init__(self, size: int, file: int) -> None:
         super().__init__(size, file)
 
@@ -57,7 +65,7 @@ class FileStore(Store):
 
     def find(self, key: Key) -> memoryview | None:
         """Return the entry of a key, in memory of its own; None where there is none that is whole."""
-        while (found := self._place_of(key, self.file)) is not None:
+        while (found := self._place_of(key)) is not None:
             place, length = found[0] - ENTRY.size, found[1]
             try:
                 entry = os.pread(self.file, ENTRY.size + length, place)
@@ -70,7 +78,7 @@ class FileStore(Store):
 
     def ask_for(self, key: Key) -> bool:
         """Ask the system to read the entry of a key ahead: see :meth:`Store.ask_for`."""
-        found = self._place_of(key, self.file)
+        found = self._place_of(key)
         if found is None or not found[1]:
             return False
         with contextlib.suppress(OSError):  # a file system that takes no advice
@@ -149,17 +157,14 @@ def _check_folder(path: Path, found: os.stat_result) -> None:
 
 
 def _check_room(where: Path, path: Path, size: int) -> None:
-    # In this order: what others keep in the meantime counts twice, and not never.
     free, reserve = _room(os.statvfs(where))
-    try:
-        own = os.stat(path / NAME).st_blocks * 512
-    except OSError:
-        own = 0
-    if size > (most := max(own + free - reserve, 0)):
+    if size > (most := max(free - reserve, 0)):
+        with contextlib.suppress(OSError):
+            if os.stat(path / NAME).st_blocks:  # what an earlier run has kept is used, and a full disk is said then
+                return
         raise ConfigError(
             f"cache_size is {in_words(size)}, and at cache={str(path)!r} {in_words(most)} can be had: "
-            f"{in_words(free)} are free, of which {in_words(reserve)} stay so, and it has {in_words(own)}; give a "
-            "smaller cache_size"
+            f"{in_words(free)} are free, of which {in_words(reserve)} stay so; give a smaller cache_size"
         )
 
 
@@ -189,7 +194,7 @@ def open_store(path: Path, size: int) -> FileStore:
         if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
             why = "its file system cannot allocate a file in advance (fallocate); give a folder on ext4 or XFS"
         else:
-            why = f"the system makes no file of {in_words(size)} there: {error.strerror}"
+            why = f"the system makes no file of {in_words(size)} there: {error.strerror} ({NAME})"
         raise ConfigError(f"cache={str(path)!r}: {why}") from error
 
 
@@ -224,9 +229,13 @@ def _begun_before(folder: int, path: Path, size: int) -> int | None:
     A process that has it holds a shared lock on it, for as long as it, or a process that it forked, has it.
     """
     try:
-        file = os.open(NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        found = os.stat(NAME, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a device")
+        raise ConfigError(f"cache={str(path)!r}: {NAME} in it is {kind} and no file; remove it, or give another folder")
+    file = os.open(NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.fchmod(file, 0o600)
         reason = _why_not(file, path, size)

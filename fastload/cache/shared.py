@@ -37,7 +37,8 @@ class _Process:
         """What the first loader asks for."""
         self.server: ranks.Server | None = None
         """Hands the memory to the other ranks of this machine, if this is the first of them."""
-        self.has_said_short = False
+        self.has_said: set[str] = set()
+        """Warnings about a disk."""
         self.run = uuid.uuid4().hex
         """What workers on any machine name the cache of their machine by, where there is no torchrun."""
 
@@ -119,13 +120,26 @@ def records_of(cache: Any, cache_size: Any = None) -> Records:
         asked = check(cache, cache_size)
         if _process.records is None:
             _process.records = _new_records(asked)
-        if asked.path is not None and not _process.has_said_short and _process.records.store.contents().is_short:
-            _process.has_said_short = True
-            warn_at_users_line(
-                f"the disk of cache={str(asked.path)!r} is full: no more is kept there until it has room, and the "
-                "other files are read in each epoch"
-            )
+        if asked.path is not None:
+            _warn_of(asked, _process.records.store.contents())
         return _process.records
+
+
+def _warn_of(asked: Asked, found: Contents) -> None:
+    """Say once what is wrong with a cache on a disk."""
+    said = f"cache={str(asked.path)!r}"
+    if found.is_damaged:
+        said = f"the file of {said} was changed by another program: what is damaged is not used; the next run mends it"
+    elif found.is_short:
+        said = (
+            f"the disk of {said} is full: no more is kept there until it has room, and the other files are read in "
+            "each epoch"
+        )
+    else:
+        return
+    if said not in _process.has_said:
+        _process.has_said.add(said)
+        warn_at_users_line(said)
 
 
 class Ticket:
@@ -238,4 +252,4 @@ def forget() -> None:
         if _process.server is not None:
             _process.server.close()
         _process.records = _process.asked = _process.server = None
-        _process.has_said_short = False
+        _process.has_said.clear()

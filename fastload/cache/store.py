@@ -31,8 +31,9 @@ _FileWords: Any = _LONG * 4
 _DEVICE_AT = 3 * ctypes.sizeof(_LONG)
 ENTRY = struct.Struct("@IIQQ")
 """What stands before the bytes of an entry: ``struct entry`` of ``cache.c``."""
+_Where: Any = _LONG * 3
 _Pair: Any = _LONG * 2
-_Five: Any = _LONG * 5
+_Six: Any = _LONG * 6
 
 # Linux' MADV_DONTDUMP: a core file is none the better for it.
 _NO_DUMP = 16
@@ -130,6 +131,8 @@ class Contents(NamedTuple):
     """Whether an entry has found no room, in it or in the memory of the host."""
     is_short: bool
     """Whether that was since the host had no memory, or its disk no room."""
+    is_damaged: bool = False
+    """Whether its file was written to, or shortened, by another program."""
 
 
 def allocate(file: int, begin: int, length: int) -> None:
@@ -185,6 +188,8 @@ class Store:
         OSError: there are no memory files here, or the size is beyond what may be mapped.
     """
 
+    _may_be_shortened = False
+
     def __init__(self, size: int, file: int | None = None, free: Callable[[], int | None] = free_on_host) -> None:
         self.size = size
         self._free = free
@@ -201,9 +206,10 @@ class Store:
             raise
         self._map.madvise(_NO_DUMP)
         self._view = memoryview(self._map).toreadonly()
-        self._address = address_of(self._view)
+        # For cache.c: ``struct where``. Nobody shortens memory, and what is on a disk anybody may.
+        self._where = _Where(address_of(self._view), size, self._file if self._may_be_shortened else -1)
         self._lengths = self._view[: size & -4].cast("I")
-        self._find = call("find", _INT, _POINTER, _INT, _POINTER, _POINTER)
+        self._find = call("find", _INT, _POINTER, _POINTER, _POINTER)
         self._place = call("place", _LONG, _POINTER, _POINTER)
 
     def __reduce__(self) -> Any:
@@ -223,7 +229,7 @@ class Store:
 
     def find(self, key: Key) -> memoryview | None:
         """Return the entry of a key, a view of the memory; None where there is none. Takes 1 to 2 µs."""
-        place = self._place(self._address, key)
+        place = self._place(self._where, key)
         return self._view[place : place + self._lengths[(place >> 2) - 5]] if place else None
 
     def ask_for(self, key: Key) -> bool:
@@ -234,10 +240,10 @@ class Store:
         free = self._free()
         return free is not None and free < self._reserve
 
-    def _place_of(self, key: Key, file: int) -> tuple[int, int] | None:
-        """Return where an entry begins, and its length, in bytes. ``file``: to be read for that; -1: the map."""
+    def _place_of(self, key: Key) -> tuple[int, int] | None:
+        """Return where an entry begins, and its length, in bytes."""
         found = _Pair()
-        return tuple(found) if self._find(self._address, file, key, found) else None
+        return tuple(found) if self._find(self._where, key, found) else None
 
     def has_room(self, num_bytes: int) -> bool:
         """Return whether an entry of so many bytes may be kept: there is room, and the host has memory left."""
@@ -246,9 +252,9 @@ class Store:
             self._is_short = self._has_little_left()
         self._to_look -= 1
         if self._is_short:
-            call("short", None, _POINTER)(self._address)
+            call("short", None, _POINTER)(self._where)
             return False
-        return bool(call("has_room", _INT, _POINTER, _LONG)(self._address, num_bytes))
+        return bool(call("has_room", _INT, _POINTER, _LONG)(self._where, num_bytes))
 
     def keep(self, key: Key, pieces: Sequence[bytes], counts: bool = True) -> memoryview | None:
         """Keep bytes under a key, one piece after the other; return them as :meth:`find` does. None: there is no room.
@@ -278,7 +284,7 @@ class Store:
     def _with_memory(self, call: Any, *arguments: Any) -> int:
         """Call what gives out memory, and allocate more for as long as it says so; return its result, or 0."""
         wanted = _LONG()
-        while not (found := call(self._address, *arguments, ctypes.byref(wanted))) and wanted.value:
+        while not (found := call(self._where, *arguments, ctypes.byref(wanted))) and wanted.value:
             if not self._extend(wanted.value):
                 return 0
         return int(found)
@@ -289,25 +295,24 @@ class Store:
         Several processes may do it at once: that changes nothing.
         """
         known = call("allocated", _LONG, _POINTER, _LONG)
-        begin = known(self._address, 0)
+        begin = known(self._where, 0)
         if begin >= end:
             return True
         target = min(self.size, max(end, begin + STEP))
         try:
             allocate(self._file, begin, target - begin)
         except OSError:
-            call("short", None, _POINTER)(self._address)
+            call("short", None, _POINTER)(self._where)
             self._is_short, self._to_look = True, _ENTRIES_A_LOOK  # later there may be some again
             return False
-        known(self._address, target)
+        known(self._where, target)
         return True
 
     def contents(self) -> Contents:
         """Return what it holds now."""
-        found = _Five()
-        call("look", None, _POINTER, _POINTER)(self._address, found)
-        entries, entry_bytes, taken, is_full, is_short = found
-        return Contents(entries, entry_bytes, taken, bool(is_full), bool(is_short))
+        found = _Six()
+        call("look", None, _POINTER, _POINTER)(self._where, found)
+        return Contents(*found[:3], *map(bool, found[3:]))
 
 
 def _opened(kind: type[Store], size: int, duplicate: Any) -> Store:

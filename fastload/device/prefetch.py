@@ -19,6 +19,7 @@ asked for has not been copied: the user is then ``depth + 1`` steps ahead of the
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -246,8 +247,9 @@ class _PrefetchedIterator:
         """End it; what is ahead is dropped."""
         self._ahead.close()
 
-    def __del__(self) -> None:
-        self._ahead.close()
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():  # the names that closing reads may be gone, and the system ends all copies
+            self._ahead.close()
 
 
 class _Plain(Stage):

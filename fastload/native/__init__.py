@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 
-ABI = 16
+ABI = 17
 LIBRARY = Path(__file__).with_name("_fastload.so")
 LEVELS = ("plain", "avx2", "avx512")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -43,8 +44,10 @@ class ThreadClocks:
         files = [descriptor for descriptor in (self._schedstat, self._io) if descriptor is not None]
         self._open_files = {descriptor: _file_id(descriptor) for descriptor in files}
 
-    def __del__(self) -> None:
-        for descriptor, identity in self._open_files.items():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # this module's names may be gone, and the system closes the files
+            return
+        for descriptor, identity in getattr(self, "_open_files", {}).items():
             with contextlib.suppress(OSError):  # the script may have closed it
                 if _file_id(descriptor) == identity:
                     os.close(descriptor)

@@ -158,7 +158,7 @@ class Numbers:
         """Return what torch's collation makes of the rows, which are all of one length."""
         table = self.table()
         if self._kind == "python" and self.is_list:
-            return list(map(torch.from_numpy, np.ascontiguousarray(table.numpy().T)))
+            return list(map(torch.from_numpy, table.numpy().T.copy()))
         return table
 
     def write(self, leaves: list[Tensor]) -> bool:
@@ -265,6 +265,9 @@ class TableReader:
 
     def _numbers(self, column: ArrowColumn, rows: Tensor) -> Numbers:
         flat, lengths = column.take(rows)
+        has_empty = not flat.numel() or (isinstance(lengths, list) and 0 in lengths and self._kind == "numpy")
+        if has_empty and self._kind != "python":  # its strides depend on how `datasets` comes to it
+            raise Unreadable
         if flat.is_floating_point():
             # By the library that the format uses: they may differ in the bits of a NaN, and NumPy warns of an overflow.
             if self._kind == "torch":

@@ -53,6 +53,41 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.skipif(not pathlib.Path("/proc/self/fd").exists(), reason="the system does not list descriptors")
+def test_a_list_takes_one_descriptor_and_gives_it_back():
+    descriptors = pathlib.Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    held = [fastload.share([str(number)]) for number in range(20)]
+    assert len(list(descriptors.iterdir())) <= before + 20
+    assert [one[0] for one in held] == list(map(str, range(20)))
+    held.clear()
+    assert len(list(descriptors.iterdir())) == before
+
+
+def tagged(unit: Any, kind: Any = "i4") -> np.dtype[Any]:
+    return np.dtype(kind, metadata={"unit": unit})
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        [tagged("mm"), "i4", tagged("m"), tagged("mm")],
+        ["i4", tagged("mm")],
+        [np.dtype([("a", tagged("mm"))]), np.dtype([("a", "i4")]), np.dtype([("a", tagged("m"))])],
+        [tagged(len), tagged(lambda: 1), "i4"],  # pickle takes one of them
+        [tagged("s", "M8[s]"), "M8[s]"],
+    ],
+)
+def test_each_array_has_the_metadata_of_its_own_data_type(dtypes):
+    def metadata(dtype: np.dtype[Any]) -> Any:
+        parts = [metadata(dtype[name]) for name in dtype.names or ()]
+        return dict(dtype.metadata or {}), parts
+
+    arrays = [np.zeros(2, dtype) for dtype in dtypes]
+    found = fastload.share(arrays)
+    assert [metadata(value.dtype) for value in found] == [metadata(value.dtype) for value in arrays]
+
+
 def facts(value: Any) -> Any:
     """Return what can be compared where values cannot: types, bits, order."""
     kind = type(value)

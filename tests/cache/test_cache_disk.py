@@ -7,17 +7,19 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from kit.forks import is_true_in_a_child
 
 from fastload import ConfigError
 from fastload.base import file_systems
-from fastload.cache import disk, store
+from fastload.cache import asked, disk, store
 from fastload.cache.disk import NAME, FileStore, check, open_store
 from fastload.cache.store import key_of_bytes
 from fastload.native import processor_level
@@ -214,6 +216,56 @@ def test_a_beginning_with_any_number_in_it_is_begun_anew_or_goes_on(folder, numb
     assert found(kept, 5) or any("is begun anew" in str(one.message) for one in said)
 
 
+def numbers_of(folder: Path) -> list[int]:
+    """Return where numbers are in the file: of its beginning, its first table, and its entries."""
+    raw = (folder / NAME).read_bytes()
+    words = np.frombuffer(raw[: raw.rindex(b"behind") & -8], np.uint64)
+    return [*range(72), *(np.flatnonzero(words[72:]) + 72)]
+
+
+def test_numbers_that_are_overwritten_in_use_end_no_process_and_give_nothing_false(folder):
+    keep(open_store(folder, SIZE), range(8))
+    path, numbers = folder / NAME, numbers_of(folder)
+    whole = path.read_bytes()[: 64 << 10]
+
+    def attempt() -> bool:
+        with path.open("r+b", buffering=0) as file:
+            for word in numbers:
+                for value in (0, 16, 24, SIZE - 1, SIZE - 16, (1 << 44) + 16, 1 << 63, (1 << 64) - 1):
+                    kept = open_store(folder, SIZE)
+                    file.seek(8 * word)
+                    file.write(value.to_bytes(8, "little"))
+                    for number in range(8):
+                        found(kept, number)
+                        kept.ask_for(named(number))
+                    kept.contents()
+                    if kept.has_room(1000):
+                        keep(kept, range(8, 12))
+                    assert all(found(kept, number) in (True, False) for number in range(12))
+                    del kept
+                    file.seek(0)
+                    file.write(whole)
+        return True
+
+    assert is_true_in_a_child(attempt)
+
+
+@pytest.mark.parametrize("length", [8, 4096, 8 << 20, SIZE - 1])
+def test_a_file_that_is_shortened_in_use_ends_no_process_and_holds_nothing(folder, length):
+    def attempt() -> bool:
+        kept = open_store(folder, SIZE)
+        keep(kept, range(10))
+        assert not kept.contents().is_damaged
+        os.truncate(folder / NAME, length)
+        keep(kept, range(10, 20))
+        has_any = any(found(kept, number) or kept.ask_for(named(number)) for number in range(20))
+        return kept.contents().is_damaged and not kept.has_room(1) and not has_any
+
+    assert is_true_in_a_child(attempt)
+    with pytest.warns(UserWarning, match="is begun anew: it is damaged"):
+        open_store(folder, SIZE)
+
+
 def test_a_file_of_another_version_is_begun_anew_with_a_word(folder):
     keep(open_store(folder, SIZE), range(10))
     flip(folder, 0)
@@ -353,9 +405,17 @@ def test_a_size_beyond_the_room_on_the_disk_is_an_error_but_not_for_those_who_ha
     ):
         check(folder, SIZE, has_begun=False)
     check(folder, SIZE, has_begun=True)
-    keep(open_store(folder, 50 << 20), range(10))
-    check(folder, 50 << 20, has_begun=False)
-    check(folder, (50 << 20) + store.STEP, has_begun=False)  # which it has already
+
+
+@pytest.mark.parametrize("size", [SIZE, 2 * SIZE, SIZE // 2])
+def test_a_run_that_is_started_again_on_a_full_disk_goes_on_with_what_was_kept(folder, monkeypatch, size):
+    keep(open_store(folder, SIZE), range(10))
+    monkeypatch.setattr(disk, "_room", lambda _: (0, 50 << 20))
+    check(folder, size, has_begun=False)
+    kept = open_store(folder, size)
+    assert all(found(kept, number) for number in range(10))
+    assert not kept.has_room(1)
+    assert kept.contents().is_short
 
 
 def test_a_folder_of_another_user_or_open_to_others_is_an_error(folder, monkeypatch):
@@ -387,13 +447,43 @@ def test_a_folder_on_a_network_is_an_error(folder, monkeypatch, kind):
         check(folder, SIZE, has_begun=False)
 
 
-def test_a_link_in_place_of_the_file_is_not_followed(folder, tmp_path):
+def listen(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(os.path.relpath(path))  # a socket's path is 107 bytes at most
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("a symbolic link", lambda path: path.symlink_to(path.with_name("other"))),
+        ("a FIFO", os.mkfifo),
+        ("a folder", os.mkdir),
+        ("a socket", listen),
+    ],
+)
+def test_what_is_no_file_in_place_of_the_file_is_named_and_left(folder, kind, make, monkeypatch):
     folder.mkdir(0o700)
-    (tmp_path / "other").write_bytes(b"mine")
-    (folder / NAME).symlink_to(tmp_path / "other")
-    with pytest.raises(ConfigError, match="the system makes no file"):
+    monkeypatch.chdir(folder)
+    (folder / "other").write_bytes(b"mine")
+    make(folder / NAME)
+    with pytest.raises(ConfigError, match=f"cache='.*': {NAME} in it is {kind} and no file; remove it, or give"):
         open_store(folder, SIZE)
-    assert (tmp_path / "other").read_bytes() == b"mine"
+    assert sorted(os.listdir(folder)) == [NAME, "other"]
+    assert (folder / "other").read_bytes() == b"mine"
+
+
+class InBytes(os.PathLike[bytes]):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> bytes:
+        return os.fsencode(self.path)
+
+
+@pytest.mark.parametrize("kind", [str, InBytes, lambda path: path])
+@pytest.mark.parametrize("name", ["cache", os.fsdecode(b"\xff cache")])
+def test_a_folder_may_be_given_as_text_or_as_a_path_of_text_or_bytes(tmp_path, kind, name):
+    assert asked.read(kind(tmp_path / name), "2MiB") == asked.Asked(2 << 20, tmp_path / name)
 
 
 def test_a_file_system_that_allocates_nothing_in_advance_is_an_error(folder, monkeypatch):

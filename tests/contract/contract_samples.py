@@ -302,6 +302,7 @@ SAMPLES |= {
     "array_reversed": lambda i: _array_ramp(i, 5)[::-1],
     "array_broadcast": lambda i: np.broadcast_to(_array_ramp(i, 1, 3), (4, 3)),
     "array_matrix": lambda i: np.asmatrix(_array_ramp(i, 2, 2)),
+    "array_of_no_dimension_masked": lambda i: np.ma.masked if i % 3 == 1 else np.float64(i),
     "array_masked": lambda i: np.ma.masked_array(_array_ramp(i, 4), mask=[0, 1, 0, 0]),
     # One field of a structured array: aligned to nothing.
     "array_of_a_field": lambda i: np.array([(1, i), (2, i + 1)], dtype=[("a", "i1"), ("b", "i1")])["b"],

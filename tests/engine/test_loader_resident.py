@@ -324,6 +324,22 @@ def test_what_cannot_reside_is_refused_when_the_loader_is_made(arguments, option
         DataLoader(*arguments, **{"resident": "host", **options})
 
 
+@pytest.mark.parametrize("batch_size", [3, 4])
+@pytest.mark.parametrize("mask", [[False, True] * 4, [place == 25 for place in range(40)]], ids=["many", "one"])
+@pytest.mark.parametrize("make", [lambda value: value, lambda value: {"value": [value]}], ids=["alone", "inside"])
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan:UserWarning")
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list of numpy.ndarrays:UserWarning")
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")
+def test_masked_values_are_loaded_anew_as_torch_makes_them(batch_size, mask, make):
+    samples = [make(value) for value in np.ma.array(np.arange(float(len(mask))), mask=mask)]
+    expected = list(torch.utils.data.DataLoader(samples, batch_size))
+    with pytest.warns(
+        UserWarning, match="resident='host': the dataset is loaded anew in each epoch: samples have masked"
+    ):
+        found = list(DataLoader(samples, batch_size, resident="host"))
+    assert str(found) == str(expected)
+
+
 def test_samples_of_several_shapes_are_refused():
     class Ragged(Images):
         def __init__(self, first: int) -> None:

@@ -7,6 +7,7 @@ import torch
 from comparing import jpeg, opened
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import fastload
@@ -75,6 +76,66 @@ class Files(torch.utils.data.Dataset):
             return self.transform(opened(self.files[index]))
         with self.mode():
             return self.transform(opened(self.files[index]))
+
+
+class Noting(TorchFunctionMode):
+    def __init__(self, noted):
+        super().__init__()
+        self.noted = noted
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.noted.append(getattr(func, "__qualname__", repr(func)))
+        return func(*args, **kwargs or {})
+
+
+class NotingDispatch(TorchDispatchMode):
+    def __init__(self, noted):
+        super().__init__()
+        self.noted = noted
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.noted.append(str(func))
+        return func(*args, **kwargs or {})
+
+
+SEEN = {
+    "version 2": lambda: v2.Compose([v2.ToImage(), v2.CenterCrop(100), v2.Resize(50)]),
+    "version 2 of tensors": lambda: v2.Compose([v2.PILToTensor(), v2.Resize(50), v2.RandomGrayscale(1.0)]),
+    "version 2, all": lambda: v2.Compose([
+        v2.ToImage(), v2.RandomResizedCrop(90), v2.RandomHorizontalFlip(1.0), v2.ColorJitter(0.5, 0.5, 0.5, 0.1),
+        v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3),
+    ]),
+    "version 1": lambda: v1.Compose([
+        v1.RandomResizedCrop(90), v1.RandomHorizontalFlip(1.0), v1.ToTensor(), v1.Normalize([0.5] * 3, [0.25] * 3),
+    ]),
+    "version 1 of tensors": lambda: v1.Compose([v1.PILToTensor(), v1.CenterCrop(100), v1.ColorJitter(0.5, 0.5)]),
+}  # fmt: skip
+
+
+class Seen(torch.utils.data.Dataset):
+    def __init__(self, name, mode):
+        self.transform, self.mode, self.file = SEEN[name](), mode, jpeg(120, 120, "RGB")
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        noted = []
+        with self.mode(noted):
+            self.transform(opened(self.file))
+        return noted
+
+
+@pytest.mark.parametrize("mode", [Noting, NotingDispatch])
+@pytest.mark.parametrize("name", SEEN)
+def test_a_users_mode_sees_torchvisions_calls_and_no_others(name, mode):
+    dataset = Seen(name, mode)
+    expected, found = (
+        list(kind(dataset, None, collate_fn=list, num_workers=1, generator=torch.Generator().manual_seed(0), **options))
+        for kind, options in ((torch.utils.data.DataLoader, {}), (fastload.DataLoader, {"seeding": "torch"}))
+    )
+    assert expected[0]
+    assert found == expected
 
 
 THREADS = [{"num_workers": 2, "worker_threads": 3}, {"num_workers": 2, "worker_method": "thread"}]

@@ -62,10 +62,15 @@ struct key {
 };
 int fastload_cache_begin(void *, uint64_t, uint64_t);
 int fastload_cache_check(void *, uint64_t);
-int fastload_cache_find(void *, int, const struct key *, uint64_t[2]);
-int fastload_cache_has_room(void *, uint64_t);
-uint64_t fastload_cache_take(void *, uint64_t, uint64_t *);
-int fastload_cache_enter(void *, const struct key *, uint64_t, uint64_t, int, uint64_t *);
+struct where {
+    uint8_t *memory;
+    uint64_t size;
+    int64_t file;
+};
+int fastload_cache_find(const struct where *, const struct key *, uint64_t[2]);
+int fastload_cache_has_room(const struct where *, uint64_t);
+uint64_t fastload_cache_take(const struct where *, uint64_t, uint64_t *);
+int fastload_cache_enter(const struct where *, const struct key *, uint64_t, uint64_t, int, uint64_t *);
 
 static struct fastload_scratch *scratch;
 static long counts[4];
@@ -417,6 +422,7 @@ static void try_cache(void)
     if (ftruncate(file, 0) || ftruncate(file, SIZE) ||
         mmap(memory, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != memory)
         exit(2);
+    const struct where where = {memory, SIZE, draw(2) ? file : -1};
     uint64_t wanted = 0, found[2];
     struct key keys[1200];
     uint64_t places[1200];
@@ -428,8 +434,8 @@ static void try_cache(void)
         for (uint32_t i = 0; i < more && num < 1200; i++) {
             const uint32_t length = draw(draw(10) ? 80 : 3000);
             const struct key key = {{1 + draw(draw(4) ? 1u << 30 : 3), draw(1u << 30), draw(1u << 30)}};
-            fastload_cache_has_room(memory, length);
-            const uint64_t place = fastload_cache_take(memory, length, &wanted);
+            fastload_cache_has_room(&where, length);
+            const uint64_t place = fastload_cache_take(&where, length, &wanted);
             if (!place)
                 continue;
             if (place > SIZE || length + 24 > SIZE - place)
@@ -437,14 +443,14 @@ static void try_cache(void)
             const uint32_t head[2] = {0, length};
             memcpy(memory + place, head, 8);
             memcpy(memory + place + 8, key.words + 1, 16);
-            if (!fastload_cache_enter(memory, &key, place, length, 1, &wanted) || damaged)
+            if (!fastload_cache_enter(&where, &key, place, length, 1, &wanted) || damaged)
                 continue;
             keys[num] = key;
             places[num++] = place;
             counts[1]++;
         }
         for (uint32_t i = 0; i < num; i++) {
-            const int is_there = fastload_cache_find(memory, file, &keys[i], found);
+            const int is_there = fastload_cache_find(&where, &keys[i], found);
             if (!damaged && (!is_there || found[0] != places[i] + 24))
                 fail("an entry is not found", i, is_there);
             if (is_there && (found[0] > SIZE || found[1] > SIZE - found[0]))
@@ -453,10 +459,11 @@ static void try_cache(void)
         for (uint32_t i = 1 + draw(6); i && !damaged; i--) {
             const uint32_t words = draw(2) ? 80 : SIZE / 8, word = draw(words);
             const uint64_t values[] = {0, 1, 16, SIZE, SIZE - 16, UINT64_MAX, (uint64_t)draw(SIZE / 16) * 16, draw(1 << 30)};
-            if (word > 1)
+            if (word)
                 memcpy(memory + 8 * (size_t)word, &values[draw(8)], 8);
         }
-        if (!damaged && !fastload_cache_check(memory, SIZE)) {
+        /* Damaged while it is in use, or before it is opened. */
+        if (!damaged && draw(2) && !fastload_cache_check(memory, SIZE)) {
             counts[2]++;
             return;
         }

@@ -107,15 +107,16 @@ def test_data_that_end_early_are_left_to_pillow():
     assert outcomes(grey(8, coded(EMPTY) + b"\xff")) == DAMAGED
 
 
-def test_data_behind_the_last_block_or_the_end_do_no_harm():
-    assert outcomes(grey(8, coded(EMPTY, b"some more\xff") + EOI + b"\xff\xd8\xff")) == DONE
+def test_data_behind_the_end_do_no_harm_and_of_those_behind_the_last_block_libjpeg_warns():
+    assert outcomes(grey(8, coded(EMPTY) + EOI + b"\xff\xd8\xff")) == DONE
+    assert outcomes(grey(8, coded(EMPTY, b"some more\xff") + EOI)) == DAMAGED
 
 
 @pytest.mark.parametrize(
     ("markers", "expected"),
     [
         ([0, 1, 2], DONE),
-        ([0, 1, 2, 3], DONE),  # one too many
+        ([0, 1, 2, 3], DAMAGED),  # one too many
         ([0, 1], DAMAGED),
         ([0, 2, 1], DAMAGED),
         ([1, 2, 3], DAMAGED),

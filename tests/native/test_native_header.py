@@ -39,7 +39,7 @@ def in_colour(components: tuple[tuple[int, int, int], ...], before: bytes = b"")
     [
         b"",
         JFIF,
-        *map(adobe, (0, 1, 2, 3, 255)),
+        *map(adobe, (0, 1)),
         JFIF + adobe(0),
         segment(0xE0, JFIF[4:-1]),  # too short to count
         segment(0xE0, JFIF[4:11]),
@@ -49,6 +49,12 @@ def in_colour(components: tuple[tuple[int, int, int], ...], before: bytes = b"")
 )
 def test_which_colours_three_components_are(ids, before):
     assert outcomes(in_colour(ids, before)) == DONE
+
+
+@pytest.mark.parametrize("before", [*map(adobe, (2, 3, 255)), JFIF.replace(b"JFIF\x00\x01", b"JFIF\x00\x02")])
+def test_versions_and_colours_of_which_libjpeg_warns_are_left_to_it(before):
+    assert before != JFIF
+    assert outcomes(in_colour(YCC, before)) != DONE
 
 
 ICC = b"ICC_PROFILE\x00"

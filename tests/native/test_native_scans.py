@@ -147,9 +147,8 @@ def test_huffman_tables_hold_for_the_scans_behind_them():
         head + table + scan_header(Scan((0,), 1)) + block + other + EOI
         for table, other in ((changed, b""), (b"", changed))
     )
-    assert outcomes(before) == outcomes(behind) == DONE
-    cut = cut_of((0, 0, 8, 16))
-    assert not np.array_equal(jpeg.pixels_of_jpeg(before, cut), jpeg.pixels_of_jpeg(behind, cut))
+    assert outcomes(before) == DONE
+    assert outcomes(behind) == DAMAGED  # by the codes of the table before, bytes are left
 
 
 def test_a_restart_marker_behind_a_scan_that_has_none_is_left_to_pillow():

@@ -92,11 +92,11 @@ def tables(draw: Any) -> Any:
 
 
 def described(value: Any) -> Any:
-    """Return what a batch is made of: types, shapes, and bits."""
+    """Return what a batch is made of: types, shapes, strides, and bits."""
     if isinstance(value, torch.Tensor):
-        return "tensor", value.dtype, value.shape, value.is_contiguous(), value.numpy().tobytes()
+        return "tensor", value.dtype, value.shape, value.stride(), value.numpy().tobytes()
     if isinstance(value, np.ndarray) and value.dtype != object:
-        return "array", value.dtype, value.shape, value.tobytes()
+        return "array", value.dtype, value.shape, value.strides, value.tobytes()
     if isinstance(value, np.generic):
         return type(value), value.tobytes()
     if isinstance(value, dict):

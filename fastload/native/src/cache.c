@@ -9,9 +9,10 @@
  * What is given out has been allocated in the file before: the callers do that, in steps, where a function asks for it.
  * So there is no page that the system could not have when it is written to.
  *
- * A file on a disk may come from another time, when the machine ended before all was written. Its tables may lead anywhere
- * then, and its entries hold anything: fastload_cache_check sees to it that nothing is looked for beyond what has memory,
- * and whoever reads an entry compares its checksum.
+ * A file on a disk may come from another time, when the machine ended before all was written, and other programs may write
+ * to it while it is in use, or shorten it. So no number that it holds is believed: each is read once, and compared with the
+ * size that the caller has mapped before it becomes an address or a length; and whoever reads an entry compares its
+ * checksum.
  *
  * Table k has FIRST_SLOTS << k slots. An entry goes into the newest table; where that is three quarters full, another is
  * begun, and the older ones stay. So a look-up of n entries reads at most log2(n / FIRST_SLOTS) tables, the largest first. */
@@ -55,7 +56,7 @@ struct entry {
 
 struct cache {
     _Atomic uint64_t magic; /* MAGIC once it has begun */
-    uint64_t size;          /* of all, in bytes */
+    uint64_t size;          /* of all, in bytes, for those who open it */
     _Atomic uint64_t allocated; /* up to where the file has memory */
     _Atomic uint64_t next;      /* the first byte that was not given out */
     _Atomic uint64_t num_entries;
@@ -66,21 +67,57 @@ struct cache {
     _Atomic uint64_t used[MOST_TABLES];   /* slots of each that are taken */
 };
 
+/* Where a process has mapped a cache. */
+struct where {
+    uint8_t *memory;
+    uint64_t size; /* in bytes */
+    int64_t file;  /* on a disk, where others may shorten it; -1: it is in memory */
+};
+
 static uint64_t num_slots(int table)
 {
     return (uint64_t)FIRST_SLOTS << table;
 }
 
+static uint64_t first_place(void)
+{
+    return (sizeof(struct cache) + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+}
+
+/* Whether so many bytes at a place lie behind the beginning and before an end. */
+static int is_within(uint64_t place, uint64_t length, uint64_t end)
+{
+    return place % ALIGN == 0 && place >= first_place() && place <= end && length <= end - place;
+}
+
+/* The cache; NULL: its file has become shorter, and there would be a signal where it is read. */
+static struct cache *cache_at(const struct where *where)
+{
+#ifdef __linux__
+    struct stat now;
+    if (where->file >= 0 && (fstat((int)where->file, &now) || (uint64_t)now.st_size < where->size))
+        return NULL;
+#endif
+    return (struct cache *)(void *)where->memory;
+}
+
+/* Up to where the file has memory. */
+static uint64_t allocated(struct cache *cache, uint64_t size)
+{
+    const uint64_t end = atomic_load_explicit(&cache->allocated, memory_order_acquire);
+    return end < size ? end : size;
+}
+
 /* Gives out memory. 0: there is not so much left; or the file is to have memory up to *wanted first, which is 0 else. */
-static uint64_t take(struct cache *cache, uint64_t length, uint64_t *wanted)
+static uint64_t take(struct cache *cache, uint64_t size, uint64_t length, uint64_t *wanted)
 {
     length = (length + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
     uint64_t place = atomic_load_explicit(&cache->next, memory_order_relaxed);
     *wanted = 0;
     do {
-        if (length > cache->size - place)
+        if (!is_within(place, length, size))
             return 0;
-        if (place + length > atomic_load_explicit(&cache->allocated, memory_order_acquire)) {
+        if (place + length > allocated(cache, size)) {
             *wanted = place + length;
             return 0;
         }
@@ -89,13 +126,17 @@ static uint64_t take(struct cache *cache, uint64_t length, uint64_t *wanted)
     return place;
 }
 
-static struct slot *table_at(struct cache *cache, uint64_t place)
+/* A table that was made; NULL: the file is damaged. */
+static struct slot *table_at(struct cache *cache, uint64_t size, int table)
 {
+    const uint64_t place = atomic_load_explicit(&cache->tables[table], memory_order_acquire);
+    if (!is_within(place, num_slots(table) * sizeof(struct slot), size))
+        return NULL;
     return (struct slot *)(void *)((uint8_t *)cache + place);
 }
 
 /* The newest table, with room for another entry; -1: there is no memory for one, or not yet, as take says. */
-static int newest(struct cache *cache, uint64_t *wanted)
+static int newest(struct cache *cache, uint64_t size, uint64_t *wanted)
 {
     int table = 0;
     while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
@@ -105,18 +146,13 @@ static int newest(struct cache *cache, uint64_t *wanted)
     *wanted = 0;
     if (++table == MOST_TABLES)
         return -1;
-    const uint64_t place = take(cache, num_slots(table) * sizeof(struct slot), wanted);
+    const uint64_t place = take(cache, size, num_slots(table) * sizeof(struct slot), wanted);
     if (!place)
         return -1;
     uint64_t none = 0; /* where another was faster, its table is used, and this memory is lost */
     atomic_compare_exchange_strong_explicit(&cache->tables[table], &none, place, memory_order_acq_rel,
                                             memory_order_acquire);
     return table;
-}
-
-static uint64_t first_place(void)
-{
-    return (sizeof(struct cache) + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
 }
 
 /* Begins a cache in memory that is all zero, of which so much has been allocated. Returns whether there is room. */
@@ -130,7 +166,7 @@ FASTLOAD_EXPORT int fastload_cache_begin(void *memory, uint64_t size, uint64_t a
     cache->size = size;
     atomic_store(&cache->allocated, allocated);
     atomic_store(&cache->next, first);
-    atomic_store(&cache->tables[0], take(cache, num_slots(0) * sizeof(struct slot), &wanted));
+    atomic_store(&cache->tables[0], take(cache, size, num_slots(0) * sizeof(struct slot), &wanted));
     atomic_store(&cache->magic, MAGIC);
     return 1;
 }
@@ -161,7 +197,7 @@ FASTLOAD_EXPORT int fastload_cache_check(void *memory, uint64_t size)
         is_last |= !place;
         if (!place && table)
             continue;
-        if (is_last || place % ALIGN || place < first_place() || place > cache->allocated || length > cache->allocated - place)
+        if (is_last || !is_within(place, length, cache->allocated))
             return 0;
         if (next < place + length) /* it was not written when the table was */
             next = place + length;
@@ -199,11 +235,11 @@ FASTLOAD_EXPORT int fastload_cache_allocate(int file, uint64_t begin, uint64_t l
 }
 
 /* Notes that the file has memory up to a place; returns up to where it has. */
-FASTLOAD_EXPORT uint64_t fastload_cache_allocated(void *memory, uint64_t place)
+FASTLOAD_EXPORT uint64_t fastload_cache_allocated(const struct where *where, uint64_t place)
 {
-    struct cache *cache = memory;
-    uint64_t known = atomic_load_explicit(&cache->allocated, memory_order_acquire);
-    while (known < place)
+    struct cache *cache = cache_at(where);
+    uint64_t known = cache ? allocated(cache, where->size) : 0;
+    while (cache && known < place)
         if (atomic_compare_exchange_weak_explicit(&cache->allocated, &known, place, memory_order_acq_rel,
                                                   memory_order_acquire))
             return place;
@@ -211,10 +247,16 @@ FASTLOAD_EXPORT uint64_t fastload_cache_allocated(void *memory, uint64_t place)
 }
 
 /* Writes what the cache holds: entries that count, the bytes of all, bytes taken of the memory, whether an entry found no
- * room, and whether the system had none for it. */
-FASTLOAD_EXPORT void fastload_cache_look(void *memory, uint64_t found[5])
+ * room, whether the system had none for it, and whether the file is seen to be damaged. */
+FASTLOAD_EXPORT void fastload_cache_look(const struct where *where, uint64_t found[6])
 {
-    struct cache *cache = memory;
+    struct cache *cache = cache_at(where);
+    memset(found, 0, 6 * sizeof *found);
+    found[5] = !cache || cache->magic != MAGIC || cache->size != where->size || !is_within(cache->next, 0, where->size);
+    if (!cache)
+        return;
+    for (int table = 0; table < MOST_TABLES && (!table || atomic_load(&cache->tables[table])); table++)
+        found[5] |= !table_at(cache, where->size, table);
     found[0] = atomic_load(&cache->num_entries);
     found[1] = atomic_load(&cache->num_bytes);
     found[2] = atomic_load(&cache->next);
@@ -224,20 +266,20 @@ FASTLOAD_EXPORT void fastload_cache_look(void *memory, uint64_t found[5])
 
 /* Whether an entry is at a place, and has a key. From a file on a disk it is read: where the disk fails there is an error
  * then, and no signal. */
-static int is_entry(struct cache *cache, int file, uint64_t place, const struct key *key, uint64_t found[2])
+static int is_entry(struct cache *cache, const struct where *where, uint64_t place, const struct key *key, uint64_t found[2])
 {
     struct entry head;
+    const uint64_t end = allocated(cache, where->size);
+    if (!is_within(place, sizeof head, end))
+        return 0;
 #ifdef __linux__
-    if (file >= 0) {
-        const uint64_t end = atomic_load_explicit(&cache->allocated, memory_order_acquire);
-        if (place > end || sizeof head > end - place || pread(file, &head, sizeof head, (off_t)place) != (ssize_t)sizeof head ||
-            head.length > end - place - sizeof head)
+    if (where->file >= 0) {
+        if (pread((int)where->file, &head, sizeof head, (off_t)place) != (ssize_t)sizeof head)
             return 0;
     } else
 #endif
-        memcpy(&head, (const uint8_t *)cache + place, sizeof head);
-    (void)file;
-    if (head.rest[0] != key->words[1] || head.rest[1] != key->words[2])
+        memcpy(&head, where->memory + place, sizeof head);
+    if (head.rest[0] != key->words[1] || head.rest[1] != key->words[2] || head.length > end - place - sizeof head)
         return 0;
     found[0] = place + sizeof head;
     found[1] = head.length;
@@ -245,29 +287,34 @@ static int is_entry(struct cache *cache, int file, uint64_t place, const struct 
 }
 
 /* Writes where the entry of a key begins, from the beginning of the memory, and its length. Returns whether there is
- * one. `file`: of the cache, if it is on a disk; -1: it is in memory. */
-FASTLOAD_EXPORT int fastload_cache_find(void *memory, int file, const struct key *key, uint64_t found[2])
+ * one. */
+FASTLOAD_EXPORT int fastload_cache_find(const struct where *where, const struct key *key, uint64_t found[2])
 {
-    struct cache *cache = memory;
+    struct cache *cache = cache_at(where);
     const uint64_t tag = key->words[0];
     int table = 0;
+    if (!cache)
+        return 0;
     while (table + 1 < MOST_TABLES && atomic_load_explicit(&cache->tables[table + 1], memory_order_acquire))
         table++;
     /* Most entries are in the newest tables: their slots are fetched from memory at once, not one after the other. */
     for (int next = table; next >= 0 && next > table - 4; next--) {
-        const struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[next], memory_order_acquire));
-        __builtin_prefetch(slots + (key->words[1] & (num_slots(next) - 1)));
+        const struct slot *slots = table_at(cache, where->size, next);
+        if (slots)
+            __builtin_prefetch(slots + (key->words[1] & (num_slots(next) - 1)));
     }
     for (; table >= 0; table--) {
-        struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[table], memory_order_acquire));
+        struct slot *slots = table_at(cache, where->size, table);
         const uint64_t mask = num_slots(table) - 1;
+        if (!slots)
+            continue;
         /* Writers stop at three quarters, but for those that were on their way. */
         for (uint64_t left = mask, at = key->words[1] & mask; left; left--, at = (at + 1) & mask) {
             const uint64_t here = atomic_load_explicit(&slots[at].tag, memory_order_acquire);
             if (!here)
                 break;
             const uint64_t place = here == tag ? atomic_load_explicit(&slots[at].place, memory_order_acquire) : 0;
-            if (place && is_entry(cache, file, place, key, found))
+            if (place && is_entry(cache, where, place, key, found))
                 return 1;
         }
     }
@@ -276,17 +323,20 @@ FASTLOAD_EXPORT int fastload_cache_find(void *memory, int file, const struct key
 
 /* Returns where the entry of a key begins, from the beginning of the memory, where it is mapped; 0: there is none. Its
  * length stands 20 bytes before. That costs a caller in Python less than a result in memory of its own. */
-FASTLOAD_EXPORT uint64_t fastload_cache_place(void *memory, const struct key *key)
+FASTLOAD_EXPORT uint64_t fastload_cache_place(const struct where *where, const struct key *key)
 {
     uint64_t found[2];
-    return fastload_cache_find(memory, -1, key, found) ? found[0] : 0;
+    return fastload_cache_find(where, key, found) ? found[0] : 0;
 }
 
 /* Returns whether there is room for an entry of so many bytes; notes it if there is not. */
-FASTLOAD_EXPORT int fastload_cache_has_room(void *memory, uint64_t length)
+FASTLOAD_EXPORT int fastload_cache_has_room(const struct where *where, uint64_t length)
 {
-    struct cache *cache = memory;
-    const uint64_t left = cache->size - atomic_load_explicit(&cache->next, memory_order_relaxed);
+    struct cache *cache = cache_at(where);
+    if (!cache)
+        return 0;
+    const uint64_t next = atomic_load_explicit(&cache->next, memory_order_relaxed);
+    const uint64_t left = next < where->size ? where->size - next : 0;
     const int has_room = length <= left && left - length >= sizeof(struct entry) + ALIGN;
     if (!has_room)
         atomic_store_explicit(&cache->is_full, 1, memory_order_relaxed);
@@ -296,39 +346,46 @@ FASTLOAD_EXPORT int fastload_cache_has_room(void *memory, uint64_t length)
 /* Gives out memory for an entry whose bytes are so many: where struct entry and they are to be written, from the
  * beginning of the memory. 0: there is no room for it, but for shorter ones there may be; or, where *wanted is not 0,
  * the file is to have memory up to there first. */
-FASTLOAD_EXPORT uint64_t fastload_cache_take(void *memory, uint64_t length, uint64_t *wanted)
+FASTLOAD_EXPORT uint64_t fastload_cache_take(const struct where *where, uint64_t length, uint64_t *wanted)
 {
-    struct cache *cache = memory;
+    struct cache *cache = cache_at(where);
     *wanted = 0;
-    const uint64_t place = length > cache->size || length > UINT32_MAX ? 0 : take(cache, sizeof(struct entry) + length, wanted);
+    if (!cache)
+        return 0;
+    const uint64_t place = length > UINT32_MAX ? 0 : take(cache, where->size, sizeof(struct entry) + length, wanted);
     if (!place && !*wanted)
         atomic_store(&cache->is_full, 1);
     return place;
 }
 
 /* Notes that an entry has found no room, since the system has none. */
-FASTLOAD_EXPORT void fastload_cache_short(void *memory)
+FASTLOAD_EXPORT void fastload_cache_short(const struct where *where)
 {
-    struct cache *cache = memory;
+    struct cache *cache = cache_at(where);
+    if (!cache)
+        return;
     atomic_store(&cache->is_short, 1);
     atomic_store(&cache->is_full, 1);
 }
 
 /* Publishes an entry of so many bytes that was written where fastload_cache_take said, and counts it if it is to count.
  * Returns whether there was room for its place; *wanted is as there. */
-FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, uint64_t place, uint64_t length, int counts,
-                                         uint64_t *wanted)
+FASTLOAD_EXPORT int fastload_cache_enter(const struct where *where, const struct key *key, uint64_t place, uint64_t length,
+                                         int counts, uint64_t *wanted)
 {
-    struct cache *cache = memory;
-    for (;;) {
-        const int table = newest(cache, wanted);
+    struct cache *cache = cache_at(where);
+    *wanted = 0;
+    while (cache) {
+        const int table = newest(cache, where->size, wanted);
         if (table < 0) {
             if (!*wanted)
                 atomic_store(&cache->is_full, 1);
             return 0;
         }
-        struct slot *slots = table_at(cache, atomic_load_explicit(&cache->tables[table], memory_order_acquire));
+        struct slot *slots = table_at(cache, where->size, table);
         const uint64_t mask = num_slots(table) - 1;
+        if (!slots)
+            return 0;
         for (uint64_t left = mask, at = key->words[1] & mask; left; left--, at = (at + 1) & mask) {
             uint64_t free = 0;
             if (!atomic_compare_exchange_strong_explicit(&slots[at].tag, &free, key->words[0], memory_order_acq_rel,
@@ -343,6 +400,7 @@ FASTLOAD_EXPORT int fastload_cache_enter(void *memory, const struct key *key, ui
         /* Writers killed between two steps have filled it without counting: count them, and go on to the next. */
         atomic_store_explicit(&cache->used[table], num_slots(table), memory_order_relaxed);
     }
+    return 0;
 }
 
 /* A bijection in which each bit of the input changes about half of the output's: the finaliser of MurmurHash3. */

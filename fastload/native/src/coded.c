@@ -19,6 +19,11 @@ int next_interval(struct coded *coded)
     return 1;
 }
 
+int is_at_end(const struct coded *coded)
+{
+    return used(&coded->reader) == coded->end && coded->restart + 1 == coded->num_restarts;
+}
+
 /* Copies coded data without the zeros stuffed behind 0xFF, and notes where restart markers stood. */
 static int unstuff(struct coded *coded, const uint8_t *from, size_t length, struct fastload_scratch *scratch)
 {

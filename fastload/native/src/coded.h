@@ -41,6 +41,9 @@ int coded_begin(struct coded *coded, struct fastload_scratch *scratch, const uin
 /* To be called behind each interval, which must have had just the bytes that its MCUs need. Returns 0 if not. */
 int next_interval(struct coded *coded);
 
+/* Whether the last interval had just the bytes that its MCUs need. libjpeg warns of most files where it had more. */
+int is_at_end(const struct coded *coded);
+
 /* Makes a table of counts and symbols, which are valid. */
 void make_symbols(struct symbols *symbols, const uint8_t *from);
 

@@ -421,7 +421,8 @@ FASTLOAD_TARGET_AVX2 static int decode_row_avx2(struct entropy *e, const struct 
 
 int entropy_row(struct entropy *e, const struct picture *p, int mcu_row, int wanted)
 {
-    return (p->level == FASTLOAD_PLAIN ? decode_row_plain : decode_row_avx2)(e, p, mcu_row, wanted);
+    const int status = (p->level == FASTLOAD_PLAIN ? decode_row_plain : decode_row_avx2)(e, p, mcu_row, wanted);
+    return status == FASTLOAD_DONE && mcu_row == p->mcu_rows - 1 && !is_at_end(&e->coded) ? FASTLOAD_DAMAGED : status;
 }
 
 int entropy_begin(struct entropy *e, struct fastload_scratch *scratch, const struct jpeg_header *header,

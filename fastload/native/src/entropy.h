@@ -1,7 +1,8 @@
 /* Huffman decoding of one scan that has all components of a sequential file.
  *
  * In: the coded data behind the header. Out: coefficients, a row of MCUs at a time, given to a picture. What libjpeg
- * would warn of (a code that is none, data that end early) is an error here: such files go to another decoder.
+ * would warn of (a code that is none, data that end early, bytes behind the last block) is an error here: such files go
+ * to another decoder.
  */
 #ifndef FASTLOAD_ENTROPY_H
 #define FASTLOAD_ENTROPY_H

@@ -152,14 +152,20 @@ static int has_whole_names(const uint8_t *body, size_t size)
     return 1;
 }
 
-/* Returns 0 for a segment that is too short for what its name says, which Pillow does not open. */
+/* Returns 0 for a segment that is too short for what its name says, which Pillow does not open; and for versions and
+ * colors of which libjpeg warns that it does not know them. */
 static int read_application(int marker, const uint8_t *body, size_t size, struct colors *colors)
 {
     const int jfif = marker == APP0 && begins_with(body, size, "JFIF", 4);
     const int adobe = marker == APP14 && begins_with(body, size, "Adobe", 5);
-    if (jfif && size >= 14 && body[4] == 0)
+    if (jfif && size >= 14 && body[4] == 0) {
         colors->jfif = 1;
+        if (body[5] != 1)
+            return 0;
+    }
     if (adobe && size >= 12) {
+        if (body[11] > 1)
+            return 0;
         colors->adobe = 1;
         colors->transform = body[11];
     }

@@ -109,7 +109,8 @@ int progressive_begin(struct progressive *progressive, struct fastload_scratch *
         const int status = begin_pass(&pass, scratch, &scans->scan[i], bytes);
         if (status != FASTLOAD_DONE)
             return status;
-        if (!decode_pass(&pass, p, progressive->blocks))
+        const int is_all = p->last_row == p->mcu_rows - 1;
+        if (!decode_pass(&pass, p, progressive->blocks) || (is_all && !is_at_end(&pass.coded)))
             return FASTLOAD_DAMAGED;
     }
     return FASTLOAD_DONE;
