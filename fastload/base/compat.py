@@ -8,6 +8,7 @@ AttributeError at import, not in the middle of an epoch.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +38,6 @@ def is_next_plain() -> bool:
 
 _torch_names = vars(dataloader)
 set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
-sharding_worker_init_fn: Callable[..., None] = _sharding_worker_init_fn
 
 _collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map
 _torch_collate_map = dict(_collate_map)
@@ -85,13 +85,26 @@ def set_thread_name(name: str) -> None:
         setter(name)
 
 
+pipe_lock = threading.RLock()
+"""Held while torch finds the parts of a DataPipe, which it does by a hook in the class: one thread at a time can."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=pipe_lock.acquire, after_in_parent=pipe_lock.release, after_in_child=pipe_lock.release)
+
+
 def seed_iter_data_pipe(dataset: Any, shared_seed: int | None) -> Any:
     """Give an IterDataPipe the seed that all workers share, as torch does; other datasets pass as they are."""
     if isinstance(dataset, IterDataPipe) and shared_seed is not None:
-        generator = torch.Generator()
-        generator.manual_seed(shared_seed)
-        return apply_random_seed(dataset, generator)
+        with pipe_lock:
+            return apply_random_seed(dataset, torch.Generator().manual_seed(shared_seed))
     return dataset
+
+
+def init_worker_of_pipe(init_fn: Callable[[int], Any] | None, num_ranks: int, rank: int, worker_id: int) -> None:
+    """Give a worker's DataPipe its share, as torch does, and call the user's ``worker_init_fn`` then."""
+    with pipe_lock:
+        _sharding_worker_init_fn(None, num_ranks, rank, worker_id)
+    if init_fn is not None:
+        init_fn(worker_id)
 
 
 def is_data_pipe(dataset: Any) -> bool:

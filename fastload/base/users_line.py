@@ -6,6 +6,7 @@ installed package, so that a warning points at code that the user can change.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -21,6 +22,17 @@ _STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<")
 _INSTALLED = "-packages" + os.sep
 
 
+def _is_installed(file: str) -> bool:
+    return file.startswith(_STANDARD) or _INSTALLED in file
+
+
+@functools.cache
+def is_users_module(name: str) -> bool:
+    """Return whether a module is the user's own: the script, or neither installed nor a part of Python or fastload."""
+    file = getattr(sys.modules.get(name), "__file__", None) or _STANDARD[0]
+    return name == "__main__" or not (_is_installed(file) or file.startswith(_PACKAGE))
+
+
 def users_frame() -> FrameType | None:
     """Return the innermost frame of the user's code; if there is none, of the library that called fastload."""
     outside = None
@@ -28,7 +40,7 @@ def users_frame() -> FrameType | None:
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_PACKAGE) and _TORCHS_LOADER not in name:
-            if not name.startswith(_STANDARD) and _INSTALLED not in name:
+            if not _is_installed(name):
                 return frame
             outside = outside or frame
         frame = frame.f_back

@@ -141,7 +141,7 @@ class Builder:
         init_fn = spec.worker_init_fn
         if compat.is_data_pipe(spec.dataset):
             rank, num_ranks = ranks
-            init_fn = functools.partial(compat.sharding_worker_init_fn, init_fn, num_ranks, rank)
+            init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
         fused: FusedDataset | TableRows | None = None
         tail = error_policy = kept.cache = kept.filling = None
         if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":

@@ -118,7 +118,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._pipeline = self._built(epoch)
         pipeline = self._pipeline
         if sampling.num_workers:
-            super()._reset(loader)  # torch asks the sampler for an iterator twice at the first iteration, and so do we
+            with compat.pipe_lock:
+                super()._reset(loader)  # torch asks a sampler for an iterator twice at the first iteration; so do we
             epoch.shared_seed = self._shared_seed  # torch has drawn another one
         self.is_resident = is_resident = pipeline.source.is_resident
         # What torch's part asked the sampler for. One of ours would look up its epoch when it is first asked: another

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..base import compat
+from ..base.thread_state import ThreadState
 from ..keys import seeding
 from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
@@ -171,7 +172,7 @@ class SampleThreads:
         Raises:
             BaseException: what ended one of the threads, such as a SystemExit of the dataset's.
         """
-        job, threads = self._job, []
+        job, threads, found = self._job, [], ThreadState()  # with what worker_init_fn has set
         lock_decoders()
         routed = job.seed is not None
         scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
@@ -181,8 +182,8 @@ class SampleThreads:
                 routing.install()
             threads.append(
                 threading.Thread(
-                    target=self._run_thread,
-                    args=(number, generators, scripted),
+                    target=found.run,
+                    args=(self._run_thread, number, generators, scripted),
                     name=f"fastload_sample_{number}",
                     daemon=True,
                 )

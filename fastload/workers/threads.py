@@ -27,6 +27,7 @@ from ..arguments import WorkerArguments
 from ..base import compat, compat_features
 from ..base.at_exit import close_at_exit
 from ..base.nesting import Key, map_leaves
+from ..base.thread_state import ThreadState
 from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
@@ -41,6 +42,7 @@ from ..work import GRACE, Kind, WorkItem
 from . import routing
 from .fetch import Fetcher, Outcome, Result
 from .pool import Pool
+from .replicas import with_replicas
 from .samples import Job
 from .video_decoders import lock_decoders
 
@@ -269,14 +271,15 @@ class ThreadPool(Pool):
             warn_of_shared_transforms(job.dataset, job.collate_fn)
             warn_of_shared_collators(job.collate_fn)
         scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
+        found, generators = ThreadState(), routing.ThreadGenerators
         self.workers = [
             threading.Thread(
-                target=_run_worker,
-                args=(self.state, job, worker_id, routing.ThreadGenerators() if routed else None, scripted),
+                target=found.run,
+                args=(_run_worker, self.state, own, worker_id, generators() if routed else None, scripted),
                 name=f"fastload_worker_{worker_id}",
                 daemon=True,
             )
-            for worker_id in range(num_threads)
+            for worker_id, own in enumerate(with_replicas(job, num_threads))
         ]
         lock_decoders()
         close_at_exit(self)

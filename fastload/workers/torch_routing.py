@@ -85,18 +85,18 @@ class TorchRouting(TorchFunctionMode):
                 if not kwargs:
                     return func(*args, generator=self._generator)
                 return func(*args, **{**kwargs, "generator": self._generator})
-            except TypeError:
-                pass  # this overload takes no generator; or the arguments are wrong, which the next call reports
+            except (TypeError, RuntimeError):
+                # This overload takes no generator; or another mode makes it draw on another device, as the default one
+                # does; or the arguments are wrong, which the next call reports.
+                pass
         with self.operators:
             return func(*args, **(kwargs or {}))
 
 
-class OperatorRouting(TorchDispatchMode):
-    """A mode in which aten's operators draw from ``generator`` where they would draw from the default one."""
+class _Dispatch:
+    """The method of :class:`OperatorRouting`: torch wraps one in a mode's own class, and then imports the compiler."""
 
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's
-        self._generator = generator
+    _generator: torch.Generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the operator ``func``; with a generator, if it draws.
@@ -127,6 +127,14 @@ class OperatorRouting(TorchDispatchMode):
             f"{func} draws from torch's global CPU generator and takes no other, so in worker threads its results "
             "would depend on the threads' timing; use worker_method='multiprocessing'"
         )
+
+
+class OperatorRouting(_Dispatch, TorchDispatchMode):
+    """A mode in which aten's operators draw from ``generator`` where they would draw from the default one."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self._generator = generator
 
 
 _cases: dict[Any, int] = {}

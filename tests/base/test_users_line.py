@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.base.users_line import users_frame, warn_at_users_line
+from fastload.base.users_line import is_users_module, users_frame, warn_at_users_line
 
 
 def this_line() -> int:
@@ -52,6 +52,13 @@ def test_frames_of_the_standard_library_and_of_packages_are_passed_over(tmp_path
         text=True,
     )
     assert f"{package}" in alone.stdout, alone.stderr
+
+
+def test_modules_of_python_of_packages_and_of_fastload_are_not_the_users():
+    assert is_users_module("__main__")
+    assert is_users_module(__name__)
+    others = ["builtins", "json.decoder", "_json", "torch.utils.data", "fastload.loader", "no.such.module"]
+    assert not any(map(is_users_module, others))
 
 
 @pytest.mark.parametrize("arguments", [{}, {"num_workers": 1}, {"device": "cpu"}])

@@ -26,7 +26,7 @@ PIPES: dict[str, Any] = {
 }
 
 
-@as_in_torch(ways.with_workers(ways.INLINE, ways.ONE, ways.TWO_PERSISTENT))
+@as_in_torch(ways.with_workers(ways.INLINE, ways.ONE, ways.TWO_PERSISTENT, ways.THREE_THREADS))
 @pytest.mark.parametrize("shuffle", [None, True, False])
 @pytest.mark.parametrize("name", PIPES)
 def test_a_pipe(load, name, shuffle):

@@ -126,7 +126,7 @@ def test_the_init_function_is_called_once_for_every_worker_with_its_number(load)
     return seen, calls
 
 
-@as_in_torch(ways.in_processes)
+@as_in_torch(ways.in_workers)
 def test_the_init_function_comes_before_the_first_sample_and_can_change_the_workers_dataset(load):
     dataset = data.Marked()
     return epochs(load(dataset, batch_size=2, worker_init_fn=data.init_that_marks_dataset), 2), dataset.mark

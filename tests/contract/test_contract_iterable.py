@@ -50,15 +50,12 @@ def test_an_endless_stream_can_be_left_and_begins_again(load, batch_size):
 
 @as_in_torch(ways.everywhere_alone)
 def test_a_range_divided_by_the_init_function_as_in_the_documentation(load):
-    if load.workers.threads:
-        pytest.skip("threads share the dataset that the function changes")
     return epochs(load(data.Range(3, 17), batch_size=2, worker_init_fn=data.divide_range), 2)
 
 
-@as_in_torch(ways.with_workers(ways.INLINE, ways.ONE, ways.TWO, ways.TWO_PERSISTENT))
+@as_in_torch(ways.everywhere_alone)
 def test_a_stream_that_is_its_own_iterator(load):
     # Without workers, and with persistent ones, nothing is left for the second epoch.
-
     return epochs(load(data.OneShot(7), batch_size=2), 3)
 
 

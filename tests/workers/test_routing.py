@@ -7,6 +7,8 @@ import functools
 import os
 import pickle
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -663,3 +665,16 @@ def test_nothing_is_routed_for_a_dataset_that_draws_nothing_or_with_torchs_seedi
         assert random.random is original
         next(iterator)
         iterator._shutdown_workers()
+
+
+@pytest.mark.slow
+def test_a_draw_inside_of_a_function_does_not_import_the_compiler():
+    code = """
+import sys, torch
+from fastload.workers.torch_routing import TorchRouting
+with TorchRouting(torch.Generator()):
+    torch.nn.functional.dropout(torch.ones(3))
+print(sorted({"torch._dynamo", "sympy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,109 @@
+"""User code in a thread finds what it would find in the thread that made this one."""
+
+import contextlib
+import contextvars
+import decimal
+
+import numpy as np
+import pytest
+import torch
+from kit.datasets import Made
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader as TorchLoader
+
+from fastload import DataLoader
+
+language = contextvars.ContextVar("language", default="none")
+
+loaders = pytest.mark.parametrize(
+    ("loader_class", "arguments"),
+    [
+        pytest.param(TorchLoader, {}, id="torch"),
+        pytest.param(DataLoader, {"worker_threads": 2}, id="threads of a process"),
+        pytest.param(DataLoader, {"worker_threads": 2, "seed": 1}, id="seeded threads of a process"),
+        pytest.param(DataLoader, {"worker_method": "thread"}, id="worker threads"),
+        pytest.param(DataLoader, {"worker_method": "thread", "seed": 1}, id="seeded worker threads"),
+    ],
+)
+
+
+class OnesAreTwos(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        return made + 1 if func is torch.ones else made
+
+
+@contextlib.contextmanager
+def speaking(name):
+    token = language.set(name)
+    yield
+    language.reset(token)
+
+
+@contextlib.contextmanager
+def default_device(name):
+    torch.set_default_device(name)
+    yield
+    torch.set_default_device(None)
+
+
+def told(loader_class, tell, **arguments):
+    loader = loader_class(Made(4, lambda _: tell()), 2, num_workers=1, collate_fn=list, **arguments)
+    return [sample for batch in loader for sample in batch]
+
+
+def product():
+    return (torch.ones(1, 1) @ torch.ones(1, 1)).dtype, torch.is_autocast_cache_enabled()
+
+
+STATES = {
+    "a context variable": (lambda: speaking("Finnish"), language.get, "Finnish"),
+    "decimal": (lambda: decimal.localcontext(prec=3), lambda: str(decimal.Decimal(1) / 7), "0.143"),
+    "float errors": (lambda: np.errstate(divide="raise"), lambda: np.geterr()["divide"], "raise"),
+    "printing": (lambda: np.printoptions(precision=2), lambda: str(np.array([1 / 3])), "[0.33]"),
+    "no gradients": (torch.no_grad, torch.is_grad_enabled, False),
+    "inference mode": (torch.inference_mode, lambda: torch.ones(1).is_inference(), True),
+    "autocast": (lambda: torch.autocast("cpu", torch.float16, cache_enabled=False), product, (torch.float16, False)),
+    "default device": (lambda: default_device("cpu:0"), lambda: str(torch.get_default_device()), "cpu:0"),
+    "a device's context": (lambda: torch.device("cpu:0"), lambda: str(torch.get_default_device()), "cpu:0"),
+    "a function mode": (OnesAreTwos, lambda: torch.ones(1).item(), 2.0),
+}
+
+
+@loaders
+@pytest.mark.parametrize("state", STATES)
+def test_what_the_loop_has_set_holds_in_samples(state, loader_class, arguments):
+    begin, tell, expected = STATES[state]
+    with begin():
+        assert told(loader_class, tell, **arguments) == [expected] * 4
+    assert told(loader_class, tell, **arguments) != [expected] * 4
+
+
+def prepare(worker_id):
+    np.seterr(divide="raise")
+    torch.set_grad_enabled(False)
+    torch.set_default_device("meta")
+    language.set(f"of worker {worker_id}")
+
+
+def prepared():
+    return np.geterr()["divide"], torch.is_grad_enabled(), torch.rand(1).device.type, language.get()
+
+
+@loaders
+def test_what_the_init_function_sets_holds_in_samples_of_that_worker_and_nowhere_else(loader_class, arguments):
+    before = prepared()
+    found = told(loader_class, prepared, worker_init_fn=prepare, **arguments)
+    assert found == [("raise", False, "meta", "of worker 0")] * 4
+    assert prepared() == before
+
+
+@pytest.mark.parametrize("arguments", [None, {}, {"worker_method": "thread"}], ids=["torch", "process", "thread"])
+def test_what_a_sample_sets_is_seen_by_the_next_one_of_its_worker(arguments):
+    def longer():
+        language.set(language.get() + "!")
+        return language.get()
+
+    loader_class = TorchLoader if arguments is None else DataLoader
+    assert told(loader_class, longer, **(arguments or {})) == ["none!", "none!!", "none!!!", "none!!!!"]
+    assert language.get() == "none"

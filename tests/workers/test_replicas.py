@@ -1,0 +1,321 @@
+"""Each worker thread has a dataset of its own, where it may change it; the user's stays as it is."""
+
+import collections
+import functools
+import random
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+import torch
+from fakes import FakeClock
+from kit.datasets import Made, Sized
+from torch.utils.data import ChainDataset, ConcatDataset, IterableDataset, Subset, get_worker_info
+from torch.utils.data import DataLoader as TorchLoader
+
+from fastload import DataLoader
+from fastload.errors import ConfigError
+
+LENGTH = 12
+
+loaders = pytest.mark.parametrize(
+    ("loader_class", "arguments"),
+    [pytest.param(TorchLoader, {}, id="torch"), pytest.param(DataLoader, {"worker_method": "thread"}, id="threads")],
+)
+
+
+def epochs(loader_class, dataset, **arguments):
+    loader = loader_class(dataset, 2, num_workers=2, **arguments)
+    return [sorted(sample for batch in loader for sample in batch.tolist()) for _ in range(2)]
+
+
+class Cursor:
+    at = 0
+
+
+class Slot:
+    __slots__ = ("at",)
+
+
+class Shared(IterableDataset):
+    """Shares its numbers out to the workers. Where it is, stands in another object."""
+
+    def __init__(self, make=Cursor):
+        self.place = make()
+
+    def __iter__(self):
+        here, info = self.place, get_worker_info()
+        here.at = info.id
+        while here.at < LENGTH:
+            time.sleep(0.001)  # the other worker takes its turn
+            yield here.at
+            here.at += info.num_workers
+
+
+class Nested(IterableDataset):
+    """Keeps its place deep in containers."""
+
+    def __init__(self):
+        self.places = {"first": (collections.deque([[0]]),)}
+
+    def __iter__(self):
+        here, info = self.places["first"][0][0], get_worker_info()
+        here[0] = info.id
+        while here[0] < LENGTH:
+            time.sleep(0.001)
+            yield here[0]
+            here[0] += info.num_workers
+
+
+class Shuffled(IterableDataset):
+    """Shuffles in each worker alike, by generators of its own, and takes the worker's share."""
+
+    def __init__(self):
+        self.generators = random.Random(1), np.random.default_rng(2), torch.Generator().manual_seed(3)
+
+    def __iter__(self):
+        own, numpys, torchs = self.generators
+        order = numpys.permutation(LENGTH).tolist()
+        own.shuffle(order)
+        info = get_worker_info()
+        yield from [order[i] for i in torch.randperm(LENGTH, generator=torchs)][info.id :: info.num_workers]
+
+
+class Wrapped(IterableDataset):
+    def __init__(self, stream):
+        self.parts = [{"first": stream}]
+
+    def __iter__(self):
+        yield from self.parts[0]["first"]
+
+
+class Stepping(IterableDataset):
+    """Works by methods of its own that it keeps under other names."""
+
+    def __init__(self):
+        self.begin, self.go_on = self._begin, functools.partial(self._step)
+
+    def _begin(self):
+        self.at = get_worker_info().id
+
+    def _step(self):
+        self.at += get_worker_info().num_workers
+
+    def __iter__(self):
+        self.begin()
+        while self.at < LENGTH:
+            time.sleep(0.001)
+            yield self.at
+            self.go_on()
+
+
+class Delegating(IterableDataset):
+    """Answers for the stream that it holds, also while it is not there yet."""
+
+    def __init__(self):
+        self.stream = Shared()
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+    def __iter__(self):
+        yield from self.stream
+
+
+class Reading(IterableDataset):
+    """Keeps an iterator, and passes over what is not its worker's."""
+
+    def __init__(self):
+        self.numbers = iter(range(LENGTH))
+
+    def __iter__(self):
+        info = get_worker_info()
+        for number in self.numbers:
+            time.sleep(0.001)
+            if number % info.num_workers == info.id:
+                yield number
+
+
+class Reopened(Shared):
+    """Says by itself what a copy is."""
+
+    def __copy__(self):
+        return Reopened()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a copy is enough")
+
+
+STREAMS = {
+    "place in an object": Shared,
+    "place in containers": Nested,
+    "place in a slot": lambda: Shared(Slot),
+    "place in a namespace": lambda: Shared(types.SimpleNamespace),
+    "place in an object of another package": lambda: Shared(FakeClock),
+    "place reached by methods": Stepping,
+    "iterator": Reading,
+    "answers for another": Delegating,
+    "generators": Shuffled,
+    "copies itself": Reopened,
+    "stream in a stream": lambda: Wrapped(Wrapped(Shared())),
+    "chain": lambda: ChainDataset([Shared()]),
+}
+
+
+@loaders
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_that_each_worker_keeps_its_place_in_is_whole(name, loader_class, arguments):
+    assert epochs(loader_class, STREAMS[name](), **arguments) == [list(range(LENGTH))] * 2
+
+
+class Owned(Sized):
+    """Tells whether its worker has marked it. It has a lock, which cannot be copied."""
+
+    __slots__ = ("lock", "owner")
+
+    def __init__(self):
+        super().__init__(LENGTH)
+        self.owner, self.lock = None, threading.Lock()
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        with self.lock:
+            return self.owner == get_worker_info().id
+
+
+def owner_of(get):
+    def own(worker_id):
+        get(get_worker_info().dataset).owner = worker_id
+
+    return own
+
+
+@loaders
+@pytest.mark.parametrize(
+    ("wrap", "get"),
+    [
+        pytest.param(lambda dataset: dataset, lambda dataset: dataset, id="itself"),
+        pytest.param(lambda dataset: Subset(dataset, range(LENGTH)), lambda subset: subset.dataset, id="subset"),
+        pytest.param(lambda dataset: ConcatDataset([dataset]), lambda joined: joined.datasets[0], id="joined"),
+    ],
+)
+def test_what_the_init_function_writes_to_a_dataset_is_its_workers_alone(wrap, get, loader_class, arguments):
+    dataset = Owned()
+    found = epochs(loader_class, wrap(dataset), worker_init_fn=owner_of(get), **arguments)
+    assert (found, dataset.owner) == ([[True] * LENGTH] * 2, None)
+
+
+class Adopted(Sized):
+    """Gets its state as it is, as many classes do: a plain copy would share it with the user's object."""
+
+    owner = None
+
+    def __setstate__(self, state):
+        self.__dict__ = state
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return self.owner == get_worker_info().id
+
+
+@loaders
+def test_a_class_that_takes_its_state_as_it_is_gets_replicas_too(loader_class, arguments):
+    dataset = Adopted(LENGTH)
+    found = epochs(loader_class, dataset, worker_init_fn=owner_of(lambda own: own), **arguments)
+    assert (found, dataset.owner) == ([[True] * LENGTH] * 2, None)
+
+
+class Closing(Sized):
+    """Closes its file in the end."""
+
+    def __init__(self, path):
+        super().__init__(LENGTH)
+        self.file = path.open("rb")
+
+    def __del__(self):
+        self.file.close()
+
+
+@loaders
+def test_the_end_of_a_worker_closes_no_file_of_the_user(loader_class, arguments, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"1")
+    dataset = Closing(path)
+    assert epochs(loader_class, dataset, worker_init_fn=lambda _: None, **arguments) == [list(range(LENGTH))] * 2
+    assert not dataset.file.closed
+
+
+class OneOfAKind:
+    def __reduce_ex__(self, protocol):
+        raise TypeError("there is one only")
+
+
+class Large(IterableDataset):
+    def __init__(self):
+        self.held = [np.zeros(LENGTH), torch.zeros(LENGTH), [""] * 2000, threading.Lock(), OneOfAKind(), lambda: None]
+
+    def __iter__(self):
+        yield from map(id, self.held)
+
+
+def test_replicas_share_the_data_and_what_cannot_be_copied():
+    dataset = Large()
+    expected = sorted(2 * list(map(id, dataset.held)))
+    assert epochs(DataLoader, dataset, worker_method="thread") == [expected] * 2
+
+
+class Lonely(OneOfAKind, Sized):
+    pass
+
+
+class Jealous(Sized):
+    def __copy__(self):
+        raise TypeError("no copies")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        pytest.param(Lonely, "Lonely cannot be copied: TypeError: there is one only", id="pickles"),
+        pytest.param(lambda: Made(10, (x for x in ())), "Made cannot be copied: .* 'generator'", id="generator"),
+        pytest.param(Jealous, "Jealous cannot be copied: TypeError: no copies", id="copies"),
+    ],
+)
+def test_a_dataset_that_cannot_be_copied_is_an_error_that_says_what_to_do(make, why):
+    dataset, arguments = make(), {"num_workers": 2, "worker_method": "thread"}
+    iter(DataLoader(dataset, **arguments))  # no worker changes it
+    with pytest.raises(ConfigError, match=f"{why}.*use worker_method='multiprocessing'"):
+        iter(DataLoader(dataset, worker_init_fn=lambda _: None, **arguments))
+
+
+class Resumable(IterableDataset):
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        info = get_worker_info()
+        own = range(info.id, LENGTH, info.num_workers)
+        start, self.at = self.at, 0
+        for self.at in range(start + 1, len(own) + 1):
+            yield own[self.at - 1]
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+@pytest.mark.parametrize("taken", [1, 2, 5])
+def test_a_resumed_stream_is_whole_and_so_is_the_next_epoch(method, taken):
+    arguments = {"batch_size": 2, "num_workers": 2, "worker_method": method}
+    loader, resumed = DataLoader(Resumable(), **arguments), DataLoader(Resumable(), **arguments)
+    before = [sample for _, batch in zip(range(taken), loader, strict=False) for sample in batch.tolist()]
+    resumed.load_state_dict(loader.state_dict())
+    loader.close()
+    after, following = ([sample for batch in resumed for sample in batch.tolist()] for _ in range(2))
+    assert sorted(before + after) == sorted(following) == list(range(LENGTH))
