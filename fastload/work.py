@@ -291,6 +291,10 @@ class Counts:
     waited_ns: int = 0
     failures: Any = None
     """A :class:`fastload.workers.on_error.FailureLog`; None as long as no iteration has asked for one."""
+    unseeded: dict[str, None] = field(default_factory=dict)
+    """Generators that samples were seen to draw from though nothing seeds them."""
+    has_told: bool = False
+    """Whether the user was warned of them."""
 
     def count(self, num_samples: int, reason: str | None) -> None:
         """Count a batch handed out; ``reason`` is why it had no layout."""

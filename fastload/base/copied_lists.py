@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .memory import in_words
-from .reachable import ITEM, PathStep, find
+from .reachable import find
 
 LEAST_BYTES = 200 << 20
 _ITEMS = 64
@@ -46,13 +46,10 @@ def copied_lists(dataset: Any, least_bytes: int | None = None) -> list[CopiedLis
 
     for found in find(dataset, is_large, inside=False):
         thing = found.thing
-        name = "dataset" + "".join(map(_in_words, found.steps))
-        lists.setdefault(id(thing), CopiedList(name, type(thing).__name__, len(thing), bytes_of(thing)))
+        lists.setdefault(
+            id(thing), CopiedList(found.path("dataset"), type(thing).__name__, len(thing), bytes_of(thing))
+        )
     return list(lists.values())
-
-
-def _in_words(step: PathStep) -> str:
-    return f"[{step.key!r}]" if step.kind == ITEM else f".{step.key}"
 
 
 def bytes_of(thing: Any, depth: int = _DEPTH) -> int:

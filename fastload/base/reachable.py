@@ -1,8 +1,9 @@
 """Find objects that a dataset holds, and copy the dataset with others in their places.
 
 In: an object and a condition. Out: the objects reachable from it that meet the condition, each with its path. Followed
-are attributes, containers, bound methods, ``functools.partial``, closures, and the globals that the user's functions
-name. The search ends after 20,000 objects, and looks at the first 100 items of a container: longer ones hold data.
+are attributes, those of the user's classes too, containers, bound methods, ``functools.partial``, closures, and the
+globals that the user's functions name, of other modules too. The search ends after 20,000 objects, and looks at the
+first 100 items of a container: longer ones hold data.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import os
 import sys
 import types
 from collections import deque
@@ -27,8 +29,10 @@ _LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.ndarray, t
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 # Their code does not refer to the user's objects.
 _LIBRARIES = sys.stdlib_module_names | {
-    *("albumentations", "cv2", "fastload", "numpy", "PIL", "tokenizers", "torch", "torchvision", "transformers"),
+    *("albumentations", "cv2", "fastload", "monai", "numpy", "PIL", "tokenizers", "torch", "torchvision"),
+    "transformers",
 }
+_INSTALLED = f"-packages{os.sep}"
 
 ATTRIBUTE, ITEM, OWNER, CELL, DEFAULT, CODE = range(6)
 
@@ -42,6 +46,8 @@ class PathStep(NamedTuple):
     """
     key: Any
     """An attribute's name, an item's key, or an index."""
+    name: str = ""
+    """Of a variable, an argument or a class's attribute, as the user's code has it."""
 
 
 class Found(NamedTuple):
@@ -56,12 +62,32 @@ class Found(NamedTuple):
         """The path leads through a global variable or a class, so copies of the root share the object."""
         return any(step.kind == CODE for step in self.steps)
 
+    def path(self, root: str) -> str:
+        """Return where it is, as code would name it; ``root``: the name of the object that the search began at."""
+        path = root
+        for kind, key, name in self.steps:
+            if kind == CODE:
+                path = name
+            elif kind == ITEM:
+                path += f"[{key!r}]"
+            else:
+                path += f".{'__self__' if kind == OWNER else name or key}"
+        return path
 
-def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[Found]:
+
+def find(
+    root: object, wanted: Callable[[Any], bool], *, inside: bool, is_library: Callable[[Any], bool] | None = None
+) -> list[Found]:
     """Return the objects for which ``wanted`` is true, nearest first, once for each object that holds them.
 
-    ``inside``: search inside of the found objects too.
+    Args:
+        root: where to begin.
+        wanted: called with each object.
+        inside: search inside of the found objects too.
+        is_library: tells of a class or function whether its code is not looked into; None: the code of libraries that
+            are known not to refer to the user's objects is not.
     """
+    is_library = is_library or _is_of_a_library
     found = []
     seen: dict[int, object] = {id(root): root}  # kept alive, so that no id is used twice
     waiting: deque[Found] = deque([Found(root, ())])
@@ -72,7 +98,7 @@ def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[F
             found.append(here)
         if is_wanted and not inside:
             continue
-        for step, thing in _held_by(here.thing):
+        for step, thing in _held_by(here.thing, is_library):
             if isinstance(thing, _LEAVES):
                 continue
             there = Found(thing, (*here.steps, step))
@@ -85,7 +111,7 @@ def find(root: object, wanted: Callable[[Any], bool], *, inside: bool) -> list[F
     return found
 
 
-def _held_by(holder: Any) -> Iterator[tuple[PathStep, Any]]:
+def _held_by(holder: Any, is_library: Callable[[Any], bool]) -> Iterator[tuple[PathStep, Any]]:
     if isinstance(holder, dict):
         items = list(itertools.islice(dict.items(holder), _MAX_ITEMS))
         yield from ((PathStep(ITEM, key), value) for key, value in items)
@@ -93,43 +119,67 @@ def _held_by(holder: Any) -> Iterator[tuple[PathStep, Any]]:
         values = list(itertools.islice(holder, _MAX_ITEMS))
         yield from ((PathStep(ITEM, place), value) for place, value in enumerate(values))
     elif isinstance(holder, types.FunctionType):
-        yield from _named_by(holder)
+        yield from _named_by(holder, is_library)
     elif isinstance(holder, types.MethodType):
         yield PathStep(OWNER, None), holder.__self__
-        yield PathStep(CODE, None), holder.__func__
+        yield PathStep(CODE, None, holder.__func__.__qualname__), holder.__func__
         return
     elif isinstance(holder, functools.partial):
         yield PathStep(ATTRIBUTE, "func"), holder.func
         yield PathStep(ATTRIBUTE, "args"), holder.args
         yield PathStep(ATTRIBUTE, "keywords"), holder.keywords
+    if type(holder) in _CONTAINERS:  # and not of a class derived from one
+        return
     for name, value in attributes_of(holder):
         yield PathStep(ATTRIBUTE, name), value
-    if not _is_of_a_library(type(holder)):
+    if not is_library(type(holder)):
         for kind in type(holder).__mro__:
-            if not _is_of_a_library(kind):
-                functions = (value for value in list(vars(kind).values()) if isinstance(value, types.FunctionType))
-                yield from ((PathStep(CODE, None), function) for function in functions)
+            if not is_library(kind):
+                for name, value in list(vars(kind).items()):
+                    if isinstance(value, property):
+                        value = value.fget
+                    elif isinstance(value, staticmethod | classmethod):
+                        value = value.__func__
+                    yield PathStep(CODE, None, f"{kind.__qualname__}.{name}"), value
 
 
-def _named_by(function: types.FunctionType) -> Iterator[tuple[PathStep, Any]]:
+def _named_by(function: types.FunctionType, is_library: Callable[[Any], bool]) -> Iterator[tuple[PathStep, Any]]:
     """Yield the objects that a function can use besides its arguments."""
+    code = function.__code__
     for place, cell in enumerate(function.__closure__ or ()):
         if cell != types.CellType():  # not empty
-            yield PathStep(CELL, place), cell.cell_contents
-    yield from ((PathStep(DEFAULT, place), value) for place, value in enumerate(function.__defaults__ or ()))
-    if _is_of_a_library(function):
+            yield PathStep(CELL, place, code.co_freevars[place]), cell.cell_contents
+    defaults = function.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    yield from ((PathStep(DEFAULT, place, names[place]), value) for place, value in enumerate(defaults))
+    yield from ((PathStep(CODE, None, name), value) for name, value in (function.__kwdefaults__ or {}).items())
+    if is_library(function):
         return
-    codes = [function.__code__]
+    codes = [code]
     while codes:
         code = codes.pop()
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
         for name in code.co_names:
             if name in function.__globals__:
-                yield PathStep(CODE, None), function.__globals__[name]
+                named = function.__globals__[name]
+                yield PathStep(CODE, None, name), named
+                if isinstance(named, types.ModuleType) and not is_library(named):
+                    for one in filter(vars(named).__contains__, code.co_names):
+                        yield PathStep(CODE, None, f"{name}.{one}"), vars(named)[one]
+
+
+def _module_of(thing: Any) -> str:
+    return thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", None) or ""
 
 
 def _is_of_a_library(thing: Any) -> bool:
-    return (getattr(thing, "__module__", None) or "").split(".")[0] in _LIBRARIES
+    return _module_of(thing).split(".")[0] in _LIBRARIES
+
+
+def is_installed(thing: Any) -> bool:
+    """Return whether a class or function is a library's, or any installed package's: to look into those takes long."""
+    module = sys.modules.get(_module_of(thing))
+    return _is_of_a_library(thing) or _INSTALLED in (getattr(module, "__file__", None) or "")
 
 
 def with_others(root: Any, others: list[tuple[Found, object]]) -> Any:
@@ -141,10 +191,9 @@ def with_others(root: Any, others: list[tuple[Found, object]]) -> Any:
     Raises:
         TypeError: an object on a path cannot be copied.
     """
-    made: dict[int, Any] = {}
+    made = {id(found.thing): other for found, other in others}
     for found, other in others:
-        root_copy = _with_other(root, found.steps, other, made)
-        made[id(root)] = root_copy
+        made[id(root)] = _with_other(root, found.steps, other, made)
     return made.get(id(root), root)
 
 
@@ -153,7 +202,7 @@ def _with_other(holder: Any, steps: tuple[PathStep, ...], other: object, made: d
         return other
     step = steps[0]
     child = _with_other(_held_at(holder, step), steps[1:], other, made)
-    copied = made[id(holder)] if id(holder) in made else _shallow(holder)
+    copied = made[id(holder)] if id(holder) in made else shallow(holder)
     made[id(holder)] = copied = _put(copied, step, child)
     return copied
 
@@ -219,7 +268,8 @@ def _holds(cell: types.CellType, thing: object) -> bool:
     return cell != types.CellType() and cell.cell_contents is thing  # an empty cell has no contents
 
 
-def _shallow(thing: Any) -> Any:
+def shallow(thing: Any) -> Any:
+    """Return a copy of one object, without the copies of what it holds, and without its class's own way to copy."""
     if isinstance(thing, types.FunctionType):
         return _function_with(thing)
     if isinstance(thing, (*_CONTAINERS, types.MethodType, functools.partial)):

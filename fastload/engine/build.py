@@ -177,6 +177,9 @@ class Builder:
             error_policy=error_policy,
             cache=kept.cache,
             worker_threads=spec.worker_threads,
+            # Without a seed one worker, or none, draws as torch's would.
+            names_unseeded=spec.seeded
+            and (spec.sample_seed is not None or spec.workers_in_all * spec.worker_threads > 1),
         )
         return job, tail
 

@@ -372,6 +372,7 @@ class Delivery(Source):
             raise error_of(self.pool.take_error(result.payload))
         if result.decoded:
             self._counts.count_decoded(result.decoded)
+        self._counts.unseeded.update(dict.fromkeys(result.drawn_from))
         item = self._items.pop(result.serial)
         if item.kind == Kind.START:
             return

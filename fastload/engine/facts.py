@@ -66,6 +66,7 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     slow = seeding.slow_because() if spec.seeded else None
     if slow is not None:
         lines.append(("", f"it takes 7 µs a sample in place of 1 µs: {slow}"))
+    lines += [("", f"not seeded, though samples draw from it: {name}") for name in list(kept.counts.unseeded)]
     for number, words in enumerate(images_in_words(part(spec, FusingArguments))):
         lines.append(("" if number else "images", words))
     if spec.device is not None:

@@ -132,6 +132,9 @@ class InlineSource(Source):
     def _fetch(self, index: Any, position: int) -> Any:
         # No context managers around the user's code: they write into what is raised, which a frozen class forbids.
         self._libraries.adopt()
+        own = self._fetcher.own_generators
+        if own is not None:
+            own.begin()
         watch = self._fetcher.watch
         if watch is not None:
             watch.begin()
@@ -142,6 +145,8 @@ class InlineSource(Source):
                 watch.end(self.iteration, self._num_given, 0)
             self._libraries.release()
             self._seeder.give_back()
+            if own is not None:
+                self._counts.unseeded.update(dict.fromkeys(own.end()))
             decoded = self._fetcher.samples.decoded()
             if decoded:
                 self._counts.count_decoded(decoded)

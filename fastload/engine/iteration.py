@@ -216,6 +216,10 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
     def _next_data(self) -> Any:
         steps, counts = self._kept.steps, self._kept.counts
         steps.ask(counts.waited_ns)
+        if counts.unseeded and not counts.has_told:
+            from ..keys.own_generators import tell_of
+
+            tell_of(counts)  # before a batch is taken: where warnings are errors, none is lost
         data = self._next_batch()
         if self._filling is not None:
             self._filling.look()

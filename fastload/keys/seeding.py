@@ -18,6 +18,7 @@ import hashlib
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -214,20 +215,27 @@ def torch_worker_seeds(base_seed: int, worker_id: int) -> tuple[int, list[int]]:
     return base_seed + worker_id, _generate_state(base_seed, worker_id)
 
 
-def draws_nothing(dataset: object) -> bool:
-    """Return whether indexing this dataset is known to draw no random numbers, so that no sample need be seeded.
-
-    Only exact types count: a subclass may do anything.
-    """
+def draws_nothing(dataset: Any) -> bool:
+    """Return whether indexing a dataset of exactly this type is known to draw nothing, so that none is to be seeded."""
     kind = type(dataset)
     if kind in (TensorDataset, list, tuple, range, str, bytes, np.ndarray, torch.Tensor):
         return True
-    if isinstance(dataset, Subset) and kind is Subset:
+    if kind is Subset:
         return draws_nothing(dataset.dataset)
-    if isinstance(dataset, ConcatDataset) and kind is ConcatDataset:
-        return all(draws_nothing(part) for part in dataset.datasets)
-    if isinstance(dataset, StackDataset) and kind is StackDataset:
-        parts: object = dataset.datasets
-        members = parts.values() if isinstance(parts, dict) else parts
-        return all(draws_nothing(part) for part in members)  # type: ignore[attr-defined]  # a tuple, by its constructor
-    return False
+    parts: Any = dataset.datasets if kind in (ConcatDataset, StackDataset) else ()
+    return bool(parts) and all(map(draws_nothing, parts.values() if isinstance(parts, dict) else parts))
+
+
+_DATA = (str, bytes, int, float, complex, type(None), np.ndarray, torch.Tensor)
+
+
+def is_of_data(dataset: Any) -> bool:
+    """Return whether a dataset's attributes, and what its ``__getitem__`` names, are known not to be generators."""
+    kind: Any = type(dataset)
+    function = getattr(kind, "__getitem__", None)
+    if not isinstance(function, FunctionType) or hasattr(kind, "__getitems__") or not hasattr(dataset, "__dict__"):
+        return False
+    code = function.__code__
+    named = (getattr(kind, name, function.__globals__.get(name)) for name in code.co_names)
+    defaults = function.__closure__, function.__defaults__, function.__kwdefaults__
+    return all(isinstance(one, _DATA) for one in (*vars(dataset).values(), *named, *code.co_consts, *defaults))

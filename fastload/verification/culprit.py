@@ -7,17 +7,15 @@ generator that workers share, affects another sample each time.
 from __future__ import annotations
 
 import dis
-import random
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-
-from ..keys.albumentations_transforms import shared_transforms
+from ..base.reachable import is_installed
+from ..keys.library_transforms import shared_transforms
+from ..keys.own_generators import REMEDY, generators_in
 from .plan import Setting
 from .record import first_difference, record
 from .report import Culprit, Difference
@@ -148,22 +146,12 @@ def _usual_cause(subject: Subject, setting: Setting) -> str:
 
 # -- why: read from attributes and code; nothing is called, and it may be wrong ---------------------------------------
 
-_GENERATORS: dict[type, str] = {
-    random.Random: "random.Random",
-    np.random.Generator: "numpy.random.Generator",
-    np.random.RandomState: "numpy.random.RandomState",
-    torch.Generator: "torch.Generator",
-}
 _UNSEEDED = {
     *("get_worker_info", "getpid", "get_ident", "current_process", "get_rank"),
     *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "now"),
     *("uuid1", "uuid4", "urandom", "token_bytes", "SystemRandom", "Random", "RandomState", "default_rng"),
 }
 """Names of functions that return something else in each worker or run."""
-_REMEDY = (
-    "draw from the global generators (random, numpy.random, torch), which fastload seeds for each sample, or make the "
-    "generator inside the call from a draw of theirs"
-)
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "numpy", "PIL", "albumentations", "kornia"} - {
     "__main__",
     "test",
@@ -172,29 +160,23 @@ _LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "numpy", "PIL", 
 
 def causes_in(value: Any) -> list[str]:
     """Return why a transform, dataset or function may give other results in each run, each cause with its remedy."""
+    root = value.__name__ if isinstance(value, types.FunctionType) else "self"
     causes = [
-        f"it keeps a generator of its own, {name} ({_class_of(generator)}): each worker process has a copy of "
-        f"it, and threads share it, so a sample's draws depend on what was drawn before; {_REMEDY}"
-        for name, generator in _generators_held(value)
+        f"it keeps a generator of its own, {name}: each worker process has a copy of it, and threads share it, so a "
+        f"sample's draws depend on what was drawn before; {REMEDY}"
+        for name, _ in generators_in({root: value}, is_installed)
     ]
     functions = list(_functions_of(value))
     codes = [code for function in functions for code in _with_inner(function.__code__)]
     names = dict.fromkeys(name for code in codes for name in code.co_names)
     unseeded = ", ".join(name for name in names if name in _UNSEEDED)
     if unseeded:
-        causes.append(f"it uses {unseeded}, which differs between workers and runs; use the index, or {_REMEDY}")
-    variables = functions[0].__globals__ if functions else {}
-    causes += [
-        f"it draws from the global variable {name} ({_class_of(variables[name])}), which is not seeded for each "
-        f"sample; {_REMEDY}"
-        for name in names
-        if isinstance(variables.get(name), tuple(_GENERATORS))
-    ]
+        causes.append(f"it uses {unseeded}, which differs between workers and runs; use the index, or {REMEDY}")
     shared = shared_transforms(value)
     if shared:
         causes.append(
-            f"it reaches Albumentations transforms ({shared}) by a global variable or a class: threads share them and "
-            "their generators, and no copy of the dataset has its own; make them attributes of the dataset"
+            f"it reaches {shared} by a global variable or a class: threads share them and their generators, and no "
+            "copy of the dataset has its own; make them attributes of the dataset"
         )
     written = {step.argval for code in codes for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
     kept = sorted(written & set(getattr(value, "__dict__", ())))
@@ -204,22 +186,6 @@ def causes_in(value: Any) -> list[str]:
             "has a copy of it, and threads share it; make the result depend on the sample alone"
         )
     return causes
-
-
-def _generators_held(value: Any, prefix: str = "", *, deeper: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yield names and generators in the attributes or the closure of an object, and of the objects there."""
-    held = {f"{prefix or 'self.'}{name}": one for name, one in getattr(value, "__dict__", {}).items()}
-    if isinstance(value, types.FunctionType):
-        held |= zip(value.__code__.co_freevars, (cell.cell_contents for cell in value.__closure__ or ()), strict=False)
-    for name, one in held.items():
-        if isinstance(one, tuple(_GENERATORS)):
-            yield name, one
-        elif deeper and not isinstance(one, (torch.Tensor, np.ndarray, torch.utils.data.Dataset)):
-            yield from _generators_held(one, f"{name}.", deeper=False)
-
-
-def _class_of(generator: Any) -> str:
-    return next(name for kind, name in _GENERATORS.items() if isinstance(generator, kind))
 
 
 def _functions_of(value: Any) -> Iterator[types.FunctionType]:

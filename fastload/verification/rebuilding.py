@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
 from ..base.compat import TorchDataLoader
-from ..keys.albumentations_transforms import copies_for_thread
+from ..keys.library_transforms import copies_for_thread
 from ..loader import DataLoader
 
 _PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn", "generator")

@@ -18,7 +18,7 @@ from ..base import compat
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
-from ..keys.seeding import Seeder
+from ..keys.seeding import Seeder, is_of_data
 from ..work import Kind, WorkItem
 from .samples import Job, SampleLoader
 
@@ -70,6 +70,8 @@ class Result(NamedTuple):
     """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
     decoded: dict[str, int] | None = None
     """Images decoded meanwhile, by what decoded them, as far as that is known."""
+    drawn_from: Sequence[str] = ()
+    """Generators that are not seeded for each sample, when they are first seen to be used."""
 
     def pickled(self) -> bytes:
         """Return the fields, pickled."""
@@ -108,6 +110,11 @@ class Fetcher:
 
             state = job.replicas[worker_id] if job.replicas else None
             self.replica = IterableReplica(job, state, self.samples, self.watch)
+        self.own_generators = None
+        if job.names_unseeded and not (compat.collates_by_default(job.collate_fn) and is_of_data(job.dataset)):
+            from ..keys.own_generators import OwnGenerators
+
+            self.own_generators = OwnGenerators(job.dataset, job.collate_fn)
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Return the samples of an item."""
@@ -129,6 +136,9 @@ class Fetcher:
         layout = item.layout
         payload: Any = None
         self.samples.failures = []
+        own = self.own_generators
+        if own is not None:
+            own.begin()
         try:
             if item.kind == Kind.ROWS:
                 outcome, layout, payload = self._chunk(item, sink)
@@ -142,8 +152,9 @@ class Fetcher:
             outcome, payload = Outcome.ERROR, wrap_exception(error, self._where)
         replica = self.replica.state() if outcome == Outcome.BATCH and self.replica is not None else None
         busy_ns = time.perf_counter_ns() - begun
-        failures, decoded = self.samples.failures, self.samples.decoded()
-        return Result(item.serial, self._worker_id, outcome, layout, payload, busy_ns, replica, failures, decoded)
+        failed, decoded = self.samples.failures, self.samples.decoded()
+        drawn = () if own is None else own.end()
+        return Result(item.serial, self._worker_id, outcome, layout, payload, busy_ns, replica, failed, decoded, drawn)
 
     def _chunk(self, item: WorkItem, sink: Sink) -> tuple[Outcome, int, Any]:
         fused = self._fused

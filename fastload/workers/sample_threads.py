@@ -29,9 +29,9 @@ import torch
 from ..base import compat
 from ..base.thread_state import ThreadState
 from ..keys import seeding
-from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
+from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.seeding import Keys
 from ..work import Kind, WorkItem
 from . import routing

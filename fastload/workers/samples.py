@@ -68,6 +68,8 @@ class Job:
     """Samples at a time in a worker process."""
     cache: Records | None = None
     """Where records of files are kept from the first epoch on; None: nowhere."""
+    names_unseeded: bool = False
+    """Whether generators that samples draw from, and that are not seeded, are named: see keys/own_generators.py."""
 
 
 class SampleLoader:

@@ -34,9 +34,9 @@ from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
 from ..buffers.memory import Memory
 from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import SlotPool
-from ..keys.albumentations_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
+from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
 from ..keys.seeding import Keys, Seeder
 from ..work import GRACE, Kind, WorkItem
 from . import routing

@@ -14,9 +14,9 @@ from kit.datasets import Sized
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 import fastload
-from fastload.keys import albumentations_transforms, seeding
-from fastload.keys.albumentations_transforms import copies_for_thread
+from fastload.keys import library_transforms, seeding
 from fastload.keys.library_generators import LibraryGenerators
+from fastload.keys.library_transforms import copies_for_thread
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -311,4 +311,4 @@ def test_without_the_libraries_only_the_others_are_seeded(monkeypatch):
     keys = []
     LibraryGenerators(dataset, then=SimpleNamespace(seed=keys.append)).seed(bytes(16))
     assert keys == [bytes(16)]
-    assert albumentations_transforms.transforms_of(dataset, inside=True) == []
+    assert len(library_transforms.TransformGenerators(dataset, owned=True)) == 0

@@ -1,0 +1,158 @@
+"""Albumentations' and MONAI's transforms that a dataset reaches, and the generators that they keep.
+
+In: the dataset and ``collate_fn``, and the key of each sample. Out: transforms whose generators are seeded for each
+sample; or copies of them for each worker thread. A transform is stateful while it runs, so each worker thread gets
+copies of the transforms, and of the objects and functions that lead to them (what a dataset writes into its attributes
+in one thread, the others do not see). A transform that cannot be copied for each thread, such as one in a global
+variable, causes a warning. No library is imported here; of one that has not been imported, nothing is found.
+
+Albumentations 2: each transform has a ``random_generator`` and a ``py_random``. All get one common pair; the ``seed``
+of a ``Compose`` then has no effect. MONAI: each ``Randomizable``, which a dataset may be too, has a ``RandomState`` in
+``R``. All get a common one; what ``set_random_state`` gave them has no effect, but for calls of it while a sample is
+loaded. With ``num_workers=0`` they get their own generators back after each batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from ..base import reachable
+
+_LIBRARIES = ("albumentations", "monai")
+GENERATORS = ("random_generator", "py_random", "R")
+"""The transforms' attributes that hold them."""
+
+
+def _is_albumentations(thing: Any) -> bool:
+    # By its attributes, since users derive classes of their own.
+    try:
+        held = vars(thing)
+    except TypeError:
+        return False
+    return (
+        isinstance(held.get("random_generator"), np.random.Generator)
+        and isinstance(held.get("py_random"), random.Random)
+        and any(kind.__module__.split(".")[0] == "albumentations" for kind in type(thing).__mro__)
+    )
+
+
+def _is_randomizable(thing: Any) -> bool:
+    kind = getattr(sys.modules.get("monai.transforms"), "Randomizable", None)
+    return kind is not None and isinstance(thing, kind)
+
+
+def is_transform(thing: Any) -> bool:
+    """Return whether an object is such a transform, or a dataset that is one."""
+    return _is_albumentations(thing) or _is_randomizable(thing)
+
+
+def _find(roots: tuple[object, ...], wanted: Callable[[Any], bool], *, inside: bool) -> list[reachable.Found]:
+    return [] if sys.modules.keys().isdisjoint(_LIBRARIES) else reachable.find(list(roots), wanted, inside=inside)
+
+
+class TransformGenerators:
+    """Seeds what the transforms draw from, for one worker.
+
+    Args:
+        roots: where they are searched.
+        owned: whether also those are seeded that other threads may use.
+    """
+
+    def __init__(self, *roots: object, owned: bool) -> None:
+        found = [one.thing for one in _find(roots, is_transform, inside=True) if owned or not one.shared]
+        self._transforms = list({id(transform): transform for transform in found}.values())
+        self._randomizable = [transform for transform in self._transforms if _is_randomizable(transform)]
+        self._random = random.Random(0)
+        self._bits = np.random.PCG64(0)
+        self._numpy = np.random.Generator(self._bits)
+        self._state = np.random.RandomState(0)
+        self._before: list[tuple[Any, dict[str, Any]]] = []
+
+    def __len__(self) -> int:
+        return len(self._transforms)
+
+    def adopt(self) -> None:
+        """Let the transforms draw from the generators that :meth:`seed` seeds."""
+        for thing in self._transforms:
+            ours: dict[str, Any] = {"random_generator": self._numpy, "py_random": self._random}
+            if _is_randomizable(thing):
+                ours = {"R": self._state}
+            held = vars(thing)
+            self._before.append((thing, {name: held.get(name) for name in ours}))
+            for name, one in ours.items():
+                setattr(thing, name, one)
+
+    def release(self) -> None:
+        """Give the transforms their own generators back."""
+        while self._before:
+            thing, before = self._before.pop()
+            for name, one in before.items():
+                if one is None:  # it has its class's
+                    delattr(thing, name)
+                else:
+                    setattr(thing, name, one)
+
+    def seed(self, digest: bytes) -> None:
+        """Seed from 40 bytes of a hash of a sample's key."""
+        if len(self._randomizable) < len(self._transforms):
+            self._random.seed(int.from_bytes(digest[32:40], "little"))
+            self._bits.state = {
+                "bit_generator": "PCG64",
+                "state": {
+                    "state": int.from_bytes(digest[:16], "little"),
+                    "inc": int.from_bytes(digest[16:32], "little") | 1,  # odd, by the algorithm
+                },
+                "has_uint32": 0,
+                "uinteger": 0,
+            }
+        if self._randomizable:
+            self._state.seed(np.frombuffer(digest, "<u4", 4))
+            for thing in self._randomizable:
+                thing.R = self._state  # the last sample may have called set_random_state
+
+
+def copies_for_thread(*roots: Any) -> tuple[Any, ...]:
+    """Return copies of the roots with transforms of their own; roots without transforms are returned unchanged."""
+    copies: dict[int, Any] = {}
+    found: list[reachable.Found] = []
+    # A dataset is not copied with its data, though it may be a Randomizable too.
+    for wanted, inside, copied in (
+        (lambda thing: is_transform(thing) and not isinstance(thing, Dataset), False, copy.deepcopy),
+        (lambda thing: is_transform(thing) and isinstance(thing, Dataset), True, reachable.shallow),
+    ):
+        for one in _find(roots, wanted, inside=inside):
+            if not one.shared:
+                found.append(one)
+                copies[id(one.thing)] = copied(one.thing)
+    if not found:
+        return roots
+    return tuple(reachable.with_others(list(roots), [(one, copies[id(one.thing)]) for one in found]))
+
+
+def warn_of_shared_transforms(*roots: object) -> None:
+    """Warn of transforms that cannot be copied for each worker thread."""
+    names = shared_transforms(*roots)
+    if names:
+        warnings.warn(
+            f"worker threads share {names} that the dataset reaches by a global variable or a class: they are "
+            "stateful, so their results depend on the threads' timing; make them attributes of the dataset, of which "
+            "each thread gets a copy, or use worker_method='multiprocessing'",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def shared_transforms(*roots: object) -> str:
+    """Return words for the transforms that all copies of these objects would share; empty if there are none."""
+    shared = [found.thing for found in _find(roots, is_transform, inside=False) if found.shared]
+    kinds = {"Albumentations": _is_albumentations, "MONAI": _is_randomizable}
+    names = {kind: sorted({type(one).__name__ for one in shared if is_one(one)}) for kind, is_one in kinds.items()}
+    return " and ".join(f"{kind} transforms ({', '.join(found)})" for kind, found in names.items() if found)

@@ -1,0 +1,451 @@
+"""Generators of a dataset's own: those that samples draw from, and that nothing seeds, are named once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import random
+import warnings
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kit.datasets import Sized
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, get_worker_info
+
+import fastload
+from fastload.keys import own_generators
+from fastload.keys.own_generators import generators_in
+
+WORKERS = {
+    "inline": {},
+    "one process": {"num_workers": 1},
+    "processes": {"num_workers": 2, "multiprocessing_context": "fork"},
+    "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
+    "threads": {"num_workers": 2, "worker_method": "thread"},
+    "threads in processes": {"num_workers": 1, "worker_threads": 2},
+}
+
+
+class Drawing(Sized):
+    """Its samples are what a function of the index draws."""
+
+    def __init__(self, draw: Callable[[int], Any], length: int = 12) -> None:
+        super().__init__(length)
+        self.draw = draw
+
+    def __getitem__(self, index: int) -> float:
+        return float(self.draw(index))
+
+
+def warned_by(loader: Any) -> list[str]:
+    """Return the warnings of two epochs about generators, as the user hears them."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            list(loader)
+    return [str(one.message) for one in heard if "does not seed" in str(one.message)]
+
+
+class Held:
+    """A transform with a generator."""
+
+    def __init__(self, rng: Any) -> None:
+        self.rng = rng
+
+    def __call__(self, index: int) -> float:
+        return drawn_from(self.rng)
+
+
+def drawn_from(rng: Any) -> float:
+    if isinstance(rng, torch.Generator):
+        return float(torch.rand((), generator=rng))
+    return float(rng.random())
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "random.Random": lambda: random.Random(1),
+    "numpy.random.Generator": lambda: np.random.default_rng(1),
+    "numpy.random.RandomState": lambda: np.random.RandomState(1),
+    "torch.Generator": torch.Generator,
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
+def test_a_generator_that_samples_draw_from_is_one_warning_for_each_loader(workers):
+    dataset = Drawing(Held(np.random.RandomState(1)))
+    loader = fastload.DataLoader(dataset, batch_size=2, seed=1, **workers)
+    (words,) = warned_by(loader)
+    assert "dataset.draw.rng (numpy.random.RandomState)" in words
+    assert "seeding='torch' and no seed" in words
+    assert "draw from the global generators" in words
+    assert "samples draw from it: dataset.draw.rng (numpy.random.RandomState)" in " ".join(loader.explain().split())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_warning_names_its_kind(kind):
+    (words,) = warned_by(fastload.DataLoader(Drawing(Held(KINDS[kind]())), batch_size=2, seed=1))
+    assert f"dataset.draw.rng ({kind})" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        ({}, 0),  # as with torch's loader
+        ({"num_workers": 1}, 0),
+        ({"num_workers": 2}, 1),
+        ({"num_workers": 1, "worker_threads": 2}, 1),
+        ({"seed": 1}, 1),
+        ({"num_workers": 1, "seed": 1}, 1),
+        ({"num_workers": 2, "seeding": "torch"}, 0),
+    ],
+)
+def test_it_warns_where_draws_are_not_those_of_torch_or_of_the_seed(arguments, number):
+    loader = fastload.DataLoader(Drawing(Held(random.Random(1))), batch_size=2, **arguments)
+    assert len(warned_by(loader)) == number
+
+
+@pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
+def test_nothing_is_said_of_a_generator_that_only_the_constructor_draws_from(workers):
+    rng = np.random.default_rng(1)
+    dataset = Drawing(Held(random.Random(1)))
+    dataset.rng, dataset.weights = rng, rng.random(12)
+    dataset.draw = dataset.weights.__getitem__
+    assert warned_by(fastload.DataLoader(dataset, batch_size=2, seed=1, **workers)) == []
+
+
+@dataclasses.dataclass
+class Noise:
+    level: float
+    rng: np.random.Generator
+
+    def __call__(self, index: int) -> float:
+        return self.level * self.rng.normal()
+
+
+class Slotted:
+    __slots__ = ("rng",)
+
+    def __init__(self) -> None:
+        self.rng = random.Random(1)
+
+    def __call__(self, index: int) -> float:
+        return self.rng.random()
+
+
+class OfItsClass:
+    rng = np.random.default_rng(1)
+
+    def __call__(self, index: int) -> float:
+        return self.rng.normal()
+
+
+class Nested:
+    def __init__(self, *stages: Any) -> None:
+        self.stages = list(stages)
+
+    def __call__(self, index: int) -> float:
+        return sum(stage(index) for stage in self.stages)
+
+
+class Options:
+    def __init__(self) -> None:
+        self.rng = random.Random(1)
+
+    def draw(self, index: int) -> float:
+        return self.rng.random()
+
+
+def in_a_closure() -> Callable[[int], float]:
+    rng = random.Random(1)
+    return lambda index: rng.random()
+
+
+def in_a_default(index: int, rng: Any = random.Random(1)) -> float:  # noqa: B008  # that it is held there
+    return rng.random()
+
+
+_global_generator = random.Random(1)
+
+
+def from_a_global(index: int) -> float:
+    return _global_generator.random()
+
+
+def call(draw: Callable[[], float], index: int) -> float:
+    return draw()
+
+
+_other = ModuleType("other")
+_other.rng = random.Random(1)  # type: ignore[attr-defined]
+
+
+def from_another_module(index: int) -> float:
+    return float(_other.rng.random())
+
+
+def in_a_keyword(index: int, *, rng: Any = random.Random(1)) -> float:  # noqa: B008
+    return float(rng.random())
+
+
+def add_noise(index: int, rng: np.random.RandomState) -> float:
+    return index + rng.normal()
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: Noise(1.0, np.random.default_rng(1)), "dataset.draw.rng (numpy"),
+        (Slotted, "dataset.draw.rng (random"),
+        (OfItsClass, "OfItsClass.rng (numpy"),
+        (lambda: Nested(abs, Nested(Held(torch.Generator()))), "dataset.draw.stages[1].stages[0].rng (torch"),
+        (lambda: Options().draw, "dataset.draw.__self__.rng (random"),
+        (in_a_closure, "dataset.draw.rng (random"),
+        (lambda: in_a_default, "dataset.draw.rng (random"),
+        (lambda: from_a_global, " _global_generator (random"),
+        (lambda: from_another_module, " _other.rng (random"),
+        (lambda: in_a_keyword, " rng (random"),
+        (lambda: functools.partial(call, random.Random(1).random), "dataset.draw.args[0] (random"),
+        (lambda: functools.partial(add_noise, rng=np.random.RandomState(1)), "dataset.draw.keywords['rng'] (numpy"),
+        (lambda: functools.lru_cache(in_a_closure()), "dataset.draw.__wrapped__.rng (random"),
+    ],
+)
+def test_a_generator_is_found_and_named_wherever_it_is_held(make, path):
+    (words,) = warned_by(fastload.DataLoader(Drawing(make()), batch_size=2, seed=1))
+    assert path in words
+
+
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (lambda inner: Subset(inner, range(12)), "dataset.dataset.draw.rng"),
+        (lambda inner: ConcatDataset([inner, inner]), "dataset.datasets[0].draw.rng"),
+    ],
+)
+def test_a_generator_is_named_within_datasets_of_datasets(wrap, path):
+    dataset = wrap(Drawing(Held(random.Random(1))))
+    (words,) = warned_by(fastload.DataLoader(dataset, batch_size=2, num_workers=2))
+    assert path in words
+
+
+class Augmented(Sized):
+    def __init__(self) -> None:
+        super().__init__(12)
+        self.rng = np.random.RandomState(0)
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.rng.randint(1000))
+
+
+def seed_own(worker_id: int) -> None:
+    info: Any = get_worker_info()
+    info.dataset.rng = np.random.RandomState(info.seed % 2**32)
+
+
+def test_a_generator_that_worker_init_fn_makes_is_named():
+    loader = fastload.DataLoader(Augmented(), batch_size=2, num_workers=2, worker_init_fn=seed_own)
+    (words,) = warned_by(loader)
+    assert "dataset.rng (numpy.random.RandomState)" in words
+    torchs, ours = (
+        [batch.tolist() for batch in make(Augmented(), batch_size=2, num_workers=2, worker_init_fn=seed_own, **more)]
+        for make, more in ((DataLoader, {}), (fastload.DataLoader, {"seeding": "torch"}))
+        if torch.manual_seed(0)
+    )
+    assert ours == torchs  # what the warning advises
+
+
+def test_a_generator_of_collate_fn_is_named():
+    collate = functools.partial(collate_with, random.Random(1))
+    (words,) = warned_by(fastload.DataLoader(range(8), batch_size=2, seed=1, collate_fn=collate))
+    assert "collate_fn.args[0] (random.Random)" in words
+
+
+def collate_with(rng: random.Random, samples: list[int]) -> list[float]:
+    return [sample + rng.random() for sample in samples]
+
+
+class Lazy(Sized):
+    """Makes its generator when it first needs it."""
+
+    rng: Any = None
+
+    def __getitem__(self, index: int) -> float:
+        if self.rng is None:
+            self.rng = np.random.default_rng(0)
+        return float(self.rng.normal())
+
+
+def test_a_generator_that_the_first_sample_makes_is_named():
+    (words,) = warned_by(fastload.DataLoader(Lazy(16), batch_size=4, num_workers=2))
+    assert "dataset.rng (numpy.random.Generator)" in words
+
+
+def test_where_warnings_are_errors_no_batch_is_lost():
+    loader = fastload.DataLoader(
+        Drawing(Held(random.Random(1))), batch_size=2, num_workers=2, multiprocessing_context="fork"
+    )
+    iterator, errors, batches = iter(loader), [], 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        while True:
+            try:
+                next(iterator)
+                batches += 1
+            except UserWarning as error:
+                errors.append(error)
+            except StopIteration:
+                break
+    assert (batches, len(errors)) == (6, 1)
+
+
+def test_a_generator_that_is_rarely_used_is_named_when_it_is():
+    rng = random.Random(1)
+    loader = fastload.DataLoader(Drawing(lambda index: rng.random() if index in (5, 9) else 0.0), batch_size=1, seed=1)
+    assert len(warned_by(loader)) == 1
+
+
+# -- silent ------------------------------------------------------------------------------------------------------------
+
+
+def made_inside(index: int) -> float:
+    return np.random.default_rng(index).normal() + random.Random(index).random()
+
+
+def from_global_generators(index: int) -> float:
+    return random.random() + np.random.rand() + float(torch.rand(()))
+
+
+class Reseeded:
+    """Its generator is seeded by the index, so a sample depends on nothing else."""
+
+    def __init__(self, rng: Any, size: int) -> None:
+        self.rng, self.size = rng, size
+
+    def __call__(self, index: int) -> float:
+        if isinstance(self.rng, torch.Generator):
+            return float(torch.rand(self.size, generator=self.rng.manual_seed(index)).sum())
+        self.rng.seed(index)
+        return sum(self.rng.random() for _ in range(self.size))
+
+
+class Replaced:
+    def __call__(self, index: int) -> float:
+        self.rng = np.random.default_rng(index)
+        return self.rng.normal()
+
+
+class Restored:
+    """Its generator is given a state for each sample."""
+
+    def __init__(self, kind: Any, seed_of: Callable[[int], int]) -> None:
+        self.kind, self.seed_of = kind, seed_of
+        self.rng = np.random.Generator(kind(0))
+
+    def __call__(self, index: int) -> float:
+        self.rng.bit_generator.state = self.kind(self.seed_of(index)).state
+        return self.rng.normal()
+
+
+class Handed:
+    """A global generator, as an attribute."""
+
+    def __init__(self) -> None:
+        self.rng, self.shuffle = torch.default_generator, random.shuffle
+
+    def __call__(self, index: int) -> float:
+        return float(torch.rand((), generator=self.rng))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        made_inside,
+        from_global_generators,
+        Replaced(),
+        *(
+            Restored(kind, seed_of)
+            for kind in (np.random.PCG64, np.random.Philox, np.random.MT19937)
+            for seed_of in (abs, lambda _: 5)
+        ),
+        Handed(),
+        Held(random.SystemRandom()),
+        *(Reseeded(KINDS[kind](), size) for kind in ("random.Random", "torch.Generator") for size in (1, 1000)),
+        *(Reseeded(np.random.RandomState(5), size) for size in (1, 1000)),
+    ],
+)
+@pytest.mark.parametrize("workers", ["inline", "processes"])
+def test_nothing_is_said_where_samples_depend_on_the_global_generators_and_the_index_alone(draw, workers):
+    assert warned_by(fastload.DataLoader(Drawing(draw), batch_size=2, seed=1, **WORKERS[workers])) == []
+
+
+@pytest.mark.parametrize("kind", ["random.Random", "numpy.random.RandomState"])
+def test_a_generator_that_draws_much_for_each_sample_is_not_taken_for_a_seeded_one(kind):
+    rng = KINDS[kind]()
+    dataset = Drawing(lambda index: sum(rng.random() for _ in range(20_000)), length=4)
+    assert len(warned_by(fastload.DataLoader(dataset, batch_size=2, seed=1))) == 1
+
+
+def test_nothing_is_said_of_the_samplers_generator_though_the_dataset_holds_it():
+    generator = torch.Generator()
+    dataset = Drawing(float)
+    dataset.generator = generator
+    loader = fastload.DataLoader(dataset, batch_size=2, seed=1, sampler=Endless(generator))
+    assert warned_by(loader) == []
+
+
+class Endless(torch.utils.data.Sampler[int]):
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def __iter__(self) -> Any:
+        return (int(torch.randint(12, (), generator=self.generator)) for _ in range(12))
+
+    def __len__(self) -> int:
+        return 12
+
+
+class Stream(IterableDataset[float]):
+    def __init__(self) -> None:
+        self.rng = random.Random(1)
+
+    def __iter__(self) -> Any:
+        return (self.rng.random() for _ in range(8))
+
+
+def test_nothing_is_said_of_an_iterable_dataset_whose_replicas_draw_as_torchs():
+    loader = fastload.DataLoader(Stream(), batch_size=2, num_workers=2, seed=1)
+    assert warned_by(loader) == []
+    assert [one.tolist() for one in loader] == [one.tolist() for one in DataLoader(Stream(), 2, num_workers=2)]
+
+
+class OfTensors(Sized):
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.values = torch.arange(8.0)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.values[index]
+
+
+def test_a_dataset_of_data_alone_is_not_searched(monkeypatch):
+    monkeypatch.setattr(own_generators, "generators_in", None)
+    loader = fastload.DataLoader(OfTensors(), batch_size=2, seed=1)
+    assert len(list(loader)) == 4
+    with pytest.raises(TypeError):
+        next(iter(fastload.DataLoader(Drawing(Held(None)), batch_size=2, seed=1)))
+
+
+def test_a_search_looks_at_nothing_odd():
+    class Odd:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+        @property
+        def broken(self) -> Any:
+            raise RuntimeError
+
+    held = SimpleNamespace(odd=Odd(), rng=random.Random(1))
+    assert [words for words, _ in generators_in({"it": held})] == ["it.rng (random.Random)"]

@@ -1,0 +1,101 @@
+"""MONAI's random transforms: seeded for each sample, whoever loads it; by ``seeding="torch"`` with torch's bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+import fastload
+from fastload.base.reachable import find
+from fastload.keys.library_transforms import copies_for_thread
+
+WORKERS = {
+    "one process": {"num_workers": 1},
+    "processes": {"num_workers": 3, "chunk_size": 1},
+    "threads": {"num_workers": 3, "worker_method": "thread", "chunk_size": 1},
+    "threads in processes": {"num_workers": 2, "worker_threads": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    """MONAI's datasets, imported where these tests run and not in every process that collects tests."""
+    pytest.importorskip("monai", reason="monai is not installed")
+    import monai_datasets
+
+    return monai_datasets
+
+
+@pytest.mark.parametrize(
+    "name", ["Dataset", "CacheDataset", "PersistentDataset", "ArrayDataset", "a Randomizable", "own"]
+)
+def test_samples_are_the_same_whoever_loads_them_and_differ_between_epochs(name, data, tmp_path, recwarn):
+    make = data.DATASETS[name]
+    loader = data.loader_of(make(tmp_path), seed=3)
+    expected = [data.values(loader) for _ in range(2)]
+    assert expected[0] != expected[1]
+    for workers in WORKERS.values():
+        loader = data.loader_of(make(tmp_path), seed=3, **workers)
+        assert [data.values(loader) for _ in range(2)] == expected, workers
+    assert [str(one.message) for one in recwarn if "does not seed" in str(one.message)] == []
+
+
+def test_without_a_seed_it_does_not_matter_either_who_loads(data):
+    import monai
+
+    runs = []
+    for workers in ({"num_workers": 2}, {"num_workers": 3, "chunk_size": 1}):
+        monai.utils.set_determinism(1)
+        runs.append(data.values(data.loader_of(monai.data.Dataset(data.IMAGES, data.pipeline()), **workers)))
+    assert runs[0] == runs[1]
+
+
+def test_a_resumed_epoch_goes_on_with_the_same_samples(data):
+    loader, other = (data.loader_of(data.Own(), seed=3, shuffle=True, num_workers=number) for number in (2, 0))
+    expected = data.values(loader)
+    loader.set_epoch(0)
+    next(iter(loader))
+    other.load_state_dict(loader.state_dict())
+    assert data.values(other) == expected[1:]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_torchs_seeding_gives_torchs_bits(num_workers, data):
+    import monai
+
+    runs = []
+    for kind, more in ((DataLoader, {}), (fastload.DataLoader, {"seeding": "torch"})):
+        monai.utils.set_determinism(1)
+        dataset = monai.data.Dataset(data.IMAGES, data.pipeline())
+        runs.append(data.values(data.loader_of(dataset, kind, num_workers=num_workers, **more)))
+    assert runs[0] == runs[1]
+
+
+def test_in_this_process_transforms_have_their_own_generators_back(data):
+    own = data.Own()
+    _, _, _, several, _, _, shift = own.stages
+    state, words = several.R, several.R.get_state()[1].tolist()
+    next(iter(data.loader_of(own, seed=3)))
+    assert several.R is state
+    assert state.get_state()[1].tolist() == words
+    assert "R" not in vars(shift)
+
+
+def test_threads_leave_the_datasets_own_transforms_alone_and_share_its_data(data):
+    import monai
+
+    def transforms(dataset: Any) -> set[int]:
+        return {id(one.thing) for one in find(dataset, lambda one: isinstance(one, data.of.Randomizable), inside=True)}
+
+    cached = monai.data.CacheDataset(data.pairs(), data.dicts(), progress=False)
+    arrays = monai.data.ArrayDataset(data.IMAGES, data.pipeline())
+    for dataset in (cached, arrays, data.Own(), data.RandomDataset()):
+        (copied,) = copies_for_thread(dataset)
+        assert len(transforms(copied)) == len(transforms(dataset)) > 0
+        assert not transforms(copied) & transforms(dataset)
+        if dataset is cached:
+            assert copied._cache is cached._cache
+        if dataset is arrays:
+            assert copied.dataset.data is arrays.dataset.data
