@@ -131,6 +131,13 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= 400 else text[:397] + "..."
 
 
+def why_not_imported(package: str, error: BaseException) -> str:
+    """Return that a package is not installed, or why it cannot be imported although it is, given the import's error."""
+    if isinstance(error, ModuleNotFoundError) and error.name == package:
+        return "is not installed"
+    return f"cannot be imported: {one_line(error)}"
+
+
 def in_a_line(error: BaseException) -> str:
     """Return an error in one line; without the remedy if it refuses a setting."""
     return str(error).partition(". ")[0] if isinstance(error, ConfigError) else one_line(error)

@@ -126,8 +126,10 @@ class _Tcp:
     def make(self, rank: int, num_ranks: int) -> Any:
         if rank:
             self.close()
-            return dist.TCPStore("127.0.0.1", self._port, num_ranks, is_master=False)
-        return dist.TCPStore("127.0.0.1", self._port, num_ranks, is_master=True, master_listen_fd=self._listener)
+            return dist.TCPStore("127.0.0.1", self._port, num_ranks, is_master=False, use_libuv=False)
+        return dist.TCPStore(
+            "127.0.0.1", self._port, num_ranks, is_master=True, master_listen_fd=self._listener, use_libuv=False
+        )
 
     def close(self) -> None:
         os.close(self._listener)

@@ -24,10 +24,11 @@ from fastload.base.cgroups import processor_quota
 from fastload.cache import shared
 from fastload.doctor import command, images, installation, probes
 from fastload.doctor.command import page, summary, to_json
-from fastload.doctor.finding import Finding
+from fastload.doctor.finding import Finding, pip
 from fastload.doctor.probes import PROBES, Probe
-from fastload.late import tensor_colors
+from fastload.late import arrays, opener, tensor_colors, undecoded
 from fastload.native import jpeg, rows
+from fastload.native.rows import TENSOR_FILTERS
 
 ROOT = Path(__file__).parents[1]
 
@@ -226,13 +227,45 @@ def test_a_pillow_with_other_values_is_left_to_itself_and_told(monkeypatch):
     except PackageNotFoundError:
         by_pillow = images.by_pillow
         monkeypatch.setattr(images, "by_pillow", lambda data: by_pillow(data) ^ 1)
-        monkeypatch.setattr(rows, "pillow_order", lambda: None)
+        monkeypatch.setattr(jpeg, "why_not_as_pillow", lambda: "it resizes to other values")
     first, second = images.native_library()
     assert first.state == "ok"
     assert second.state == "costs"
     assert "the active Pillow gives other values" in second.words
     assert "by at most 1)" in second.words
     assert "install" in second.remedy
+
+
+class _OldImage:
+    """An image of Pillow before 10.1."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "reason", "remedy"),
+    [
+        (opener.Image, "Image", _OldImage, opener.TOO_OLD, pip("--upgrade 'pillow>=10.1'")),
+        (PIL.Image.Image, "resize", lambda *_: None, "methods of Pillow's images were replaced", ""),
+        (
+            jpeg,
+            "why_not_as_pillow",
+            lambda: "its values differ",
+            "its values differ",
+            pip("pillow", "pillow pillow-simd"),
+        ),
+    ],
+)
+def test_images_that_are_not_decoded_late_are_told_with_the_reason_that_a_loader_gives(
+    monkeypatch, owner, name, value, reason, remedy
+):
+    data = images.made_jpeg()
+    expected = images.by_pillow(data)
+    monkeypatch.setattr(images, "by_pillow", lambda data: expected)
+    monkeypatch.setattr(owner, name, value)
+    found = list(images.native_library())[1]
+    assert found.state == "costs"
+    assert found.words.endswith(f"; images are not decoded late: {reason}")
+    assert found.remedy == remedy
+    assert opener.why_not() == reason
 
 
 def put(folder: Path, name: str, number: str, **files: str) -> None:
@@ -404,25 +437,38 @@ def test_coefficients_that_cannot_be_read_are_broken(monkeypatch):
 def test_a_library_that_gives_other_pixels_is_broken(monkeypatch):
     by_pillow = images.by_pillow
     monkeypatch.setattr(images, "by_pillow", lambda data: by_pillow(data) ^ 1)
-    monkeypatch.setattr(rows, "pillow_order", lambda: rows.Order.COLUMNS_FIRST)
+    monkeypatch.setattr(jpeg, "why_not_as_pillow", lambda: None)
     found = list(images.native_library())[1]
     assert (found.state, found.remedy) == ("broken", "export FASTLOAD_NATIVE=0")
+
+
+def test_a_library_that_is_there_and_cannot_be_imported_is_told(monkeypatch, tmp_path):
+    (tmp_path / "codec_without_ffmpeg.py").write_text("raise RuntimeError('libavutil.so is missing')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(arrays, "DOORS", {"codec_without_ffmpeg": (), "no_such_codec": ()})
+    found = one(images.whole_images())
+    assert found.state == "costs"
+    assert found.words == "codec_without_ffmpeg cannot be imported: RuntimeError: libavutil.so is missing"
 
 
 def test_changes_of_tensors_colors_are_compared_and_named(monkeypatch):
     if not native.available():
         pytest.skip("needs the native library")
-    first, second = images.tensor_colors()
+    monkeypatch.setattr(undecoded, "tensor_filters", lambda: TENSOR_FILTERS)
+    first, second = images.tensors()
     assert first.words.startswith("version 1: adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue, rgb")
     assert second.words.startswith("version 2: adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue, per")
     hue = tensor_colors.KNOWN_1["adjust_hue"]
     monkeypatch.setattr(tensor_colors, "agrees", lambda known, original: known is not hue)
-    other, equal, _ = images.tensor_colors()
+    other, equal, _ = images.tensors()
     assert (other.state, equal.state) == ("costs", "ok")
     assert other.words.startswith("version 1 makes adjust_hue by itself")
     assert "adjust_hue" not in equal.words
+    monkeypatch.setattr(undecoded, "tensor_filters", lambda: {"tensor bicubic"})
+    *_, resizes = images.tensors()
+    assert (resizes.state, resizes.words.partition(":")[0]) == ("costs", "version 2 resizes by itself (bilinear)")
     monkeypatch.setattr(native, "why_not", lambda: "a reason")
-    assert one(images.tensor_colors()).words.endswith("without the native library (a reason)")
+    assert one(images.tensors()).words.endswith("without the native library (a reason)")
 
 
 def test_a_wrong_name_of_an_instruction_set_is_broken(monkeypatch):

@@ -170,7 +170,7 @@ def page(title: str, found: Sequence[tuple[str, Finding]], columns: int, *, colo
 
 def summary(found: Sequence[Finding]) -> str:
     """Return the verdict, which stands first on the page."""
-    names = {state: ", ".join(one.name for one in found if one.state == state) for state in _COLORS}
+    names = {state: ", ".join(dict.fromkeys(one.name for one in found if one.state == state)) for state in _COLORS}
     words = f"Broken: {names['broken']}." if names["broken"] else "Everything that fastload needs works."
     return words + (f" Slower or limited: {names['costs']}." if names["costs"] else "")
 

@@ -18,7 +18,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, one_line
+from ..errors import ConfigError, one_line, why_not_imported
 from .finding import Finding, State, pip
 from .installation import source
 
@@ -116,23 +116,31 @@ def native_library() -> Iterator[Finding]:
         return
     yield Finding("native library", "ok", description().removeprefix("native library "))
     name = "its JPEG decoder"
-    from ..native.jpeg import pillow_agrees
-    from ..native.rows import pillow_order
+    from ..late import opener
+    from ..native.jpeg import why_not_as_pillow
 
     data = made_jpeg()
     made, expected = native_way(data)(), by_pillow(data)
-    if pillow_order() is None or not pillow_agrees():
-        differ = np.abs(made.astype(np.int64) - expected)
+    reason, differs = opener.why_not(), why_not_as_pillow() is not None
+    if differs:
+        remedy = _reinstall_pillow()
+        values = np.abs(made.astype(np.int64) - expected)
         words = (
-            f"works, but the active Pillow gives other values ({100 * np.mean(differ > 0):.1f} % of them, by at "
-            f"most {differ.max()}), so images are not decoded late, and fuse=True decodes by Pillow"
+            f"works, but the active Pillow gives other values ({100 * np.mean(values > 0):.1f} % of them, by at most "
+            f"{values.max()}), so fuse=True decodes by Pillow"
         )
-        yield Finding(name, "costs", words, "see the times below", _reinstall_pillow())
-    elif not np.array_equal(made, expected):
+    elif np.array_equal(made, expected):
+        words = "decodes, crops and resizes to the same pixels as Pillow"
+        remedy = pip("--upgrade 'pillow>=10.1'") if reason == opener.TOO_OLD else ""
+    else:
         words = "gives other pixels than Pillow: a bug of fastload; please report it, with this page"
         yield Finding(name, "broken", words, remedy="export FASTLOAD_NATIVE=0")
+        return
+    if reason is None:
+        yield Finding(name, "ok", f"{words}: images are decoded late")
     else:
-        yield Finding(name, "ok", "decodes, crops and resizes to the same pixels as Pillow: images are decoded late")
+        yield Finding(name, "costs", f"{words}; images are not decoded late: {reason}", "see the times below", remedy)
+    if not differs:
         yield _coefficients(data, expected)
 
 
@@ -185,7 +193,7 @@ def torchvision_io() -> Iterator[Finding]:
         words = f"decodes no JPEG file: {one_line(error)}"
     reason = TorchvisionDecoder.why_not()
     if reason is None:
-        yield Finding("torchvision.io", "ok", f"{words}; its pixels are Pillow's")
+        yield Finding("torchvision.io", "ok", f"{words}; its pixels of 4:4:4, 4:2:2, 4:2:0 and grey ones are Pillow's")
     else:
         yield Finding("torchvision.io", "costs", words, f"decoder='torchvision' is not available: {reason}")
 
@@ -199,36 +207,52 @@ def whole_images() -> Iterator[Finding]:
         yield Finding(name, "costs", f"cv2.imread, torchvision.io and TorchCodec decode by themselves: {reason}")
         return
     equal: list[str] = []
+    has_others = False
     for module, functions in arrays.DOORS.items():
         try:
             importlib.import_module(module)
-        except ImportError:  # not installed
+        except Exception as error:  # such as of a library that is missing
+            package = module.partition(".")[0]
+            reason = why_not_imported(package, error)
+            if reason != "is not installed":
+                yield Finding(name, "costs", f"{package} {reason}")
+            continue
+        reason = arrays.why_not(module)
+        if reason is not None:
+            yield Finding(name, "costs", f"{module} decodes by itself: {reason}")
             continue
         for path, decode, kinds, title in functions:
-            reason = arrays.why_not(module)
-            unequal = () if reason else [k for k in kinds if not arrays.agrees(pkgutil.resolve_name(path), decode, k)]
+            unequal = arrays.unequal(pkgutil.resolve_name(path), decode, kinds)
             if unequal:
-                reason = f"its pixels of {' and '.join(unequal)} files are not the native library's"
-            if reason is None:
+                has_others = True
+                words = f"{title} decodes {', '.join(unequal)} files by itself: its pixels are not the native library's"
+                # What torchvision's wheels contain before that is of 2018, when libjpeg-turbo made others of these.
+                is_old = module == "torchvision.io" and unequal == ["JPEG 4:4:0"]
+                remedy = pip("--upgrade torch 'torchvision>=0.28'") if is_old else ""
+                yield Finding(name, "costs", words, remedy=remedy)
+            if len(unequal) < len(kinds):
                 equal.append(title)
-            else:
-                yield Finding(name, "costs", f"{title} decodes by itself: {reason}")
     if equal:
-        yield Finding(
-            name, "ok", f"JPEG and PNG files that workers give to {', '.join(equal)} are decoded by the native library"
-        )
+        words = f"JPEG and PNG files that workers give to {', '.join(equal)} are decoded by the native library"
+        yield Finding(name, "ok", f"other {words}" if has_others else words)
 
 
-def tensor_colors() -> Iterator[Finding]:
-    """Compare torchvision's changes of tensors' colors with the native library, which takes their place in workers."""
+def tensors() -> Iterator[Finding]:
+    """Compare torchvision's resizes and changes of tensors' colors with the native library, which takes their place."""
     from torchvision.transforms.v2 import functional  # noqa: F401  # which has the kernels
 
     from .. import native
     from ..late import tensor_colors
+    from ..late.undecoded import tensor_filters
+    from ..native.rows import TENSOR_FILTERS
 
-    name, reason = "tensor colors", native.why_not()
+    name, reason = "tensors", native.why_not()
     if reason is not None:
-        yield Finding(name, "costs", f"torchvision changes them by itself: without the native library ({reason})")
+        yield Finding(
+            name,
+            "costs",
+            f"torchvision resizes them, and changes their colors, by itself: without the native library ({reason})",
+        )
         return
     versions = (
         ("1", tensor_colors.KNOWN_1, tensor_colors.functions()),
@@ -242,6 +266,10 @@ def tensor_colors() -> Iterator[Finding]:
             yield Finding(name, "costs", words)
         if equal:
             yield Finding(name, "ok", f"version {version}: {', '.join(equal)} by the native library, in workers")
+    others = [one.removeprefix("tensor ") for one in TENSOR_FILTERS if one not in tensor_filters()]
+    if others:
+        words = f"version 2 resizes by itself ({', '.join(others)}): its values are not the native library's"
+        yield Finding(name, "costs", words, "crops that are resized are decoded first, and resized after it")
 
 
 def rebuild() -> str:

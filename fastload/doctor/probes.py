@@ -24,7 +24,7 @@ from typing import NamedTuple
 from ..base import gil
 from ..base.cgroups import processor_quota, processors
 from ..base.version import DISTRIBUTION
-from ..errors import one_line
+from ..errors import one_line, why_not_imported
 from . import images
 from .finding import Finding, pip
 from .installation import own_files
@@ -56,10 +56,8 @@ def required(name: str) -> Iterator[Finding]:
     try:
         module = importlib.import_module(name)
     except Exception as error:  # whatever a broken installation raises
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        words = "is not installed" if missing == name else f"cannot be imported: {one_line(error)}"
-        remedy = pip(f"{'--upgrade' if missing else '--force-reinstall'} {packages}")
-        yield Finding(name, "broken", words, remedy=remedy)
+        remedy = pip(f"{'--upgrade' if isinstance(error, ModuleNotFoundError) else '--force-reinstall'} {packages}")
+        yield Finding(name, "broken", why_not_imported(name, error), remedy=remedy)
         return
     version = str(getattr(module, "__version__", None) or importlib.metadata.version(name))
     if numbers(version) < numbers(oldest):
@@ -338,7 +336,7 @@ PROBES = (
     Probe("Images", "native library", images.native_library, needed=True),
     Probe("Images", "torchvision.io", images.torchvision_io),
     Probe("Images", "whole images", images.whole_images),
-    Probe("Images", "tensor colors", images.tensor_colors),
+    Probe("Images", "tensors", images.tensors),
     Probe("Images", "measured here", images.speed),
     Probe("Devices", "CUDA", cuda),
     Probe("Devices", "nvJPEG", nvjpeg),

@@ -160,7 +160,8 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
 
     def _built(self, epoch: Epoch) -> Pipeline:
-        pin_device = self._pin_memory_device if self._pin_memory else None
+        # torch 2.6 names no device, and means CUDA.
+        pin_device = (self._pin_memory_device or "cuda") if self._pin_memory else None
         pipeline = self._builder.build(epoch, (self._rank, self._world_size), pin_device)
         # Under the names of torch's iterators.
         if pipeline.source.workers:

@@ -24,6 +24,7 @@ def replace_init(loader_class: Any, find_initialize: Callable[[], Callable[..., 
             imported (another interpreter's environment), a warning says so and the loader is torch's.
     """
     import functools
+    import inspect
 
     torch_init = loader_class.__init__
 
@@ -44,5 +45,7 @@ def replace_init(loader_class: Any, find_initialize: Callable[[], Callable[..., 
         else:
             initialize(self, torch_init, args, kwargs)
 
+    # inspect.getfullargspec() looks at nothing that is wrapped.
+    init.__signature__ = inspect.signature(torch_init)  # type: ignore[attr-defined]
     init.fastload_replaces = torch_init  # type: ignore[attr-defined] # found by fastload.run.installation
     loader_class.__init__ = init

@@ -5,10 +5,11 @@ In: what a sample gives ``cv2.imread``, ``cv2.imdecode``, or the operators ``dec
 for bit, for upright JPEG files in colour and most PNG files; with any other argument or file the original is called.
 Records of JPEG files are found and kept in the sample's cache: by the file that has the name, or by the bytes.
 
-They are replaced in worker processes alone, and only if nobody else has replaced them. With the first JPEG and the
-first PNG file that each is given, a process compares its pixels of a few files with the library's; where they differ,
-it decodes files of that kind itself from then on. Code that imported ``cv2.imread`` by its name before the worker
-started is not reached. Operators are replaced inside the object that all names refer to.
+They are replaced in worker processes alone, and only if nobody else has replaced them. With the first file of each
+kind, and each mode in which it is to be read, a process compares the function's pixels of a few files with the
+library's; where they differ, the function itself decodes files of that kind in that mode from then on. Code that
+imported ``cv2.imread`` by its name before the worker started is not reached. Operators are replaced inside the object
+that all names refer to.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from __future__ import annotations
 import copyreg
 import functools
 import io
+import math
 import os
 import pkgutil
 import stat
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,11 +44,13 @@ from .scope import thread, tried
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/"
 _ORIENTATION = 0x0112
 JPEG, PNG = "JPEG", "PNG"
+JPEGS = tuple(f"JPEG {sampling}" for sampling in jpeg.SAMPLINGS)
+"""Kinds of JPEG files: there are libjpegs that decode some of them to other pixels."""
 LEAST_VALUES = 10_000
 """Of a PNG file's image: smaller ones others decode as fast."""
 
-Takes = Callable[[str], bool]
-"""Whether files of a kind are decoded here."""
+Takes = Callable[[str, int], bool]
+"""Whether files of a kind (:data:`PNG` or one of :data:`JPEGS`), read in a mode, are decoded here."""
 Decode = Callable[..., Any]
 """Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
@@ -89,7 +93,7 @@ def _replace(path: str, decode: Decode, kinds: tuple[str, ...], title: str) -> N
         original = getattr(owner, name)
         if not isinstance(unwrapped(original), types.BuiltinFunctionType):
             return
-        setattr(owner, name, Door(path, original, decode, kinds, title))
+        setattr(owner, name, Door(original, decode, kinds, title))
     except (AttributeError, TypeError):
         return  # another version of the package, that has not the name, or lets nobody set it
     if owner_path == "cv2":
@@ -111,23 +115,20 @@ class Door:
     """A function of another package that lets the native library decode first, while a sample is made.
 
     Args:
-        path: of the function, for ``pkgutil.resolve_name``.
         original: the function.
         decode: see :data:`Decode`.
         kinds: of files that the function decodes.
         title: how users know the function.
     """
 
-    def __init__(
-        self, path: str, original: Callable[..., Any], decode: Decode, kinds: tuple[str, ...], title: str
-    ) -> None:
+    def __init__(self, original: Any, decode: Decode, kinds: tuple[str, ...], title: str) -> None:
         functools.update_wrapper(self, original, updated=())
-        self.path = path
         self.original = original
         self._decode = decode
+        self._kinds = kinds
         self._title = title
-        self._agrees: dict[str, bool | None] = dict.fromkeys(kinds)
-        """Of which files the original makes the same pixels; None: not tried yet."""
+        self._agrees: dict[tuple[str, int], bool] = {}
+        """Whether the original makes the same pixels, by kind of files and mode; only those that were tried."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         scope = thread.scope
@@ -139,13 +140,22 @@ class Door:
         scope.count(f"at once, for {self._title}")
         return made
 
-    def _takes(self, kind: str) -> bool:
-        if self._agrees.get(kind, False) is None:
-            self._agrees[kind] = bool(tried(lambda: agrees(self.original, self._decode, kind)))
-        return bool(self._agrees.get(kind))
+    def _takes(self, kind: str, mode: int) -> bool:
+        if kind not in self._kinds:
+            return False
+        found = self._agrees.get((kind, mode))
+        if found is None:
+            found = bool(tried(lambda: agrees(self.original, self._decode, kind, mode)))
+            self._agrees[kind, mode] = found
+        if not found and thread.scope is not None:
+            thread.scope.count(f"at once, by {self._title} itself: its pixels of {kind} files are others")
+        return found
+
+    def __repr__(self) -> str:
+        return repr(self.original)
 
     def __reduce__(self) -> Any:
-        return pkgutil.resolve_name, (self.path,)
+        return self.original.__reduce__()  # OpenCV's by their names; operators cannot be pickled
 
 
 def decoded(decode: Decode, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -156,7 +166,7 @@ def decoded(decode: Decode, arguments: tuple[Any, ...], named: dict[str, Any]) -
         return None
 
 
-def _kind(head: bytes) -> str | None:
+def _form(head: bytes) -> str | None:
     """Return what a file is whose first bytes these are; None if it is left to the original, whatever it says."""
     if head[:2] == b"\xff\xd8":
         return JPEG
@@ -205,40 +215,40 @@ def _imread(takes: Takes, filename: Any = None, flags: Any = _COLOR, *others: An
             cache = _cache() if flags in _KNOWN[JPEG] else None
             key = None if cache is None else key_of_file(file.fileno())
             kept = None if cache is None or key is None else cache.find(key)
-            if isinstance(kept, Found) and takes(JPEG):
-                return _array(kept.record, flags, JPEG)
-            kind = _kind(os.pread(file.fileno(), _HEAD, 0))
-            data = file.readall() if kind is not None and flags in _KNOWN[kind] and takes(kind) else b""
+            if isinstance(kept, Found):
+                return _array(takes, kept.record, flags, JPEG)
+            form = _form(os.pread(file.fileno(), _HEAD, 0))
+            data = file.readall() if form is not None and flags in _KNOWN[form] else b""
             if flags not in _KNOWN[JPEG]:
-                if kind == JPEG:
+                if form == JPEG:
                     _note(OTHER_WAY)
             elif kept is not None:
                 key = None
-                _note(OTHER_WAY if isinstance(kept, Found) else NO_RECORD)
-            elif kind == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):
+                _note(NO_RECORD)
+            elif form == JPEG and not same(key, key_of_file(file.fileno()) if key is not None else None):
                 key = None
                 _note(CHANGED)
     except (OSError, ValueError):
         return None
-    return _array(data, flags, kind, key) if data and kind else None
+    return _array(takes, data, flags, form, key) if data and form else None
 
 
 def _imdecode(takes: Takes, buf: Any = None, flags: Any = None, *others: Any, **named: Any) -> Pixels | None:
     if type(buf) is not np.ndarray or buf.dtype != np.uint8 or buf.ndim != 1 or not buf.flags.c_contiguous:
         return None
-    kind = _kind(bytes(buf[:_HEAD]))
-    if kind is None or type(flags) is not int or flags not in _KNOWN[kind] or others or named or not takes(kind):
+    form = _form(bytes(buf[:_HEAD]))
+    if form is None or type(flags) is not int or flags not in _KNOWN[form] or others or named:
         return None
     file = bytes(buf)  # a copy, which no other thread can change
-    return _array(file, flags, kind, key_of_bytes(file) if kind == JPEG and _cache() is not None else None)
+    return _array(takes, file, flags, form, key_of_bytes(file) if form == JPEG and _cache() is not None else None)
 
 
-def _array(file: bytes | memoryview, flags: int, kind: str, key: Key | None = None) -> Pixels | None:
-    if kind == PNG:
+def _array(takes: Takes, file: bytes | memoryview, flags: int, form: str, key: Key | None = None) -> Pixels | None:
+    if form == PNG:
         _note(OTHER_FORMAT)
-        return _array_of_png(file, flags)
+        return _array_of_png(file, flags) if takes(PNG, flags) else None
     size = _size(file, applies_orientation=not flags & _IGNORE_ORIENTATION)
-    if size is None:
+    if size is None or not takes(f"{JPEG} {size.sampling}", flags):
         _note(OTHER_WAY)
         return None
     data = _kept(file, size, key)
@@ -268,7 +278,7 @@ _OF_MODES: dict[int, _Layouts] = {
     _RGB: _layouts("RGB", "RGB", "RGB"),
     _RGB_ALPHA: {"LA": "RGBA", "RGBA": "RGBA"},
 }
-_KNOWN_MODES = {JPEG: (_UNCHANGED, _RGB), PNG: tuple(_OF_MODES)}
+_KNOWN_MODES = {JPEG: (_UNCHANGED, _RGB), "JPEG grey": (_RGB,), PNG: tuple(_OF_MODES)}
 
 
 def _tensor(
@@ -279,15 +289,15 @@ def _tensor(
     if data.device.type != "cpu" or type(mode) is not int or others or named:
         return None
     buffer = data.numpy().data
-    kind = _kind(bytes(buffer[:_HEAD]))
-    if kind is None or mode not in _KNOWN_MODES[kind] or not takes(kind):
+    form = _form(bytes(buffer[:_HEAD]))
+    if form is None or mode not in _KNOWN_MODES[form]:
         return None
     file = bytes(buffer)  # a copy, which no other thread can change
-    if kind == PNG:
+    if form == PNG:
         _note(OTHER_FORMAT)
-        return _tensor_of_png(file, mode)
+        return _tensor_of_png(file, mode) if takes(PNG, mode) else None
     size = _size(file, applies_orientation=bool(apply_exif_orientation))
-    if size is None or (mode == _UNCHANGED and size.components != 3):
+    if size is None or (mode == _UNCHANGED and size.components != 3) or not takes(f"{JPEG} {size.sampling}", mode):
         _note(OTHER_WAY)
         return None
     out = _new_tensor(size.height, size.width, 3).permute(2, 0, 1)
@@ -410,7 +420,8 @@ def in_words(dataset: Any) -> Iterator[str]:
     for reason, found in by_reason.items():
         libraries = ", ".join(found)
         if reason is None:
-            yield f"JPEG and PNG files that worker processes read by {libraries} are decoded by the native library"
+            files = f"JPEG and PNG files that worker processes read by {libraries}"
+            yield f"{files} are decoded by the native library, where its pixels are the same"
         else:
             yield f"{libraries} decode by themselves: {reason}"
     if "cv2" not in by_reason.get(None, ()):
@@ -426,28 +437,41 @@ def in_words(dataset: Any) -> Iterator[str]:
             yield f"but not by {name} in {where}, which was imported by its name: call cv2.{name} there"
 
 
-def agrees(original: Callable[..., Any], decode: Decode, kind: str) -> bool:
-    """Return whether a function and what decodes in its place make the same of files of a kind, coded in all ways."""
+def agrees(original: Callable[..., Any], decode: Decode, kind: str, mode: int) -> bool:
+    """Return whether a function and what decodes in its place make the same of files of a kind, read in a mode."""
     from PIL import Image
 
     if decode is _imread:  # which takes no files in memory
         opencv = sys.modules["cv2"]
         original, decode = getattr(opencv.imdecode, "original", opencv.imdecode), _imdecode
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (72, 144, 3), dtype=np.uint8)
-    for file in (jpeg if kind == JPEG else png).trial_files(Image.fromarray(noise)):
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (80, 144, 3), dtype=np.uint8)
+    picture, (form, _, sampling) = Image.fromarray(noise), kind.partition(" ")
+    known = 0
+    for file in jpeg.trial_files(picture, sampling) if form == JPEG else png.trial_files(picture):
         data: Any = np.frombuffer(file, dtype=np.uint8).copy()
         if decode is not _imdecode:
             data = torch.from_numpy(data)
-        known = 0
-        for how in (_KNOWN if decode is _imdecode else _KNOWN_MODES)[kind]:
-            made = decode(kind.__eq__, data, how)
-            if made is not None:
-                known += 1
-                if not _are_equal(made, original(data, how)):
-                    return False
-        if not known:
-            return False
-    return True
+        made = decode(lambda *_: True, data, mode)
+        if made is not None:
+            if not _are_equal(made, original(data, mode)):
+                return False
+            known += 1
+    return known > 0
+
+
+def unequal(original: Callable[..., Any], decode: Decode, kinds: Sequence[str]) -> list[str]:
+    """Return the kinds of files of which a function makes other pixels than what decodes in its place.
+
+    Each kind and mode is compared: that takes 20 to 200 ms.
+    """
+    modes_of = _KNOWN if decode in (_imread, _imdecode) else _KNOWN_MODES
+    # No user can ask for what another version of OpenCV lacks.
+    end = math.inf if hasattr(sys.modules.get("cv2"), "IMREAD_COLOR_RGB") else _COLOR_RGB
+    return [
+        kind
+        for kind in kinds
+        if not all(agrees(original, decode, kind, mode) for mode in modes_of.get(kind, modes_of[JPEG]) if mode < end)
+    ]
 
 
 def _are_equal(made: Any, expected: Any) -> bool:
@@ -457,20 +481,20 @@ def _are_equal(made: Any, expected: Any) -> bool:
 
 DOORS: dict[str, tuple[tuple[str, Decode, tuple[str, ...], str], ...]] = {
     "cv2": (
-        ("cv2.imread", _imread, (JPEG, PNG), "cv2.imread"),
-        ("cv2.imdecode", _imdecode, (JPEG, PNG), "cv2.imdecode"),
+        ("cv2.imread", _imread, (*JPEGS, PNG), "cv2.imread"),
+        ("cv2.imdecode", _imdecode, (*JPEGS, PNG), "cv2.imdecode"),
     ),
     # Objects that call their attribute _op: so torch.ops.image.decode_jpeg stays what torch.jit knows.
     "torchvision.io": (
-        ("torch.ops.image.decode_jpeg._op", _tensor, (JPEG,), "torchvision.io.decode_jpeg"),
+        ("torch.ops.image.decode_jpeg._op", _tensor, JPEGS, "torchvision.io.decode_jpeg"),
         ("torch.ops.image.decode_png._op", _tensor, (PNG,), "torchvision.io.decode_png"),
-        ("torch.ops.image.decode_image._op", _tensor, (JPEG, PNG), "torchvision.io.decode_image"),
+        ("torch.ops.image.decode_image._op", _tensor, (*JPEGS, PNG), "torchvision.io.decode_image"),
     ),
     "torchcodec.decoders": (
         (
             "torch.ops.torchcodec_ns.decode_jpeg.default._op",
             functools.partial(_tensor, apply_exif_orientation=True),
-            (JPEG,),
+            JPEGS,
             "torchcodec.decoders.decode_jpeg",
         ),
         ("torch.ops.torchcodec_ns.decode_png.default._op", _codec_png, (PNG,), "torchcodec.decoders.decode_png"),

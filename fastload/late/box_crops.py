@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from . import modes
-from .originals import Originals, is_imported, is_written_in
+from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
 from .undecoded import V2_FUNCTIONAL
 
@@ -48,7 +48,7 @@ def prepare() -> None:
 
 
 def _around(kind: Any, original: Any, geometry: Any) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @in_place_of(original)
     def make_params(self: Any, flat_inputs: Any) -> Any:
         made = None
         if thread.scope is not None and type(self) is kind and _is_usual() and _agrees(kind, original, geometry):

@@ -22,7 +22,7 @@ from PIL import Image, ImageStat
 from ..native.adjust import Change, adjust, sharpen
 from ..native.rows import Pixels
 from .image import LATE, changed, is_late
-from .originals import Originals, is_imported, is_written_in
+from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
 
 _ENHANCERS: dict[str, Callable[..., Pixels | None]] = {
@@ -70,7 +70,7 @@ def _replace_enhancers(module: Any) -> None:
 def _constructor(kind: Any, init: Callable[..., Any]) -> Callable[..., Any]:
     """Return a constructor that leaves the other image, which is mixed with the given one, until it is needed."""
 
-    @functools.wraps(init)
+    @in_place_of(init)
     def construct(self: Any, image: Any) -> None:
         if type(self) is kind and _is_known(image):
             self.image = image
@@ -107,7 +107,7 @@ def _reduced(self: Any, protocol: Any) -> Any:
 
 
 def _enhance(kind: Any, change: Callable[..., Pixels | None]) -> Callable[..., Any]:
-    @functools.wraps(kind.enhance)
+    @in_place_of(kind.enhance)
     def enhance(self: Any, factor: Any) -> Any:
         image, made = self.image, None
         given, _ = vars(self).get("_postponed", (None, None))
@@ -118,6 +118,7 @@ def _enhance(kind: Any, change: Callable[..., Pixels | None]) -> Callable[..., A
             made = changed(image, "convert", functools.partial(change, part=factor), info)
         return super(kind, self).enhance(factor) if made is None else made
 
+    enhance.__qualname__ = f"{kind.__qualname__}.enhance"  # it is inherited no more
     return enhance
 
 
@@ -130,7 +131,7 @@ def _replace_functions(module: Any) -> None:
 
 
 def _around(original: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @in_place_of(original)
     def function(img: Any, *args: Any, **named: Any) -> Any:
         made = make(original, img, *args, **named) if _is_known(img) else None
         return original(img, *args, **named) if made is None else made

@@ -14,7 +14,6 @@ image that is a tensor of uint8 already is recorded from the first crop, resize 
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -31,7 +30,7 @@ from torch.utils._pytree import SUPPORTED_NODES
 from ..native.rows import DTYPES
 from . import draws, modes
 from .image import is_late, undecoded_of
-from .originals import METHODS, Originals, change_of, is_imported, is_written_in
+from .originals import METHODS, Originals, change_of, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
 from .undecoded import V2_FUNCTIONAL, Table, Undecoded, can_stand_for
 
@@ -78,7 +77,7 @@ _CONTAINERS = (
 
 
 def _around(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
+    @in_place_of(method)
     def run(self: Any, *inputs: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile and torch.jit.trace see nothing but the method.
         if torch.compiler.is_compiling() or thread.scope is None or named or not inputs or modes.is_tracing():

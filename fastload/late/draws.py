@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from .scope import tried
+from .undecoded import takes_names
 
 Draw = Callable[[dict[str, Any], Any], Any]
 """Takes a transform's attributes and an image; returns what the transform makes of the image, or None before anything
@@ -34,7 +35,7 @@ def _random_resized_crop(arguments: dict[str, Any], image: Any) -> Any:
     logarithms = arguments.get("_log_ratio")  # version 2 takes them when it is constructed
     mode = arguments.get("interpolation")
     if type(mode) is str and logarithms is not None:
-        name = mode.upper() if mode.islower() else ""  # version 2 takes names in lower case too
+        name = mode.upper() if mode.islower() and takes_names() else ""
     else:
         name = getattr(mode, "name", "")
     resample = getattr(Image.Resampling, name, None)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +20,14 @@ from .view import View
 
 LEAST_VALUES = 10_000
 """Of a PNG file's image: of smaller ones Pillow's whole decode costs less than to delay it."""
+TOO_OLD = "Pillow is older than 10.1"
+"""A reason of :func:`why_not`."""
 
 
 def why_not() -> str | None:
     """Return why late decoding is off in this process; None where it is on."""
     if "_mode" not in vars(Image.Image()):
-        return "Pillow is older than 10.1"
+        return TOO_OLD
     if ORIGINALS.replaced() is not None:
         return "methods of Pillow's images were replaced"
     return jpeg.why_not_as_pillow()
@@ -60,6 +63,7 @@ def _opens_late_or_not_at_all(name: str) -> bool:
 
 
 def _opener_around(factory: Any) -> Any:
+    @functools.wraps(factory, updated=())  # of PNG files it is a class
     def open_late(fp: Any, filename: Any = "") -> Any:
         image = factory(fp, filename)
         scope = thread.scope

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter, is_not
 from typing import Any
 
@@ -18,6 +20,36 @@ def is_imported(name: str) -> bool:
     """Whether a module is imported, and not just being imported by another thread."""
     module = sys.modules.get(name)
     return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+def in_place_of(original: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that makes a function such that it can stand in for another function.
+
+    What reads the other one finds in it what it would find there: signature, source, annotations, name and module; and
+    its globals too, since ``torch.jit.script`` compiles the source of ``__wrapped__`` with the wrapper's globals.
+    """
+
+    def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+        code, closure = _calling(function)
+        made = types.FunctionType(code, inspect.unwrap(original).__globals__, closure=closure)
+        functools.update_wrapper(made, original)
+        # inspect.getfullargspec() looks at nothing that is wrapped.
+        made.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+        return made
+
+    return stand_in
+
+
+def _calling(function: Callable[..., Any]) -> tuple[types.CodeType, Any]:
+    """Return the code, without a global name, and the closure of what calls a function."""
+
+    def _stand_in(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    return _stand_in.__code__, _stand_in.__closure__
+
+
+_CODE = _calling(print)[0]
 
 
 def unwrapped(function: Any) -> Any:
@@ -46,7 +78,8 @@ def is_written_in(function: Any, *packages: str) -> bool:
 def _package_of(function: Any) -> str:
     kind = type(function)  # not `__class__`: a wrapper may say that it is what it wraps
     if kind is types.FunctionType:
-        module = function.__globals__.get("__name__")
+        # By its globals a stand-in would be the other function's.
+        module = __name__ if function.__code__ is _CODE else function.__globals__.get("__name__")
     else:
         module = function.__module__ if issubclass(kind, (types.BuiltinFunctionType, type)) else kind.__module__
     return str(module).partition(".")[0]

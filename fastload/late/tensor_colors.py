@@ -25,7 +25,7 @@ from torch import Tensor
 from ..native import distort, why_not
 from ..native.adjust import map_levels
 from . import modes
-from .originals import Originals, is_imported, is_written_in
+from .originals import Originals, in_place_of, is_imported, is_written_in
 from .scope import thread, tried
 from .undecoded import V2_FUNCTIONAL
 
@@ -96,7 +96,7 @@ def _kernels_of(name: str) -> dict[type, Any]:
 def _around(function: Kernel, known: Known, original: Kernel, kind: type[Tensor]) -> Kernel:
     """Return a function that lets the native library change images of a class, while a sample is made."""
 
-    @functools.wraps(function)
+    @in_place_of(function)
     def run(image: Any, *args: Any, **named: Any) -> Any:
         # Asked first, so that torch.compile sees nothing but the function.
         if torch.compiler.is_compiling() or thread.scope is None or type(image) is not kind:

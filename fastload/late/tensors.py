@@ -21,14 +21,18 @@ from torchvision.transforms.v2 import functional
 from torchvision.transforms.v2.functional import _utils
 
 from .originals import is_written_in
-from .undecoded import Undecoded
+from .undecoded import Undecoded, takes_names
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 _RESAMPLINGS: dict[Any, Image.Resampling] = {
     form: resampling
     for resampling in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
-    for form in (InterpolationMode(resampling.name.lower()), resampling.name.lower(), int(resampling))
+    for form in (
+        InterpolationMode(resampling.name.lower()),
+        int(resampling),
+        *[resampling.name.lower()] * takes_names(),
+    )
 }
 """By the forms in which torchvision takes them."""
 

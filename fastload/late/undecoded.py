@@ -141,7 +141,10 @@ class Undecoded:
         name = f"tensor {resample.name.lower()}"
         view = None
         if self.table.is_identity and _tells_order(size) and _tells_order(self.size) and max(size) <= MOST_SIDE:
-            view = self._view.resized(size, name) if name in tensor_filters() else None
+            if name in tensor_filters():
+                view = self._view.resized(size, name)
+            elif name in TENSOR_FILTERS and thread.scope is not None:
+                thread.scope.count(f"resized by torchvision itself: its values of {name.split()[1]} are others here")
         if view is None:
             return _of_v2("resize", self.tensor(), [size[1], size[0]], _mode_of(name), antialias=True)
         # What torch makes of a part of a channels-last image is contiguous, unless the part's rows follow each other.
@@ -214,6 +217,13 @@ def _of_v2(name: str, *arguments: Any, **named: Any) -> Tensor:
 
 def _mode_of(name: str) -> Any:
     return sys.modules[V2_FUNCTIONAL].InterpolationMode(name.removeprefix("tensor "))
+
+
+@functools.cache
+def takes_names() -> bool:
+    """Whether torchvision's version 2, which must be imported, takes a mode of interpolation by its name."""
+    image = torch.zeros((3, 2, 2), device="cpu")
+    return tried(lambda: _of_v2("resize", image, [3, 3], "bilinear")) is not None
 
 
 @functools.cache

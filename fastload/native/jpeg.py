@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 
 
+_FACTORS = {0x11: "4:4:4", 0x21: "4:2:2", 0x22: "4:2:0", 0x12: "4:4:0", 0x41: "4:1:1"}
+SAMPLINGS = ("grey", *_FACTORS.values())
+"""Kinds of files that are decoded in different ways: how many samples of color there are for those of brightness."""
+
+
 class Size(NamedTuple):
     """What the header of a file says."""
 
@@ -51,6 +56,8 @@ class Size(NamedTuple):
     height: int
     components: int
     progressive: bool
+    sampling: str
+    """Which colors it keeps, one of :data:`SAMPLINGS`; "" where the header was not understood."""
     status: Status
     """DONE if :func:`pixels_of_jpeg` may try the file."""
 
@@ -71,11 +78,12 @@ def read_size(data: Data) -> Size:
     ``data``: the file, or as much of its beginning as goes up to the first scan.
     """
     address, length, kept = place_of(data)
-    found = (ctypes.c_int32 * 4)()
+    found = (ctypes.c_int32 * 5)()
     status = _jpeg_size()(address, length, found)
     del kept
-    width, height, components, progressive = found
-    return Size(width, height, components, bool(progressive), Status(status))
+    width, height, components, progressive, factors = found
+    sampling = "grey" if components == 1 else _FACTORS.get(factors, "")
+    return Size(width, height, components, bool(progressive), sampling, Status(status))
 
 
 def _cut_file(data: Data, cut: Cut, target: Any, order: Order | None, level: str) -> int:
@@ -275,13 +283,14 @@ def pillow_agrees() -> bool:
 
     if not features.check("jpg"):
         return False
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (72, 144, 3), dtype=np.uint8)
-    cut = Cut((9, 19, 40, 50), (40, 50), "nearest", (0, 0, 40, 50), (False, False))
-    for data in trial_files(Image.fromarray(noise)):
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (80, 144, 3), dtype=np.uint8)
+    cut = Cut((9, 19, 30, 50), (30, 50), "nearest", (0, 0, 30, 50), (False, False))
+    picture = Image.fromarray(noise)
+    for data in (file for sampling in SAMPLINGS for file in trial_files(picture, sampling)):
         # The order is without effect: nothing is resized.
         found = pixels_of_jpeg(data, cut, order=Order.COLUMNS_FIRST)
         # Not by Image.open(), which users replace.
-        expected = JpegImagePlugin.JpegImageFile(io.BytesIO(data)).convert("RGB").crop((19, 9, 69, 49))
+        expected = JpegImagePlugin.JpegImageFile(io.BytesIO(data)).convert("RGB").crop((19, 9, 69, 39))
         if isinstance(found, Status) or not np.array_equal(found, np.asarray(expected)):
             return False
     return True
@@ -303,20 +312,22 @@ def why_not_as_pillow() -> str | None:
     return None
 
 
-def trial_files(image: Image.Image) -> Iterator[bytes]:
-    """Give an image as files of all kinds of decoding: 4:4:4, 4:2:2, 4:2:0, 4:4:0 and grey, in one scan and in many."""
+def trial_files(picture: Image.Image, sampling: str) -> Iterator[bytes]:
+    """Yield files of a picture of 144 x 80, or of one with its blocks, in one of :data:`SAMPLINGS`.
+
+    The first has one scan, the second many.
+    """
+    # Pillow does not write these. The same blocks, in units of another shape; the sides are multiples of both.
+    written_as, width, height = {"4:4:0": ("4:2:2", 72, 160), "4:1:1": ("4:2:0", 288, 40)}.get(sampling, ("", 0, 0))
     for progressive in (False, True):
-        for subsampling in (0, 1, 2):
-            file = io.BytesIO()
-            image.save(file, "JPEG", quality=80, subsampling=subsampling, progressive=progressive)
-            yield file.getvalue()
-            if subsampling == 1:
-                # The same blocks, in units that are as tall as they were wide; the sides are multiples of both.
-                data = bytearray(file.getvalue())
-                frame = data.index(b"\xff\xc2" if progressive else b"\xff\xc0")
-                data[frame + 5 : frame + 9] = bytes((0, 2 * image.height, 0, image.width // 2))
-                data[frame + 11] = 0x12
-                yield bytes(data)
         file = io.BytesIO()
-        image.convert("L").save(file, "JPEG", quality=80, progressive=progressive)
-        yield file.getvalue()
+        if sampling == "grey":
+            picture.convert("L").save(file, "JPEG", quality=80, progressive=progressive)
+        else:
+            picture.save(file, "JPEG", quality=80, progressive=progressive, subsampling=written_as or sampling)
+        data = bytearray(file.getvalue())
+        if written_as:
+            frame = data.index(b"\xff\xc2" if progressive else b"\xff\xc0")
+            data[frame + 5 : frame + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+            data[frame + 11] = next(factors for factors, name in _FACTORS.items() if name == sampling)
+        yield bytes(data)

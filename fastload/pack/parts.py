@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PackError
+from ..errors import PackError, why_not_imported
 
 # A batch's offsets are 32 bits wide, and a batch is in memory while it is written.
 _BATCH_BYTES = 64 << 20
@@ -26,13 +26,15 @@ def load_pyarrow() -> Any:
     """Return pyarrow with its ``ipc``.
 
     Raises:
-        PackError: it is not installed.
+        PackError: it is not installed, or cannot be imported.
     """
     try:
         import pyarrow
         import pyarrow.ipc
     except ImportError as error:
-        raise PackError("packs are Arrow files, and pyarrow is not installed: pip install pyarrow") from error
+        reason = why_not_imported("pyarrow", error)
+        remedy = ": pip install pyarrow" if reason == "is not installed" else ""
+        raise PackError(f"packs are Arrow files, and pyarrow {reason}{remedy}") from error
     return pyarrow
 
 

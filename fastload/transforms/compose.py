@@ -178,7 +178,8 @@ class OnePass(ComposeStage):
 
     def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
         moving = self.members[: self.split]
-        fill = next(iter(_fills(moving)), None)
+        fills = list(_fills(moving))  # torch.compile knows no next() with a default before 2.7
+        fill = fills[0] if fills else None
         return transformed(images, moving, params[: self.split], fill, self._arithmetic(images))
 
 

@@ -72,7 +72,8 @@ class _Resizing(MovingTransform, SampleTransform):
     def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
         """Return the resized images, by torch's operations; not for a nearest interpolation. ``flip``: [N]."""
         shape = shape_of(images, "NCHW")
-        boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
+        boxes, after = self._boxes(params, shape, images.device), self.shape_after(shape)
+        size = after.height, after.width  # torch.compile takes no part of a named tuple before 2.7
         resize = resize_boxes if on_host(images) else resample
         return resize(images, boxes, size, self.interpolation, self.antialias, flip)
 
@@ -155,7 +156,8 @@ class Resize(_Resizing):
     def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
         if flip is not None or not on_host(images):
             return super().resized(images, params, flip)
-        size = self.shape_after(shape_of(images, "NCHW"))[2:]
+        after = self.shape_after(shape_of(images, "NCHW"))
+        size = after.height, after.width
         resized = resize_natively(images, size, self.interpolation, self.antialias)
         return resized.clone() if resized is images else resized
 

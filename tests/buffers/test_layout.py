@@ -25,7 +25,11 @@ from fastload.buffers.layout import ALIGNMENT, Layout, LayoutMismatch, learn
 from fastload.buffers.rows import copy_rows, samples_in
 
 # complex32 warns of being experimental, once, wherever it is first used.
-pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning"),
+    # NumPy before 2, wherever torch makes a tensor of its scalars.
+    pytest.mark.filterwarnings("ignore:In future, it will be an error for 'np.bool_' scalars:DeprecationWarning"),
+]
 
 
 class Point(NamedTuple):

@@ -12,12 +12,13 @@ import numpy as np
 import PIL.Image
 import pytest
 from kit.photos import Photos
-from tqdm import tqdm
 
 from fastload import DataLoader
 from fastload.cache import store
 from fastload.cache.shared import records_of
 from fastload.engine import filling
+
+tqdm = pytest.importorskip("tqdm").tqdm
 
 
 class Screen(io.StringIO):

@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +282,11 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     [
         ({"fuse": False}, "fuse=False decodes files by their own libraries"),
         ({"fuse": True, "decoder": "pillow"}, "decoder='pillow' knows files alone"),
-        ({"worker_method": "ray", "num_workers": 1}, "Ray's workers end with the epoch"),
+        pytest.param(
+            {"worker_method": "ray", "num_workers": 1},
+            "Ray's workers end with the epoch",
+            marks=pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+        ),
     ],
 )
 def test_where_nothing_could_be_kept_is_an_error(options, why):

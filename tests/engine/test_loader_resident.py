@@ -597,6 +597,7 @@ def test_batches_that_are_transformed_on_the_host_are_pinned_in_the_end(monkeypa
     pinned = []
     monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
     monkeypatch.setattr("torch.accelerator.current_accelerator", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)  # torch 2.6 asks this
     monkeypatch.setattr(
         "fastload.base.compat.pin_memory", lambda batch, device=None: pinned.append(plain(batch)) or batch
     )

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -21,6 +20,7 @@ from fastload.late import arrays
 from fastload.native import png
 from fastload.native.rows import Status
 
+cv2 = pytest.importorskip("cv2")
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities:DeprecationWarning")
 
 
@@ -234,7 +234,9 @@ def test_a_decoder_with_other_pixels_is_left_to_itself_for_these_files_alone(fol
 
     samples, decoded = samples_of(sample, worker_init_fn=_damage_the_library)
     assert samples == [sample(0)] * 2
-    assert decoded == {"at once, for cv2.imread": 2, "at once, for torchvision.io.decode_image": 2}
+    names = "cv2.imread", "torchvision.io.decode_image"
+    itself = [f"at once, by {name} itself: its pixels of PNG files are others" for name in names]
+    assert decoded == dict.fromkeys((*(f"at once, for {name}" for name in names), *itself), 2)
 
 
 def test_tensors_can_be_enlarged_as_those_of_the_operators(folder: Path) -> None:
@@ -263,6 +265,8 @@ def test_each_function_agrees_with_what_decodes_in_its_place(library: str) -> No
         pytest.importorskip("torchcodec.decoders", reason="needs TorchCodec", exc_type=Exception)
     import pkgutil
 
+    # torchvision's wheels contain libjpeg-turbo 2.0.0 up to 0.27.
+    is_old = library == "torchvision.io" and tuple(map(int, torchvision.__version__.split(".")[:2])) < (0, 28)
     for path, decode, kinds, _ in arrays.DOORS[library]:
-        for kind in kinds:
-            assert arrays.agrees(pkgutil.resolve_name(path), decode, kind), (path, kind)
+        expected = ["JPEG 4:4:0"] if is_old and len(kinds) > 1 else []
+        assert arrays.unequal(pkgutil.resolve_name(path), decode, kinds) == expected, path

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 from kit.datasets import Made
 from PIL import Image
 from test_late_containers import seen
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torchvision import transforms as v1
 from torchvision import tv_tensors
@@ -118,6 +121,38 @@ def assert_equal(run: Any) -> Any:
     found = outcome(lambda: as_sample(run))
     assert found == outcome(run)
     return found
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize(
+    "transform",
+    [
+        nn.Sequential(v1.RandomHorizontalFlip(), v1.ColorJitter(0.4, 0.4, 0.4, 0.1), v1.RandomGrayscale(0.5)),
+        v1.RandAugment(),
+    ],
+)
+def test_functions_that_were_replaced_are_scripted_and_give_the_same(transform: nn.Module) -> None:
+    def run(function: Any) -> Any:
+        torch.manual_seed(3)
+        return seen(function(picture()))
+
+    scripted = torch.jit.script(transform)
+    assert as_sample(lambda: run(scripted)) == run(transform)
+
+
+@each_function
+def test_functions_that_were_replaced_are_read_as_torchvisions(name: str) -> None:
+    registered = {name: REGISTRY[FUNCTIONS[name]][Tensor] for name in tensor_colors.KNOWN_2}
+    stand_in = registered.get(name) or getattr(_functional_tensor, name.removesuffix(", version 1"))
+    original = original_of(name)
+    assert stand_in is not original
+    for read in (
+        *(inspect.signature, inspect.getfullargspec, inspect.getsource, inspect.getdoc, inspect.getmodule),
+        *(get_type_hints, attrgetter("__globals__"), attrgetter("__module__"), attrgetter("__qualname__")),
+    ):
+        assert read(stand_in) == read(original)
+    if name.endswith("version 1"):
+        assert pickle.loads(pickle.dumps(stand_in)) is stand_in
 
 
 @pytest.mark.parametrize("kind", [tv_tensors.Image, Tensor])

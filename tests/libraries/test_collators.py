@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import functools
 
-import datasets
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 import fastload
 
+datasets = pytest.importorskip("datasets")
+tokenizers = pytest.importorskip("tokenizers")
+transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
 VOCABULARY = {"[PAD]": 0, "[MASK]": 1, **{f"w{number}": number for number in range(2, 500)}}
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    model = Tokenizer(models.WordLevel(VOCABULARY, unk_token="w2"))
-    return PreTrainedTokenizerFast(tokenizer_object=model, pad_token="[PAD]", mask_token="[MASK]")
+def tokenizer() -> transformers.PreTrainedTokenizerFast:
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCABULARY, unk_token="w2"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=model, pad_token="[PAD]", mask_token="[MASK]")
 
 
-def collator(seed: int | None = 7, return_tensors: str = "pt") -> DataCollatorForLanguageModeling:
-    return DataCollatorForLanguageModeling(tokenizer(), seed=seed, return_tensors=return_tensors)
+def collator(seed: int | None = 7, return_tensors: str = "pt") -> transformers.DataCollatorForLanguageModeling:
+    return transformers.DataCollatorForLanguageModeling(tokenizer(), seed=seed, return_tensors=return_tensors)
 
 
 def tokens(form: str | None = None) -> datasets.Dataset:

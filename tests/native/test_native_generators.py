@@ -98,6 +98,7 @@ FASTLOAD_EXPORT void made(const uint64_t digests[2][LANES], int64_t level, uint3
 """
 
 
+@pytest.mark.skipif(not SOURCES.is_dir(), reason="the library's sources are not installed")
 def test_a_seed_of_random_that_fits_32_bits_is_an_array_of_one_word(level, tmp_path):
     # One key in four billions has such a seed, so it is given to the function that makes states of keys.
     source, library = tmp_path / "made.c", tmp_path / "made.so"

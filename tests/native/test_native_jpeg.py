@@ -113,7 +113,7 @@ def test_comments_profiles_and_bytes_behind_the_end_do_no_harm():
 )
 def test_uncommon_files_are_left_to_another_decoder(maker, kind, sampling, status):
     data = maker.make(90, 70, kind=kind, sampling=sampling)
-    assert jpeg.read_size(data) == (90, 70, 4 if "c" in kind else 3, "p" in kind and "a" not in kind, status)
+    assert jpeg.read_size(data) == (90, 70, 4 if "c" in kind else 3, "p" in kind and "a" not in kind, "", status)
     assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 30, 30), (20, 20))) is status
 
 
@@ -134,13 +134,24 @@ def test_an_image_of_very_many_pixels_is_left_to_another_decoder():
     data = bytearray(saved(np.zeros((20, 20, 3), dtype=np.uint8)))
     frame = data.index(b"\xff\xc0")
     data[frame + 5 : frame + 9] = b"\xff\xff\xff\xff"
-    assert jpeg.read_size(bytes(data)) == (65535, 65535, 3, False, Status.TOO_LARGE)
+    assert jpeg.read_size(bytes(data)) == (65535, 65535, 3, False, "", Status.TOO_LARGE)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG\r\n\x1a\n" * 9, bytes(500)])
 def test_what_is_no_jpeg_file_is_told(data):
-    assert jpeg.read_size(data) == (0, 0, 0, False, Status.NOT_JPEG)
+    assert jpeg.read_size(data) == (0, 0, 0, False, "", Status.NOT_JPEG)
     assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, 1, 1))) is Status.NOT_JPEG
+
+
+@pytest.mark.parametrize("sampling", jpeg.SAMPLINGS)
+def test_files_and_their_records_tell_how_many_samples_of_color_they_have(sampling):
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 144, 3), dtype=np.uint8))
+    for number, data in enumerate(jpeg.trial_files(noise, sampling)):
+        header = jpeg.read_size(data)
+        assert (header.sampling, header.progressive, header.status) == (sampling, bool(number), Status.DONE)
+        assert jpeg.pixels_of_jpeg(data, cut_of((0, 0, header.height, header.width))).shape[:2] == header[1::-1]
+        record = jpeg.record_of_jpeg(data)
+        assert record is Status.CODING if number else jpeg.read_size(record).sampling == sampling
 
 
 @pytest.mark.parametrize("progressive", [False, True])

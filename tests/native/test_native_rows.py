@@ -290,7 +290,8 @@ def test_a_box_that_is_not_in_the_image_is_refused(box):
         ({"source": (-0.5, 0, 9, 9)}, "must lie in its box"),
         ({"source": (5, 0, 4, 9)}, "must lie in its box"),
         ({"source": (0, 0, math.nan, 9)}, "must lie in its box"),
-        ({"source": (0, 0, 1e300, 9)}, "must lie in its box"),
+        # What struct makes infinity of before Python 3.15, and refuses later.
+        ({"source": (0, 0, 1e300, 9)}, "must lie in its box|four numbers each"),
         ({"source": (0, 0, 9)}, "four"),
     ],
 )

@@ -309,6 +309,15 @@ def test_without_pyarrow_the_error_says_how_to_get_it(tmp_path, monkeypatch, wha
         what(tmp_path)
 
 
+@pytest.mark.parametrize("why", ["ImportError('it needs NumPy 2')", "ModuleNotFoundError('no numpy', name='numpy')"])
+def test_a_pyarrow_that_cannot_be_imported_is_not_said_to_be_absent(tmp_path, monkeypatch, why):
+    (tmp_path / "pyarrow.py").write_text(f"raise {why}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyarrow")
+    with pytest.raises(PackError, match=r"pyarrow cannot be imported: \w+: (it needs NumPy 2|no numpy)$"):
+        pack(tmp_path, tmp_path / "pack")
+
+
 @pytest.mark.interpreter
 def test_the_command_says_in_a_line_what_it_did_and_nothing_else(source, tmp_path):
     command = [*PACK, "--max-side", "40", source, "--workers=2", tmp_path / "pack", "--quality", "90"]

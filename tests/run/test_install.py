@@ -203,8 +203,10 @@ def test_install_twice_and_uninstall_once_leaves_torch_as_it_was() -> None:
 
 def test_the_constructor_keeps_torchs_signature_name_and_errors() -> None:
     expected = inspect.signature(TorchDataLoader)
+    arguments = inspect.getfullargspec(TorchDataLoader.__init__)
     install()
     assert inspect.signature(TorchDataLoader) == expected
+    assert inspect.getfullargspec(TorchDataLoader.__init__) == arguments
     assert TorchDataLoader.__init__.__doc__ == TORCH_INIT.__doc__
     with pytest.raises(ValueError, match="num_workers option should be non-negative"):
         TorchDataLoader([1], num_workers=-1)

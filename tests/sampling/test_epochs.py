@@ -287,21 +287,26 @@ def test_an_error_in_the_next_epochs_first_batch_is_raised_there():
     loader.close()
 
 
-def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch):
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
+@pytest.mark.parametrize("named", ["cpu", None])  # torch 2.6 names no device, and means CUDA
+def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch, named):
     """Without an accelerator: pinning is a copy here, on the same thread and through the same queues."""
     begin = iteration.compat.BaseIterator.__init__
 
     def begin_pinned(iterator: Any, loader: Any) -> None:
         begin(iterator, loader)
-        iterator._pin_memory, iterator._pin_memory_device = True, "cpu"
+        iterator._pin_memory, iterator._pin_memory_device = True, named
 
     monkeypatch.setattr(iteration.compat.BaseIterator, "__init__", begin_pinned)
     monkeypatch.setattr(compat_features, "accelerator_index", lambda: 0)
-    monkeypatch.setattr(compat_features, "pin_on_device", lambda data, device, index: data.clone())
+    pinned = []
+    monkeypatch.setattr(
+        compat_features, "pin_on_device", lambda data, device, index: pinned.append(device) or data.clone()
+    )
     results = []
     for overlap in (True, False):
         dataset = [torch.tensor(index) for index in range(53)]
-        loader = DataLoader(dataset, 4, shuffle=True, seed=2, overlap_epochs=overlap, **KEPT)
+        loader = DataLoader(dataset, 4, shuffle=True, seed=2, overlap_epochs=overlap, pin_memory=True, **KEPT)
         epochs = [[batch.tolist() for batch in loader] for _ in range(3)]
         iterator = iter(loader)
         epochs.append([next(iterator).tolist() for _ in range(2)])
@@ -313,6 +318,7 @@ def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch):
         results.append([*epochs, rest])
         loader.close()
     assert results[0] == results[1]
+    assert set(pinned) == {named or "cuda"}
 
 
 def test_two_loaders_around_one_sampler_both_begin_the_epoch_that_was_set():

@@ -6,9 +6,7 @@ import pickle
 import warnings
 from typing import Any
 
-import datasets
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import event, given, note, settings
@@ -19,6 +17,9 @@ from torch.utils.data import Subset
 import fastload
 from fastload.tables import is_table
 from fastload.tables.hugging_face import TableReader
+
+pa = pytest.importorskip("pyarrow")
+datasets = pytest.importorskip("datasets", minversion="4.0", reason="datasets is older than 4.0, which has List")
 
 NUMBERS = {
     "int8": st.integers(-(2**7), 2**7 - 1),

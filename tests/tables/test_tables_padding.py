@@ -5,28 +5,22 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader as TorchDataLoader
-from transformers import (
-    DataCollatorForLanguageModeling,
-    DataCollatorForTokenClassification,
-    DataCollatorWithPadding,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
 
 import fastload
 
+datasets = pytest.importorskip("datasets")
+tokenizers = pytest.importorskip("tokenizers")
+transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
 VOCABULARY = {"[PAD]": 0, "[MASK]": 1, **{f"w{number}": number for number in range(2, 500)}}
 
 
-class OtherTokenizer(PreTrainedTokenizerFast):
+class OtherTokenizer(transformers.PreTrainedTokenizerFast):
     """Pads in its own way."""
 
     def _pad(self, *arguments: Any, **named: Any) -> Any:
@@ -35,8 +29,8 @@ class OtherTokenizer(PreTrainedTokenizerFast):
         return padded
 
 
-def tokenizer(kind: type = PreTrainedTokenizerFast, **settings: Any) -> Any:
-    model = Tokenizer(models.WordLevel(VOCABULARY, unk_token="w2"))
+def tokenizer(kind: type = transformers.PreTrainedTokenizerFast, **settings: Any) -> Any:
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCABULARY, unk_token="w2"))
     return kind(tokenizer_object=model, pad_token="[PAD]", mask_token="[MASK]", **settings)
 
 
@@ -85,14 +79,14 @@ def assert_equal_to_torch(dataset: Any, collate_fn: Any, **settings: Any) -> Non
 def num_padded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the batches that the tokenizer's own method pads."""
     counted = [0]
-    own = PreTrainedTokenizerBase.pad
+    own = transformers.PreTrainedTokenizerBase.pad
 
     @functools.wraps(own)
     def pad(*arguments: Any, **named: Any) -> Any:
         counted[0] += 1
         return own(*arguments, **named)
 
-    monkeypatch.setattr(PreTrainedTokenizerBase, "pad", pad)
+    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "pad", pad)
     return counted
 
 
@@ -108,7 +102,7 @@ COLUMNS = {
 @pytest.mark.parametrize("form", [None, "numpy", "torch"])
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_padded_batches_are_those_of_the_collator(columns, form):
-    collator = DataCollatorWithPadding(tokenizer())
+    collator = transformers.DataCollatorWithPadding(tokenizer())
     assert_equal_to_torch(table(**COLUMNS[columns]).with_format(form), collator, num_workers=2)
 
 
@@ -117,24 +111,24 @@ def test_padded_batches_are_those_of_the_collator(columns, form):
 )
 @pytest.mark.parametrize("multiple", [None, 8])
 def test_the_tokenizers_settings_hold(settings, multiple):
-    collator = DataCollatorWithPadding(tokenizer(**settings), pad_to_multiple_of=multiple)
+    collator = transformers.DataCollatorWithPadding(tokenizer(**settings), pad_to_multiple_of=multiple)
     assert_equal_to_torch(table(token_type_ids=ones), collator)
 
 
 @pytest.mark.parametrize("settings", [{"padding": "max_length", "max_length": 24}, {"return_tensors": "np"}])
 def test_other_settings_are_left_to_the_tokenizer(settings):
-    collator = DataCollatorWithPadding(tokenizer(), **settings)
+    collator = transformers.DataCollatorWithPadding(tokenizer(), **settings)
     ours, theirs = (batches(kind, table(), collator) for kind in (fastload.DataLoader, TorchDataLoader))
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in b)
 
 
 def test_a_language_models_batches_are_those_of_the_collator():
-    assert_equal_to_torch(table(), DataCollatorForLanguageModeling(tokenizer(), mlm=False), num_workers=2)
+    assert_equal_to_torch(table(), transformers.DataCollatorForLanguageModeling(tokenizer(), mlm=False), num_workers=2)
 
 
 @pytest.mark.parametrize("seed", [None, 5])
 def test_masked_tokens_are_the_same_as_of_samples_that_are_padded_by_the_tokenizer(seed):
-    collator = DataCollatorForLanguageModeling(tokenizer(), seed=seed)
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer(), seed=seed)
     ours = batches(fastload.DataLoader, table(), collator, seed=3)
     theirs = batches(fastload.DataLoader, table(), lambda samples: collator(samples), seed=3)
     assert_same(ours, theirs)
@@ -142,30 +136,30 @@ def test_masked_tokens_are_the_same_as_of_samples_that_are_padded_by_the_tokeniz
 
 
 def test_the_tokenizer_pads_one_batch_of_each_kind(num_padded):
-    batches(fastload.DataLoader, table(attention_mask=ones), DataCollatorWithPadding(tokenizer()))
+    batches(fastload.DataLoader, table(attention_mask=ones), transformers.DataCollatorWithPadding(tokenizer()))
     assert num_padded == [2]  # one of unequal rows, one of equal ones
 
 
 def test_other_collators_pad_all_batches(num_padded):
-    assert_equal_to_torch(table(labels=ones), DataCollatorForTokenClassification(tokenizer()))
+    assert_equal_to_torch(table(labels=ones), transformers.DataCollatorForTokenClassification(tokenizer()))
     assert num_padded == [32]
 
 
 def test_tokenizers_that_pad_in_their_own_way_pad_all_batches(num_padded):
-    assert_equal_to_torch(table(), DataCollatorWithPadding(tokenizer(OtherTokenizer)))
+    assert_equal_to_torch(table(), transformers.DataCollatorWithPadding(tokenizer(OtherTokenizer)))
     assert num_padded == [32]
 
 
 def test_where_another_version_pads_in_another_way_it_pads_all_batches(monkeypatch):
-    own = PreTrainedTokenizerBase._pad
+    own = transformers.PreTrainedTokenizerBase._pad
 
     def pad(self: Any, *arguments: Any, **named: Any) -> Any:
         padded = own(self, *arguments, **named)
         padded["attention_mask"] = [2 * number for number in padded["attention_mask"]]
         return padded
 
-    monkeypatch.setattr(PreTrainedTokenizerBase, "_pad", pad)
-    collator = DataCollatorWithPadding(tokenizer())
+    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "_pad", pad)
+    collator = transformers.DataCollatorWithPadding(tokenizer())
     assert_equal_to_torch(table(attention_mask=ones), collator)
     assert max(batch["attention_mask"].max() for batch in batches(fastload.DataLoader, table(), collator)) == 2
 
@@ -173,14 +167,14 @@ def test_where_another_version_pads_in_another_way_it_pads_all_batches(monkeypat
 def test_the_tokenizer_is_as_before_after_a_batch_and_after_an_error():
     own = tokenizer()
     before = dict(vars(own))
-    batches(fastload.DataLoader, table(), DataCollatorWithPadding(own))
+    batches(fastload.DataLoader, table(), transformers.DataCollatorWithPadding(own))
     with pytest.raises(ValueError, match="Unable to create tensor"):
-        batches(fastload.DataLoader, table(extra=ones), DataCollatorWithPadding(own))
+        batches(fastload.DataLoader, table(extra=ones), transformers.DataCollatorWithPadding(own))
     assert vars(own).keys() == before.keys()
 
 
 def test_a_tokenizer_that_changes_is_followed():
-    collator = DataCollatorWithPadding(tokenizer())
+    collator = transformers.DataCollatorWithPadding(tokenizer())
     loader = fastload.DataLoader(table(), batch_size=4, collate_fn=collator)
     first = list(loader)
     collator.tokenizer.padding_side = "left"
@@ -189,7 +183,7 @@ def test_a_tokenizer_that_changes_is_followed():
 
 
 def test_worker_threads_share_a_tokenizer():
-    collator = DataCollatorWithPadding(tokenizer())
+    collator = transformers.DataCollatorWithPadding(tokenizer())
     settings = {"num_workers": 3, "worker_method": "thread"}
     assert_equal_to_torch(table(attention_mask=ones), collator, **settings)
     assert "pad" not in vars(collator.tokenizer)

@@ -189,7 +189,10 @@ def test_nothing_is_read_from_a_device(name, dtype):
     found = [transform(*(one.to("meta") for one in given), params=params)]
     with FakeTensorMode() as mode:
         for device in devices:
-            there = [mode.from_tensor(one).to(device) for one in given]
+            try:
+                there = [mode.from_tensor(one).to(device) for one in given]
+            except RuntimeError as error:
+                pytest.skip(f"this torch pretends a GPU only where there is one: {error}")
             its = tree_map(lambda one, device=device: mode.from_tensor(one).to(device), params)
             found.append(transform(*there, params=its))
     for one in found:

@@ -21,6 +21,7 @@ from references import (
 )
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
+from torchvision.transforms.v2.functional import _geometry
 
 from fastload.errors import ConfigError
 from fastload.transforms.base import BatchShape, shape_of
@@ -29,7 +30,7 @@ from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.sample import torchvision_mode
 
 # The other way computes as torch does in integers, and torchvision does not everywhere.
-in_integers = pytest.mark.skipif(not _in_integers("bilinear"), reason="torch has no AVX2 here, so floats are resized")
+in_integers = pytest.mark.skipif(not _in_integers("bilinear"), reason="torchvision resizes in floats here")
 
 SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17))
 SMOOTH = st.sampled_from(["bilinear", "bicubic"])
@@ -124,6 +125,20 @@ def test_resize_equals_torchvisions(images, size, interpolation, antialias):
         boxes = transform._boxes({}, shape, images.device)
         batched = resample(images, boxes, found.shape[2:], interpolation, transform.antialias)
         assert farthest(batched, found) <= tolerance(images, interpolation)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_uint8_is_resized_in_integers_or_in_floats_as_torchvision_does_it(whole, interpolation, monkeypatch):
+    # It decides otherwise in other versions, and with other processors.
+    images = made_images(0, (2, 3, 30, 40), torch.uint8)
+    monkeypatch.setattr(_geometry, "_do_native_uint8_resize_on_cpu", lambda interpolation: whole)
+    _in_integers.cache_clear()
+    try:
+        found = Resize((20, 24), interpolation)(images)
+    finally:
+        _in_integers.cache_clear()
+    assert torch.equal(found, functional.resize(images, [20, 24], torchvision_mode(interpolation)))
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,15 @@ from fastload.transforms import device_draws, fused, fused_color
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
+triton = pytest.importorskip("triton", reason="Triton is there on Linux only")
 tl = pytest.importorskip("triton.language", reason="Triton is there on Linux only")
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is there on Linux only")
 
 
 def interpreted(kernels: str = "fused_kernel") -> ModuleType:
     """Return the kernels' module once more, for the interpreter: Triton decides when a kernel is defined."""
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 4):
+        pytest.skip("Triton's interpreter takes no tuples before 3.4")
     name = f"fastload.transforms.{kernels}_interpreted"
     if name not in sys.modules:
         importlib.import_module("fastload.transforms.fused_kernel")  # others import it, and it must be no interpreter's

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_clusters import STORE_BYTES, Images, digest, epochs, ray
 
 from fastload import ClusterError, DataLoader, WorkerDied
 from fastload.workers.ray import actors, relay
 
+NodeAffinitySchedulingStrategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.ray,

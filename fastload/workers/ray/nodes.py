@@ -14,6 +14,7 @@ import torch
 
 from ... import native
 from ...base.version import __version__
+from ...errors import why_not_imported
 from ...late import LateSamples
 
 # 24 x 24 pixels of a gradient with noise, 4:2:0, with tables of its own.
@@ -53,8 +54,8 @@ def _pixels() -> str:
     """Decode and scale an image, as a sample would."""
     try:
         from PIL import Image
-    except ImportError:
-        return "none: Pillow is not installed"
+    except ImportError as error:
+        return f"none: Pillow {why_not_imported('PIL', error)}"
     with LateSamples():
         image = Image.open(io.BytesIO(base64.b85decode(_JPEG))).convert("RGB")
         cut = image.crop((3, 2, 22, 21)).resize((9, 11), Image.Resampling.BILINEAR)
