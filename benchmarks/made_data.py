@@ -92,6 +92,20 @@ class Windows(Dataset[torch.Tensor]):
         return self.recording[:, first : first + 1000]
 
 
+class Clips(Dataset[torch.Tensor]):
+    """A clip of bytes in memory, made floats of -0.5 to 0.5: samples of many megabytes, and two more that are freed."""
+
+    def __init__(self, megabytes: int, num_samples: int) -> None:
+        self.clip = torch.randint(0, 256, (megabytes * 250_000,), dtype=torch.uint8)
+        self.num_samples = num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.clip.float() / 255 - 0.5
+
+
 class Sentences(Dataset[tuple[torch.Tensor, str]]):
     """Token sequences of unequal length, each with its text.
 

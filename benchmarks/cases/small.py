@@ -6,6 +6,8 @@ without workers: 0.8 times. Strided views: the first batch takes at most 1.5 tim
 
 ``ragged``: samples of 24 small tensors of unequal shapes, which a collate_fn leaves apart.
 
+``clips``: samples of 1 to 60 MB of floats, where a loader may be the work of the kernel's that zeroes new pages.
+
 ``strided``: samples are views of a large storage: rows of a column-major table, windows of many channels. What samples
 look like is learnt from the first batches, which is where a view could cost as much as its storage; so each measurement
 has a loader of its own, where the others keep theirs.
@@ -44,6 +46,8 @@ def _dataset(kind: str, num_samples: int, megabytes: int) -> Any:
             return made_data.TokenWindows(Path(folder, "tokens.bin"), num_samples, 256)
     if kind == "table":
         return made_data.ColumnMajorRows(megabytes * 1_000_000 // 80, num_samples)
+    if kind == "clips":
+        return made_data.Clips(megabytes, num_samples)
     if kind == "windows":
         return made_data.Windows(megabytes * 1_000_000 // 64, num_samples)
     if kind in ("ready", "collated"):  # dictionaries of 32 float32 tensors
@@ -56,7 +60,7 @@ def _dataset(kind: str, num_samples: int, megabytes: int) -> Any:
 def epoch(
     side: Side, *, kind: str, batch_size: int | None, num_batches: int, num_workers: int, megabytes: int
 ) -> Measurement:
-    """Time an epoch; ``batch_size`` is None where a sample is a batch, ``megabytes`` is the storage of views."""
+    """Time an epoch; ``batch_size`` is None where a sample is a batch, ``megabytes``: of views, or a clip."""
     torch.manual_seed(0)
     dataset = _dataset(kind, num_batches * (batch_size or 1), megabytes)
     arguments: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
@@ -105,6 +109,10 @@ BENCHMARKS = (
     _benchmark("tokens-0-workers", "tokens", 32, 2000, 0, metrics=rates(0.8, None)),
     _benchmark("tokens-2-workers", "tokens", 32, 2000, metrics=rates(0.97, None)),
     _benchmark("custom_collate", "sentences", 64, 1000),
+    *(
+        _benchmark(f"clips-{size}-mb", "clips", 4, max(10, 300 // size), metrics=rates(goal, None), megabytes=size)
+        for size, goal in ((1, 0.97), (5, 0.97), (10, 3.0), (30, 0.97), (60, 0.97))
+    ),
     _benchmark("ragged-2-workers", "ragged", 32, 200, metrics=rates(5.0, None), sides=_BOTH),
     *(
         _benchmark(f"strided-{kind}-{workers}-workers", kind, size, count, workers, metrics=_STRIDED, megabytes=storage)

@@ -351,6 +351,16 @@ class SlotPool:
         self.collect()
         return bool(self.book.free and self.book.empty)
 
+    def has_enough(self, in_flight: int) -> bool:
+        """Whether new work would take new memory, though the user is about to drop a batch whose memory serves as well.
+
+        ``in_flight``: the most slots that are. Beside them the user needs one, and two only until the older is dropped.
+        """
+        if self.slot_bytes < _WORTH_MOVING or self.memory.page_lock is not None:
+            return False
+        self.collect()
+        return not self.book.free and len(self.book.in_flight) + len(self.book.held) > in_flight
+
     def view(self, slot: int, num_bytes: int) -> Buffer:
         """Return the first bytes of a slot. For the time that the slot is in flight."""
         return np.frombuffer(self.memory.buffer(slot, num_bytes), dtype=np.uint8, count=num_bytes)

@@ -150,12 +150,12 @@ class Builder:
             fused, tail, error_policy = extras_of(spec, kept, seed)
         late = spec.fuse is not False and fused is None
         dataset = spec.dataset
-        if late:
-            warm_late_decoding()
-            if "datasets" in sys.modules:
-                from .tables import TableArguments, table_of
+        for_processes = bool(spec.num_workers) and not spec.has_threads
+        compared = warm_late_decoding(for_processes=for_processes) if late else {}
+        if late and "datasets" in sys.modules:
+            from .tables import TableArguments, table_of
 
-                dataset, fused = table_of(part(spec, TableArguments))
+            dataset, fused = table_of(part(spec, TableArguments))
         replicas = epoch.resume.workers if epoch.resume is not None else None
         job = Job(
             dataset=dataset,
@@ -176,6 +176,7 @@ class Builder:
             replicas=() if replicas is None else replicas["states"],
             error_policy=error_policy,
             cache=kept.cache,
+            compared=compared,
             worker_threads=spec.worker_threads,
             # Without a seed one worker, or none, draws as torch's would.
             names_unseeded=spec.seeded

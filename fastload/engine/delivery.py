@@ -199,7 +199,9 @@ class Delivery(Source):
             epoch.work.empty_batches.append(epoch.num_given)
             return None
         finally:
-            self._refill()  # afterwards, so that its slot no longer counts as in flight
+            # Afterwards, so that its slot no longer counts as in flight.
+            if not self._window.is_deep or not self.pool.slots.has_enough(self._window.batches):
+                self._refill()
 
     def _wait_ready(self) -> int | None:
         slots, patience = self.pool.slots, self._window.timeout or self._patience

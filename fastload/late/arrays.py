@@ -5,11 +5,11 @@ In: what a sample gives ``cv2.imread``, ``cv2.imdecode``, or the operators ``dec
 for bit, for upright JPEG files in colour and most PNG files; with any other argument or file the original is called.
 Records of JPEG files are found and kept in the sample's cache: by the file that has the name, or by the bytes.
 
-They are replaced in worker processes alone, and only if nobody else has replaced them. With the first file of each
-kind, and each mode in which it is to be read, a process compares the function's pixels of a few files with the
-library's; where they differ, the function itself decodes files of that kind in that mode from then on. Code that
-imported ``cv2.imread`` by its name before the worker started is not reached. Operators are replaced inside the object
-that all names refer to.
+They are replaced in worker processes alone, and only if nobody else has replaced them. For each kind of files, and each
+mode in which they are read, the function's pixels of a few files are compared with the library's: before workers start
+what is usual, the rest in the worker that meets it first. Where they differ, the function itself decodes files of that
+kind in that mode. Code that imported ``cv2.imread`` by its name before the worker started is not reached. Operators are
+replaced inside the object that all names refer to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pkgutil
 import stat
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,7 +39,7 @@ from ..native import why_not as why_no_library
 from ..native.rows import MOST_SIDE, Pixels, Status, whole
 from . import modes
 from .originals import is_imported, unwrapped
-from .scope import thread, tried
+from .scope import Scope, thread, tried
 
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/"
 _ORIENTATION = 0x0112
@@ -55,12 +55,40 @@ Decode = Callable[..., Any]
 """Takes a :data:`Takes` and what the function takes whose place it has. Returns the image, or None: call that one."""
 
 
-def prepare() -> None:
-    """Replace the functions of the modules that are imported. A worker process calls it when it begins a chunk."""
+compared: dict[tuple[str, str, int], bool] = {}
+"""Whether a function makes the pixels of what decodes in its place: by its path, a kind of files, and a mode."""
+
+
+def compare_usual() -> Mapping[tuple[str, str, int], bool]:
+    """Compare what most workers ask for, of the modules that are imported; return all that is known."""
+    for module, doors in DOORS.items():
+        if is_imported(module) and why_not(module) is None:
+            for path, decode, kinds, _ in doors:
+                original = _original(path)
+                modes_of = _USUAL_FLAGS if decode in (_imread, _imdecode) else _USUAL_MODES
+                for kind in _USUAL_KINDS if original is not None else ():
+                    for mode in modes_of if kind in kinds else ():
+                        _is_same(path, original, decode, kind, mode)
+    return compared
+
+
+def _is_same(path: str, original: Callable[..., Any], decode: Decode, kind: str, mode: int) -> bool:
+    key = "cv2.imdecode" if decode is _imread else path, kind, mode
+    if key not in compared:
+        compared[key] = bool(tried(lambda: agrees(original, decode, kind, mode)))
+    return compared[key]
+
+
+def prepare(known: Mapping[tuple[str, str, int], bool]) -> None:
+    """Replace the functions of the modules that are imported. A worker process calls it when it begins a chunk.
+
+    ``known``: what :func:`compare_usual` returned in its parent.
+    """
     for module, doors in DOORS.items():
         if module in _prepared or not is_imported(module):
             continue
         _prepared.add(module)
+        compared.update(known)
         if why_not(module) is None:
             for door in doors:
                 _replace(*door)
@@ -87,19 +115,27 @@ _OPENCV_LIMITS = tuple(f"OPENCV_IO_MAX_IMAGE_{what}" for what in ("PIXELS", "WID
 
 
 def _replace(path: str, decode: Decode, kinds: tuple[str, ...], title: str) -> None:
+    original = _original(path)
+    if original is None:
+        return
     owner_path, _, name = path.rpartition(".")
     try:
-        owner = pkgutil.resolve_name(owner_path)
-        original = getattr(owner, name)
-        if not isinstance(unwrapped(original), types.BuiltinFunctionType):
-            return
-        setattr(owner, name, Door(original, decode, kinds, title))
-    except (AttributeError, TypeError):
-        return  # another version of the package, that has not the name, or lets nobody set it
+        setattr(pkgutil.resolve_name(owner_path), name, Door(path, original, decode, kinds, title))
+    except (AttributeError, TypeError):  # this version lets nobody set it
+        return
     if owner_path == "cv2":
         # Code that holds the original could not be pickled any more: pickle compares it with what it finds by name.
         _paths[unwrapped(original)] = path
         copyreg.dispatch_table.setdefault(types.BuiltinFunctionType, _reduced)
+
+
+def _original(path: str) -> Any:
+    """Return the function that a package has there; None if this version has none, or somebody has replaced it."""
+    try:
+        found = pkgutil.resolve_name(path)
+    except AttributeError:
+        return None
+    return found if isinstance(unwrapped(found), types.BuiltinFunctionType) else None
 
 
 _paths: dict[Any, str] = {}
@@ -115,41 +151,38 @@ class Door:
     """A function of another package that lets the native library decode first, while a sample is made.
 
     Args:
+        path: where it is.
         original: the function.
         decode: see :data:`Decode`.
         kinds: of files that the function decodes.
         title: how users know the function.
     """
 
-    def __init__(self, original: Any, decode: Decode, kinds: tuple[str, ...], title: str) -> None:
+    def __init__(self, path: str, original: Any, decode: Decode, kinds: tuple[str, ...], title: str) -> None:
         functools.update_wrapper(self, original, updated=())
+        self._path = path
         self.original = original
         self._decode = decode
         self._kinds = kinds
         self._title = title
-        self._agrees: dict[tuple[str, int], bool] = {}
-        """Whether the original makes the same pixels, by kind of files and mode; only those that were tried."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         scope = thread.scope
         if scope is None or modes.are_watching():
             return self.original(*arguments, **named)
-        made = decoded(self._decode, (self._takes, *arguments), named)
+        made = decoded(self._decode, (functools.partial(self._takes, scope), *arguments), named)
         if made is None:
             return self.original(*arguments, **named)
         scope.count(f"at once, for {self._title}")
         return made
 
-    def _takes(self, kind: str, mode: int) -> bool:
+    def _takes(self, scope: Scope, kind: str, mode: int) -> bool:
         if kind not in self._kinds:
             return False
-        found = self._agrees.get((kind, mode))
-        if found is None:
-            found = bool(tried(lambda: agrees(self.original, self._decode, kind, mode)))
-            self._agrees[kind, mode] = found
-        if not found and thread.scope is not None:
-            thread.scope.count(f"at once, by {self._title} itself: its pixels of {kind} files are others")
-        return found
+        is_same = _is_same(self._path, self.original, self._decode, kind, mode)
+        if not is_same:
+            scope.count(f"at once, by {self._title} itself: its pixels of {kind} files are others")
+        return is_same
 
     def __repr__(self) -> str:
         return repr(self.original)
@@ -439,15 +472,11 @@ def in_words(dataset: Any) -> Iterator[str]:
 
 def agrees(original: Callable[..., Any], decode: Decode, kind: str, mode: int) -> bool:
     """Return whether a function and what decodes in its place make the same of files of a kind, read in a mode."""
-    from PIL import Image
-
     if decode is _imread:  # which takes no files in memory
         opencv = sys.modules["cv2"]
         original, decode = getattr(opencv.imdecode, "original", opencv.imdecode), _imdecode
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (80, 144, 3), dtype=np.uint8)
-    picture, (form, _, sampling) = Image.fromarray(noise), kind.partition(" ")
     known = 0
-    for file in jpeg.trial_files(picture, sampling) if form == JPEG else png.trial_files(picture):
+    for file in _trial_files(kind):
         data: Any = np.frombuffer(file, dtype=np.uint8).copy()
         if decode is not _imdecode:
             data = torch.from_numpy(data)
@@ -457,6 +486,15 @@ def agrees(original: Callable[..., Any], decode: Decode, kind: str, mode: int) -
                 return False
             known += 1
     return known > 0
+
+
+@functools.cache
+def _trial_files(kind: str) -> list[bytes]:
+    from PIL import Image
+
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (80, 144, 3), dtype=np.uint8)
+    picture, (form, _, sampling) = Image.fromarray(noise), kind.partition(" ")
+    return list(jpeg.trial_files(picture, sampling) if form == JPEG else png.trial_files(picture))
 
 
 def unequal(original: Callable[..., Any], decode: Decode, kinds: Sequence[str]) -> list[str]:
@@ -478,6 +516,10 @@ def _are_equal(made: Any, expected: Any) -> bool:
     strides = [one.stride() if isinstance(one, Tensor) else one.strides for one in (made, expected)]
     return bool(made.dtype == expected.dtype and strides[0] == strides[1] and np.array_equal(made, expected))
 
+
+# Of the files that people have, and as they are read where nothing else is asked for, or colours are.
+_USUAL_KINDS = f"{JPEG} 4:2:0", f"{JPEG} 4:4:4"
+_USUAL_FLAGS, _USUAL_MODES = (_COLOR,), (_UNCHANGED, _RGB)
 
 DOORS: dict[str, tuple[tuple[str, Decode, tuple[str, ...], str], ...]] = {
     "cv2": (

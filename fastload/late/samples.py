@@ -10,7 +10,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,9 @@ from .scope import Scope, making, thread
 
 if TYPE_CHECKING:
     from ..cache.records import Records
+
+Compared = Mapping[tuple[str, str, int], bool]
+"""See :data:`fastload.late.arrays.compared`."""
 
 # Types that neither are images nor hold any.
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, NoneType, range, CodeType, ModuleType))
@@ -58,10 +61,18 @@ def of_whole_images() -> ModuleType:
     return arrays
 
 
+@functools.cache
+def of_torchvision() -> tuple[ModuleType, ModuleType]:
+    """Return the modules that replace functions of ``torchvision.transforms`` in workers."""
+    from . import box_crops, tensor_colors
+
+    return tensor_colors, box_crops
+
+
 class LateSamples(Scope):
     """A context that turns on late decoding for the calling thread. Each worker has one.
 
-    ``cache``: where records of files are kept; None: nowhere.
+    ``cache``: where records of files are kept; None: nowhere. ``compared``: what :meth:`warm` returned in the parent.
 
     How a worker uses it::
 
@@ -71,16 +82,30 @@ class LateSamples(Scope):
                 late.settle(sample)
     """
 
-    def __init__(self, cache: Records | None = None) -> None:
+    def __init__(self, cache: Records | None = None, compared: Compared | None = None) -> None:
         super().__init__(cache)
+        self._compared = {} if compared is None else compared
         self.is_possible = False
         """Whether a sample can make late images."""
         self._outer: list[Scope | None] = []
 
     @staticmethod
-    def warm() -> None:
-        """Find whether images that Pillow opens can be decoded late, which is kept."""
-        of_pillow().opener.why_not()
+    def warm(*, for_processes: bool) -> Compared:
+        """Do before workers start what each of them would do: imports, and comparisons with what is imported.
+
+        ``for_processes``: whether workers are processes, where functions are replaced.
+
+        Returns:
+            What workers that are not forked are to know.
+        """
+        if "PIL.Image" in sys.modules:
+            of_pillow().opener.why_not()
+        if for_processes and "torchvision.transforms" in sys.modules:
+            of_torchvision()
+        if for_processes and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
+            known: Compared = of_whole_images().compare_usual()
+            return known
+        return {}
 
     def __enter__(self) -> LateSamples:
         is_worker = compat.process.is_worker
@@ -92,12 +117,10 @@ class LateSamples(Scope):
                 if is_worker:
                     colors.prepare()
         if is_worker and not sys.modules.keys().isdisjoint(WHOLE_IMAGES):
-            of_whole_images().prepare()
+            of_whole_images().prepare(self._compared)
         if is_worker and "torchvision.transforms" in sys.modules:
-            from . import box_crops, tensor_colors
-
-            tensor_colors.prepare()
-            box_crops.prepare()
+            for module in of_torchvision():
+                module.prepare()
         making.add(threading.get_ident())
         if len(making) > 1:
             Scope.outlived = True

@@ -9,9 +9,9 @@ import itertools
 import operator
 import reprlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,8 @@ class Job:
     """Where records of files are kept from the first epoch on; None: nowhere."""
     names_unseeded: bool = False
     """Whether generators that samples draw from, and that are not seeded, are named: see keys/own_generators.py."""
+    compared: Mapping[Any, bool] = field(default_factory=dict)
+    """What :func:`warm_late_decoding` returned."""
 
 
 class SampleLoader:
@@ -108,7 +110,7 @@ class SampleLoader:
     def decoding_late(self) -> AbstractContextManager[Any]:
         """Return the context to load samples in: it decodes images late, once a library that reads them is imported."""
         if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
-            self._late = _late()(self.job.cache)
+            self._late = _late()(self.job.cache, self.job.compared)
         return nullcontext() if self._late is None else self._late
 
     def _watch(self, watch: Watch) -> None:
@@ -266,10 +268,15 @@ def _late() -> type[LateSamples]:
     return LateSamples
 
 
-def warm_late_decoding() -> None:
-    """Find here, so that forked workers know it, whether images that Pillow opens can be decoded late."""
-    if "PIL.Image" in sys.modules:
-        _late().warm()
+def warm_late_decoding(*, for_processes: bool) -> Mapping[Any, bool]:
+    """Do here what late decoding needs of the libraries that are imported: forked workers have it then.
+
+    Returns:
+        What the others need of it.
+    """
+    if sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
+        return {}
+    return _late().warm(for_processes=for_processes)
 
 
 def stopped(dataset: object) -> DatasetError:

@@ -15,9 +15,11 @@ import torch
 from fakes import FakeClock, FakePool, SampleError, frozen_time
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.datasets import Made
 from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
+import fastload
 import fastload.engine.delivery
 from fastload.buffers import slots
 from fastload.buffers.layout import LayoutBook
@@ -930,3 +932,22 @@ def test_chunks_follow_the_measured_cost():
     delivery.next()
     assert {len(item.indices) for item in pool.submitted} == {20}
     outcomes(delivery)
+
+
+@pytest.mark.parametrize("seeding", ["sample", "torch"])
+@pytest.mark.parametrize("prefetch_factor", [1, 2, 3])
+def test_large_batches_lie_in_as_many_slots_as_there_are_in_flight_and_one(seeding: Any, prefetch_factor: int) -> None:
+    dataset = Made(48, lambda index: torch.full((1 << 18,), index))  # of 8 bytes: 4 MiB a batch
+    loader = fastload.DataLoader(dataset, 2, num_workers=2, prefetch_factor=prefetch_factor, seeding=seeding)
+    for number, batch in enumerate(loader):
+        assert batch[:, -1].tolist() == [2 * number, 2 * number + 1]
+    in_flight = 2 * prefetch_factor
+    assert loader.statistics().max_in_flight == in_flight
+    # A worker each and one that waits are the least: with two in flight one more is made while two are the user's.
+    assert loader.statistics().slots == in_flight + (1 if prefetch_factor > 1 else 2)
+
+
+def test_large_batches_that_the_user_keeps_are_followed_by_others() -> None:
+    dataset = Made(48, lambda index: torch.full((1 << 18,), index))
+    batches = list(fastload.DataLoader(dataset, 2, num_workers=2))
+    assert [batch[:, -1].tolist() for batch in batches] == [[one, one + 1] for one in range(0, 48, 2)]

@@ -21,7 +21,7 @@ import pytest
 import torch
 import torchvision.io
 from comparing import jpeg, picture
-from kit.datasets import Made
+from kit.datasets import Made, Sized
 from PIL import Image
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import get_worker_info
@@ -263,7 +263,7 @@ def _patch_opencv(worker_id: int) -> None:
     cv2.imread = lambda path: "patched"  # type: ignore[assignment]
 
 
-def _damage_the_library(worker_id: int, is_damaged: Callable[..., bool] = lambda *_: True) -> None:
+def _damage_the_library(is_damaged: Callable[..., bool], set_: Callable[..., None] = setattr) -> None:
     for name in ("pixels_of_jpeg", "row_of_jpeg"):
         made = getattr(native_jpeg, name)
 
@@ -273,7 +273,7 @@ def _damage_the_library(worker_id: int, is_damaged: Callable[..., bool] = lambda
                 pixels ^= 1
             return pixels
 
-        setattr(native_jpeg, name, damaged)
+        set_(native_jpeg, name, damaged)
 
 
 def itself(function: str, kind: str) -> str:
@@ -286,22 +286,58 @@ def test_a_function_that_somebody_else_has_replaced_is_left_alone(folder: Path) 
     assert samples_of(lambda i: cv2.imread(path), worker_init_fn=_patch_opencv) == (["patched"] * 2, {})
 
 
-def test_a_decoder_with_other_pixels_is_left_to_itself(folder: Path) -> None:
+def test_a_decoder_with_other_pixels_is_left_to_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "0False.jpg"
+    monkeypatch.setattr(arrays, "compared", {})
+    _damage_the_library(lambda *_: True, monkeypatch.setattr)
 
     def sample(index: int) -> Any:
         return seen(lambda: cv2.imread(str(path))), seen(lambda: torchvision.io.decode_image(tensor(path)))
 
     decoded = dict.fromkeys((itself(f, "JPEG 4:4:4") for f in ("cv2.imread", "torchvision.io.decode_image")), 2)
-    assert samples_of(sample, worker_init_fn=_damage_the_library) == ([sample(0)] * 2, decoded)
+    assert samples_of(sample) == ([sample(0)] * 2, decoded)
+
+
+def _refuse_to_compare(worker_id: int) -> None:
+    arrays.agrees = lambda *_: False  # type: ignore[assignment]
+
+
+class Twice(Sized):
+    """An image, read by both libraries."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(2)
+        self.path = path
+
+    def __getitem__(self, index: int) -> Any:
+        return cv2.imread(self.path), torchvision.io.read_image(self.path, torchvision.io.ImageReadMode.RGB)
+
+
+@pytest.mark.parametrize(
+    "start_method",
+    ["fork", *(pytest.param(one, marks=pytest.mark.slow) for one in ("spawn", "forkserver"))],
+)
+def test_what_is_usual_is_compared_before_workers_start(folder: Path, start_method: str) -> None:
+    names = "cv2.imread", "torchvision.io.decode_image"
+    for file in ("0False.jpg", "2False.jpg"):
+        loader = fastload.DataLoader(
+            Twice(str(folder / file)),
+            None,
+            collate_fn=same,
+            num_workers=1,
+            worker_init_fn=_refuse_to_compare,
+            multiprocessing_context=start_method,
+        )
+        assert len(list(loader)) == 2
+        assert loader.statistics().decoded == {f"at once, for {name}": 2 for name in names}
 
 
 def _damage_colors_of_half_the_rows(worker_id: int) -> None:
-    _damage_the_library(worker_id, lambda sampling, *layout: sampling == "4:4:0")
+    _damage_the_library(lambda sampling, *layout: sampling == "4:4:0")
 
 
 def _damage_rgb(worker_id: int) -> None:
-    _damage_the_library(worker_id, lambda sampling, *layout: layout == ("RGB",))
+    _damage_the_library(lambda sampling, *layout: layout == ("RGB",))
 
 
 def test_files_of_one_kind_with_other_pixels_are_left_to_the_decoder_and_no_others(folder: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -127,6 +129,19 @@ def test_opencv_works_in_one_thread_in_each_worker_and_goes_on_as_before_in_this
         assert opencv.getNumThreads() == 3
     finally:
         opencv.setNumThreads(before)
+
+
+def _faults_of_20_mb(index: int) -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(5_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@needs_packets
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
+def test_memory_that_a_sample_frees_serves_the_next_sample():
+    loader = fastload.DataLoader(Made(12, _faults_of_20_mb), None, num_workers=1)
+    assert max(list(loader)[8:]) < 100, "4,882 are all pages"  # the first ones find blocks that nobody has touched
 
 
 _FORKED_WHILE_A_LOCK_IS_HELD = """
