@@ -352,10 +352,7 @@ class SlotPool:
         return bool(self.book.free and self.book.empty)
 
     def has_enough(self, in_flight: int) -> bool:
-        """Whether new work would take new memory, though the user is about to drop a batch whose memory serves as well.
-
-        ``in_flight``: the most slots that are. Beside them the user needs one, and two only until the older is dropped.
-        """
+        """Whether there are slots for so many in flight and one with the user, who is about to drop an older batch."""
         if self.slot_bytes < _WORTH_MOVING or self.memory.page_lock is not None:
             return False
         self.collect()

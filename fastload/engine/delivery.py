@@ -199,8 +199,9 @@ class Delivery(Source):
             epoch.work.empty_batches.append(epoch.num_given)
             return None
         finally:
-            # Afterwards, so that its slot no longer counts as in flight.
-            if not self._window.is_deep or not self.pool.slots.has_enough(self._window.batches):
+            # Afterwards, so that its slot no longer counts as in flight. One batch less is enough for all workers.
+            window = self._window
+            if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
                 self._refill()
 
     def _wait_ready(self) -> int | None:

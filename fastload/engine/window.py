@@ -44,11 +44,6 @@ class Window:
     where: str
     """How errors of collation in this process say where they were caught, as in "in DataLoader worker process 0"."""
 
-    @property
-    def is_deep(self) -> bool:
-        """Whether each worker can have a batch, and another wait, though one less is under way."""
-        return self.batches >= self.workers_in_all + 2
-
 
 class Turns:
     """Round-robin over workers, where each batch is assigned to one: IterableDatasets, and ``seeding="torch"``.

@@ -269,11 +269,7 @@ def _late() -> type[LateSamples]:
 
 
 def warm_late_decoding(*, for_processes: bool) -> Mapping[Any, bool]:
-    """Do here what late decoding needs of the libraries that are imported: forked workers have it then.
-
-    Returns:
-        What the others need of it.
-    """
+    """Do before workers start what late decoding needs; return what those that are not forked need of it."""
     if sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
         return {}
     return _late().warm(for_processes=for_processes)
