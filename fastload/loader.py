@@ -18,7 +18,7 @@ from .base import compat
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
 from .engine.kept import Kept
-from .errors import ConfigError
+from .errors import ConfigError, StateError
 from .inject.fastload_hook import after_import
 from .sampling.epochs import Epochs, Sampling
 from .sampling.samplers import EpochBatchSampler, as_integer, check_epoch
@@ -270,6 +270,14 @@ class DataLoader(compat.TorchDataLoader[T]):
             observer(self)
         if self.resident is None and self.num_workers:
             self.check_worker_number_rationality()
+        resume = self._epochs.resume
+        try:
+            return Iteration(self, spec_of(self), self._epochs, self._kept)
+        except StateError as error:
+            if resume is None or resume.begin_anew is None:
+                raise
+            resume.begin_anew(error)
+        self._epochs.resume = None
         return Iteration(self, spec_of(self), self._epochs, self._kept)
 
     def set_epoch(self, epoch: int) -> None:
@@ -337,8 +345,15 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Return the position of the iteration begun last: after the batches that the loop received.
 
         With fastload's orders it takes 150 bytes, is the same on all ranks, and can be loaded on any number of ranks
-        and workers. With other samplers it contains the states of their generators (5 to 30 kB), with an
-        IterableDataset the states of its replicas. The global generators are not part of it.
+        and workers. With other samplers it contains the states of their generators (5 to 30 kB). The global generators
+        are not part of it.
+
+        With an IterableDataset it contains what the ``state_dict`` of each replica, or of its iterator, has returned,
+        and the number of batches since. If that costs more than 1 % of a batch's time, it is only taken after the first
+        call of this method, and the first state counts from the epoch's start.
+
+        Raises:
+            StateError: an IterableDataset has a ``state_dict`` that fails, or returns what cannot be pickled.
         """
         return self._states().state(keeps_order=self.in_order or not self.num_workers)
 
@@ -346,8 +361,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Continue with the next iteration where a state was taken.
 
         With fastload's orders this is immediate, at any step. For other samplers the index batches before it are drawn
-        again, without loading samples. An IterableDataset without ``state_dict`` is read again from its beginning,
-        with a warning. If another epoch is set before the next iteration, that epoch begins at its start.
+        again, without loading samples. An IterableDataset whose place is not in the state is read again from its
+        beginning, with a warning. If another epoch is set before the next iteration, that epoch begins at its start.
 
         Args:
             state: what ``state_dict`` returned.

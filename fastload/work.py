@@ -214,10 +214,8 @@ class Replica(NamedTuple):
     """Where a worker's replica of an IterableDataset was after a batch."""
 
     worker_id: int
-    state: Any
-    """From the dataset's or its iterator's ``state_dict``; None if they have none."""
-    num_batches: int
-    """Batches that this worker has made in the epoch."""
+    place: tuple[Any, ...]  # the fields of a fastload.workers.iterable.Place
+    num_batches: int  # of the epoch that this worker has made
 
 
 class SampleDraws(Protocol):

@@ -158,7 +158,7 @@ def _private_tensor_collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
     """Return the dataset's ``__getitems__`` where torch would use it and it is more than a loop over samples."""
-    if per_sample_subset(dataset) is not None:
+    if isinstance(dataset, torch.utils.data.IterableDataset) or per_sample_subset(dataset) is not None:
         return None
     getter: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
     return getter or None

@@ -173,7 +173,7 @@ class Builder:
             worker_init_fn=init_fn,
             fused=fused,
             late=late,
-            replicas=() if replicas is None else replicas["states"],
+            replicas=() if replicas is None else list(zip(replicas["states"], replicas["batches"], strict=True)),
             error_policy=error_policy,
             cache=kept.cache,
             compared=compared,

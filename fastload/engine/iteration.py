@@ -69,7 +69,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         try:
             # Without workers torch asks the sampler for one iterator, before it draws the base seed.
             before = None if sampling.num_workers else _order_states(sampling, epoch)
-            start = _start_of(sampling, epoch)
+            start = _start_of(sampling, epoch, self._epochs)
             with contextlib.nullcontext() if start is None else start.base_seed_drawn():
                 super().__init__(loader)
             if not sampling.num_workers:
@@ -99,7 +99,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             self._pipeline = None
         epoch = self._epochs.begin(sampling)
         try:
-            self._begin(loader, epoch, _start_of(sampling, epoch), None)
+            self._begin(loader, epoch, _start_of(sampling, epoch, self._epochs), None)
         except BaseException:
             self._epochs.undo(epoch)
             self._shutdown_workers()
@@ -138,7 +138,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if start is not None:
             start.begin_replicas(lambda: pipeline.source.next().result())
         if start is not None and not self._arguments.this_rank_only:
-            start.compare_ranks(self._epochs)  # while the workers load
+            start.compare_ranks()  # while the workers load
         self._filling = None if self._kept.filling is None else self._kept.filling()
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
@@ -310,7 +310,7 @@ def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
     return generator_states(sampling)
 
 
-def _start_of(sampling: Sampling, epoch: Epoch) -> EpochStart | None:
+def _start_of(sampling: Sampling, epoch: Epoch, epochs: Epochs) -> EpochStart | None:
     """Return how an epoch begins; None: as most do."""
     may_draw_ahead = epoch.known is None and sampling.sample_seed is not None
     is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead
@@ -318,4 +318,4 @@ def _start_of(sampling: Sampling, epoch: Epoch) -> EpochStart | None:
         return None
     from .resuming import EpochStart
 
-    return EpochStart(sampling, epoch)
+    return EpochStart(sampling, epoch, epochs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,36 +18,76 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
-from ..errors import StateError
+from ..errors import StateError, one_line
 from ..sampling.epochs import Epoch, Epochs, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
 from ..work import Replica
+from ..workers.iterable import Asked, Place
 from .state import States
 
 
 class Replicas:
-    """Where the replicas of an IterableDataset were when the user was given their last batches."""
+    """Where the replicas of an IterableDataset were when the user was given their last batches.
+
+    Of each this is a snapshot, or nothing, which is the epoch's start; and the number of batches since.
+    """
 
     def __init__(self, num_workers: int, resume: Resume | None) -> None:
         begun = resume.workers if resume is not None else None
-        self._states: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
+        self._snapshots: list[Any] = list(begun["states"]) if begun is not None else [None] * num_workers
+        self._places: list[Place | None] = [None] * num_workers
         self._next: int = begun["next"] if begun is not None else 0
         self._batches: list[int] = list(begun["batches"]) if begun is not None else [0] * num_workers
+        self._before = self._now()
 
     def note(self, replica: Replica) -> None:
         """A batch of a worker was given to the user."""
-        worker_id = replica.worker_id
-        self._states[worker_id] = replica.state
-        self._next = (worker_id + 1) % len(self._states)
+        self._before = self._now()
+        worker_id, place = replica.worker_id, Place(*replica.place)
+        self._places[worker_id] = place
+        if place.snapshot is not None:
+            self._snapshots[worker_id] = place
+        self._next = (worker_id + 1) % len(self._places)
         self._batches[worker_id] = replica.num_batches
 
-    def state(self) -> dict[str, Any] | None:
-        """Return it for a state dict; None if they do not say."""
-        if all(state is None for state in self._states):
+    def _now(self) -> tuple[list[Any], list[Place | None], int, list[int]]:
+        return list(self._snapshots), list(self._places), self._next, list(self._batches)
+
+    def state(self, *, one_ahead: bool) -> dict[str, Any] | None:
+        """Return it for a state dict, or how it was one batch before.
+
+        None if there is no snapshot, so that a resume reads again from the start.
+
+        Raises:
+            StateError: the dataset has a ``state_dict`` that failed.
+        """
+        snapshots, places, following, batches = self._before if one_ahead else self._now()
+        states = list(map(_state_of, snapshots, places))
+        if all(state is None for state in states):
             return None
-        return {"states": list(self._states), "next": self._next, "batches": list(self._batches)}
+        return {"states": states, "next": following, "batches": batches}
+
+
+def _state_of(snapshot: Any, place: Place | None) -> dict[str, Any] | None:
+    """Return the state of one replica, which is at ``place``; None: the epoch's start, and its batches since then."""
+    try:
+        if isinstance(snapshot, Place):
+            assert snapshot.snapshot is not None
+            snapshot = {"state": pickle.loads(snapshot.snapshot), "ended": snapshot.ended}
+        problem = None if place is None else place.problem
+    except Exception as error:
+        snapshot, problem = None, f"what state_dict returned cannot be unpickled ({one_line(error)})"
+    if snapshot is not None:
+        return snapshot if place is None else {**snapshot, "since": place.since}
+    if problem is not None:
+        raise StateError(
+            f"the dataset's place cannot be saved: {problem}. A loader's state_dict() needs one of the dataset, or of "
+            "its iterator, that takes no arguments and returns what can be pickled. Mend it; or wrap the dataset in an "
+            "IterableDataset without state_dict and load_state_dict: a resume then reads its first batches again"
+        )
+    return None
 
 
 def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
@@ -55,8 +96,8 @@ def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
     if resume is None or resume.workers is not None or not resume.batches:
         return
     warn_at_users_line(
-        f"the dataset has no state_dict and load_state_dict, so its first {resume.batches} batches are loaded again "
-        "and dropped; give it both methods to resume at once"
+        f"the state does not say where the dataset was, so its first {resume.batches} batches are loaded again and "
+        "dropped; give the dataset state_dict and load_state_dict that cost little, to resume at once"
     )
     with TerminalBar() as bar:
         bar.begin(resume.batches)
@@ -78,10 +119,11 @@ class EpochStart:
     Args:
         sampling: what its order comes from.
         epoch: it has begun; it is told what its randomness and its replicas are.
+        epochs: of the loader.
     """
 
-    def __init__(self, sampling: Sampling, epoch: Epoch) -> None:
-        self._sampling, self._epoch = sampling, epoch
+    def __init__(self, sampling: Sampling, epoch: Epoch, epochs: Epochs) -> None:
+        self._sampling, self._epoch, self._epochs = sampling, epoch, epochs
 
     def base_seed_drawn(self) -> contextlib.AbstractContextManager[None]:
         """Return the context in which torch begins the epoch, and draws a base seed."""
@@ -96,13 +138,15 @@ class EpochStart:
 
     def index_batches(self, from_sampler: Iterator[Any], *, arrays: bool) -> tuple[Iterator[Any], int]:
         """Return what the epoch is to load, and how many of this rank's samples were loaded before it."""
+        if self._sampling.iterable:
+            return _asked(from_sampler, self._epochs), 0
         return _rest_of_index_batches(self._sampling, self._epoch, from_sampler, arrays=arrays)
 
-    def compare_ranks(self, epochs: Epochs) -> None:
+    def compare_ranks(self) -> None:
         """Compare where the ranks are, if they share the order: see :mod:`fastload.sampling.agreement`."""
         sampler = self._sampling.ours
         if sampler is not None:
-            States(self._sampling, epochs).compare_ranks(sampler, self._epoch)
+            States(self._sampling, self._epochs).compare_ranks(sampler, self._epoch)
 
     def begin_replicas(self, load: Callable[[], Any]) -> None:
         """Note where the replicas of an IterableDataset are; ``load`` gives its next batch, for those to drop."""
@@ -110,6 +154,12 @@ class EpochStart:
         if self._sampling.iterable:
             epoch.replicas = Replicas(max(1, self._sampling.num_workers), epoch.resume)
             _read_again(epoch, load)
+
+
+def _asked(from_sampler: Iterator[Any], epochs: Epochs) -> Iterator[Any]:
+    """Yield what replicas are asked for: one batch after the other, and from some time on states too."""
+    for index in from_sampler:
+        yield Asked([None] * len(index) if isinstance(index, list) else [None]) if epochs.wants_states else index
 
 
 @contextlib.contextmanager

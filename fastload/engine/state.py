@@ -6,14 +6,15 @@ A state says what was delivered to the user, not what was loaded ahead. It is a 
   loaded on any number of ranks and workers.
 * ``"fast-forward"``: another sampler. The state has its generators' states from before the epoch. A resume draws the
   index batches that were delivered again, and loads nothing for them.
-* ``"iterable"``: an IterableDataset. The state has what its replicas returned from their ``state_dict``. If they have
-  none, a resume loads the batches again and drops them.
+* ``"iterable"``: an IterableDataset. The state has what its replicas returned from their ``state_dict``, and how many
+  batches came since: a resume loads these again and drops them. If they returned nothing, it does so with all.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import Any
 
 from ..errors import StateError
@@ -30,6 +31,9 @@ _GENERATOR = "generator."
 _ADDED_BY_OTHERS = {"_iterator_finished"}
 """Accelerate's prepared loaders write this into the state that they pass on."""
 
+one_ahead: ContextVar[bool] = ContextVar("one_ahead", default=False)
+"""Whether states that are asked for are to leave out the last batch that was given: some trainers fetch one ahead."""
+
 
 class States:
     """The states of one loader.
@@ -44,6 +48,7 @@ class States:
 
     def state(self, *, keeps_order: bool) -> dict[str, Any]:
         """Return the state dict: see ``DataLoader.state_dict``."""
+        self._epochs.wants_states = True
         sampling, loaded, last = self._sampling, self._epochs.resume, self._epochs.last
         following = self._epochs.upcoming(sampling)
         if loaded is not None:
@@ -55,10 +60,11 @@ class States:
                 "in the middle of an epoch may lose and repeat some; save between epochs, or keep the order",
                 stacklevel=3,
             )
-        return state_of(sampling, loaded or place_of(sampling, last, following))
+        return state_of(sampling, loaded or place_of(sampling, last, following, one_ahead=one_ahead.get()))
 
     def resume_from(self, state: Any) -> Resume:
         """Return where the loader is to resume: see :func:`resume_from`."""
+        self._epochs.wants_states = True
         return resume_from(self._sampling, state)
 
     def compare_ranks(self, sampler: DistributedSampler, epoch: Epoch) -> None:
@@ -87,8 +93,11 @@ def state_of(sampling: Sampling, place: Resume) -> dict[str, Any]:
     return state | {f"{_GENERATOR}{name}": value for name, value in generators.items()}
 
 
-def place_of(sampling: Sampling, last: Epoch | None, next_epoch: int) -> Resume:
-    """Return where a loader is: within the epoch begun last, if there is one, or before the next one."""
+def place_of(sampling: Sampling, last: Epoch | None, next_epoch: int, *, one_ahead: bool = False) -> Resume:
+    """Return where a loader is: within the epoch begun last, if there is one, or before the next one.
+
+    ``one_ahead``: the last batch that it gave is not used yet, unless it has come to its end.
+    """
     if last is None:
         return Resume(epoch=next_epoch)
     if last.finished:
@@ -96,15 +105,16 @@ def place_of(sampling: Sampling, last: Epoch | None, next_epoch: int) -> Resume:
             return Resume(epoch=next_epoch)
         # Workers that stay alive keep their base seed.
         return Resume(epoch=next_epoch, base_seed=last.base_seed, key_epoch=last.key_epoch + 1)
+    taken = last.taken(one_ahead=one_ahead)
     return Resume(
         epoch=last.number,
-        base=0 if last.known is None else last.known.position_after(last.taken),
-        batches=last.batches,
+        base=0 if last.known is None else last.known.position_after(taken),
+        batches=taken + (0 if last.resume is None else last.resume.batches),
         base_seed=last.base_seed,
         key_epoch=last.key_epoch,
         draws_base_seed=last.draws_base_seed,
         generators=last.generators,
-        workers=None if last.replicas is None else last.replicas.state(),
+        workers=None if last.replicas is None else last.replicas.state(one_ahead=one_ahead),
     )
 
 
@@ -170,6 +180,7 @@ def resume_from(sampling: Sampling, state: Any) -> Resume:
     if state["kind"] == "position":
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
+    says_nothing = not workers or all(one is None or one["state"] is None for one in workers[0]["states"])
     return Resume(
         epoch=state["epoch"],
         batches=state["batches"],
@@ -177,7 +188,7 @@ def resume_from(sampling: Sampling, state: Any) -> Resume:
         key_epoch=state["key_epoch"],
         draws_base_seed=state["draws_base_seed"],
         generators=_generators_in(state),
-        workers=workers[0] if workers else None,
+        workers=None if says_nothing else workers[0],
     )
 
 
@@ -265,13 +276,20 @@ def _are_replicas(workers: Any, num_workers: int) -> bool:
     return (
         isinstance(states, list)
         and len(states) == num_workers
-        and all(state is None or (isinstance(state, dict) and state.keys() == {"state", "ended"}) for state in states)
+        and all(state is None or _is_replica(state) for state in states)
         and isinstance(batches, list)
         and len(batches) == num_workers
         and all(isinstance(count, int) and count >= 0 for count in batches)
         and isinstance(following, int)
         and 0 <= following < num_workers
     )
+
+
+def _is_replica(state: Any) -> bool:
+    if not isinstance(state, dict) or state.keys() - {"since"} != {"state", "ended"}:
+        return False
+    since = state.get("since", 0)
+    return isinstance(since, int) and since >= 0
 
 
 def _generators_in(state: dict[str, Any]) -> dict[str, Any]:

@@ -7,25 +7,31 @@ Accelerate (and so the Trainer of transformers): ``prepare`` and ``skip_first_ba
 from sixteen attributes of their argument; now they construct fastload's if the argument is one. ``statistics()`` and
 the other methods are available on the prepared object, or on its ``base_dataloader``. An epoch that is set on the
 prepared object is set on the loader, too, so that a resumed epoch has its randomness; the epoch of a loaded state is
-set on the prepared object. The share of a ``fastload.DistributedSampler`` is not divided again among the processes;
-that of a ``DistributedBatchSampler`` would be, so that is an error. With ``use_stateful_dataloader=True`` Accelerate
-builds torchdata's loader, as configured.
+set on the prepared object. The state is made when it is asked for, not before each batch. The share of a
+``fastload.DistributedSampler`` is not divided again among the processes; that of a ``DistributedBatchSampler`` would
+be, so that is an error. With ``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as configured.
 
 Both move batches to their device, which costs nothing where ``device`` has them there already. What they would undo is
 an error that says what to set: another device, ``keep_on_host``, and ``fixed_buffers`` if they ask for a batch ahead.
 
-Lightning (and so pytorch_lightning): its training loop tells a loader's sampler the epoch only after it has begun to
-iterate, if it resumes from a checkpoint, and loads the state of an epoch's end, if the checkpoint is of that. Our
-loaders are told the epoch before, and begin it.
+Lightning (and so pytorch_lightning) saves and loads the state of every loader that has ``state_dict``. It passes over
+loaders of ours without a seed and without a sampler of ours, as over torch's: their scripts may resume by themselves.
+The others go on after the last batch that was trained on; one that Lightning has fetched ahead does not count. Its
+training loop tells a loader's sampler the epoch only after it has begun to iterate, if it resumes from a checkpoint,
+and loads the state of an epoch's end, if the checkpoint is of that. Our loaders are told the epoch before, and begin
+it.
+
+A state in a checkpoint that does not fit is a warning, and the epoch begins anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
@@ -33,11 +39,13 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
-from fastload.errors import ConfigError
+from fastload.base.users_line import warn_at_users_line
+from fastload.engine.state import one_ahead
+from fastload.errors import ConfigError, StateError
 from fastload.run.defaults import own_argument_names
 from fastload.sampling.epochs import Sampling
-from fastload.sampling.samplers import EpochBatchSampler
-from fastload.spec import spec_of
+from fastload.sampling.samplers import EpochBatchSampler, EpochSampler, is_integer
+from fastload.spec import part, with_arguments_of
 
 # The loader that Accelerate is taking apart in this thread.
 _taken_apart: ContextVar[object] = ContextVar("_taken_apart", default=None)
@@ -62,7 +70,7 @@ def own_arguments(loader: object, ours: type[Any]) -> dict[str, Any]:
 
 
 def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
-    """Let Accelerate rebuild our loaders as ours.
+    """Let Accelerate rebuild our loaders as ours, and ask for their state only when it is asked for it.
 
     Two public functions of ``accelerate.data_loader`` are wrapped, also in modules that have imported them by name, so
     that its ``DataLoader`` knows the loader that it is built from.
@@ -72,7 +80,8 @@ def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
         classes = [data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher]
         torch_loader = data_loader.DataLoader
         epoch_setters = [loader_class.set_epoch for loader_class in classes]
-        load_state = data_loader.DataLoaderAdapter.load_state_dict
+        adapter = data_loader.DataLoaderAdapter
+        state, load_state, note_state = adapter.state_dict, adapter.load_state_dict, adapter._update_state_dict
     except AttributeError as error:
         warnings.warn(
             f"fastload does not support this version of accelerate ({error}): prepare() turns fastload's DataLoader "
@@ -89,8 +98,10 @@ def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
                 names[name] = replaced[id(value)]
     data_loader.DataLoader = _rebuilding(torch_loader, ours)  # type: ignore[attr-defined] # a name of the library's module
     for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
-        loader_class.set_epoch = _followed_by(set_epoch, _set_epoch_inside, ours)
-    data_loader.DataLoaderAdapter.load_state_dict = _followed_by(load_state, _set_state_now, ours)
+        loader_class.set_epoch = _setting_epochs(set_epoch, ours)
+    adapter.state_dict = _state_when_asked(state, tuple(classes), ours)
+    adapter._update_state_dict = _unless_ours(note_state, ours)
+    adapter.load_state_dict = _loading(load_state, ours)
 
 
 def _taking_apart(function: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
@@ -194,44 +205,201 @@ def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[.
     return build
 
 
-def _followed_by(
-    method: Callable[[Any, Any], None], then: Callable[[Any, Any], None], ours: type[Any]
-) -> Callable[[Any, Any], None]:
-    """Wrap a method of prepared loaders, to call ``then`` after it for those that have one of our loaders inside."""
+def _setting_epochs(set_epoch: Callable[[Any, int], None], ours: type[Any]) -> Callable[[Any, int], None]:
+    """Wrap a method of prepared loaders, to set the epoch of those of our loaders that are inside, too."""
 
-    @functools.wraps(method)
-    def wrapper(prepared: Any, value: Any) -> None:
-        method(prepared, value)
+    @functools.wraps(set_epoch)
+    def wrapper(prepared: Any, epoch: int) -> None:
+        set_epoch(prepared, epoch)
         if isinstance(prepared.base_dataloader, ours):
-            then(prepared, value)
+            prepared.base_dataloader.set_epoch(epoch)
 
     return wrapper
 
 
-def _set_epoch_inside(prepared: Any, epoch: int) -> None:
-    prepared.base_dataloader.set_epoch(epoch)
+def _unless_ours(note_state: Callable[[Any], None], ours: type[Any]) -> Callable[[Any], None]:
+    """Wrap what Accelerate does before each batch: ask for the loader's state, which may cost more than the batch."""
+
+    @functools.wraps(note_state)
+    def wrapper(prepared: Any) -> None:
+        if not isinstance(prepared.base_dataloader, ours):
+            note_state(prepared)
+
+    return wrapper
 
 
-def _set_state_now(prepared: Any, state: Any) -> None:
-    """Set epoch and state of a prepared loader: Accelerate returns the old state until the next iteration."""
-    prepared.iteration = state["epoch"]
-    prepared.dl_state_dict = prepared.base_dataloader.state_dict()
+def _state_when_asked(
+    state: Callable[[Any], Any], fetching_ahead: tuple[type[Any], ...], ours: type[Any]
+) -> Callable[[Any], Any]:
+    """Wrap what returns a prepared loader's state; classes ``fetching_ahead`` have a batch that is not given yet."""
+
+    @functools.wraps(state)
+    def wrapper(prepared: Any) -> Any:
+        if not isinstance(prepared.base_dataloader, ours):
+            return state(prepared)
+        with _without_one_ahead(isinstance(prepared, fetching_ahead)):
+            return prepared.base_dataloader.state_dict()
+
+    return wrapper
+
+
+@contextlib.contextmanager
+def _without_one_ahead(fetched: bool) -> Iterator[None]:
+    """Let the states that are asked for meanwhile leave out the last batch, if it was only ``fetched`` ahead."""
+    token = one_ahead.set(fetched)
+    try:
+        yield
+    finally:
+        one_ahead.reset(token)
+
+
+def _loading(load_state: Callable[[Any, Any], None], ours: type[Any]) -> Callable[[Any, Any], None]:
+    """Wrap what loads a prepared loader's state."""
+
+    @functools.wraps(load_state)
+    def wrapper(prepared: Any, state: Any) -> None:
+        loader = prepared.base_dataloader
+        if not isinstance(loader, ours):
+            load_state(prepared, state)
+            return
+        _restore(loader, state, "do not register the prepared loader for checkpoints, nor load its state")
+        prepared.iteration = loader._epochs.next
+
+    return wrapper
+
+
+def _restore(loader: Any, state: Any, to_leave_it: str) -> None:
+    """Load the state that a checkpoint has of a loader; where it does not fit, warn, and begin the epoch anew.
+
+    Args:
+        loader: ours.
+        state: what its ``state_dict`` returned, or another loader's.
+        to_leave_it: what to do so that nothing is loaded.
+    """
+
+    def begin_anew(error: StateError) -> None:
+        _warn_of_unrestored(str(error), to_leave_it)
+
+    try:
+        loader.load_state_dict(state)
+    except StateError as error:
+        begin_anew(error)
+        epoch = state.get("epoch") if isinstance(state, dict) else None
+        if is_integer(epoch, 0, 1 << 62):
+            loader.set_epoch(epoch)
+        return
+    if loader._epochs.resume is not None:
+        loader._epochs.resume.begin_anew = begin_anew
+
+
+def _warn_of_unrestored(reason: str, to_leave_it: str) -> None:
+    warn_at_users_line(
+        f"the loader's place in the epoch was not restored from the checkpoint, so the epoch begins anew: {reason}. To "
+        f"begin anew in any case, without this warning: {to_leave_it}"
+    )
+
+
+# -- Lightning --------------------------------------------------------------------------------------------------------
+
+_OF_LOOPS = (
+    "setup_data",
+    "on_advance_start",
+    "on_save_checkpoint",
+    "_load_combined_loader_states",
+    "_iteration_based_training",
+)
 
 
 def _adapt_lightning(fit_loop: ModuleType, ours: type[Any]) -> None:
-    """Let the training loop of Lightning tell our loaders its epochs."""
-    loop_class = getattr(fit_loop, "_FitLoop", None)
-    if loop_class is None or not all(
-        hasattr(loop_class, name) for name in ("setup_data", "on_advance_start", "_iteration_based_training")
-    ):
+    """Let Lightning's training tell our loaders its epochs, and restore those whose place it can restore."""
+    package = fit_loop.__name__.removesuffix(".loops.fit_loop")
+    names = ("utilities.combined_loader", "loops.training_epoch_loop")
+    modules: list[Any] = [sys.modules.get(f"{package}.{name}") for name in names]
+    loop: Any = getattr(fit_loop, "_FitLoop", None)
+    known = all(hasattr(loop, name) for name in _OF_LOOPS) and all(hasattr(module, "_Stateful") for module in modules)
+    if not known:
         warnings.warn(
-            "fastload does not support this version of Lightning: training that is resumed from a checkpoint of an "
-            "epoch's end may begin with another epoch's samples",
+            "fastload does not support this version of Lightning: training that is resumed from a checkpoint may "
+            "begin with other samples than it should, or not at all",
             RuntimeWarning,
             stacklevel=2,
         )
         return
-    loop_class.on_advance_start = _telling_epochs(loop_class.on_advance_start, ours)
+    for module in modules:
+        module._Stateful = _Restored(module._Stateful, ours)
+    loop.on_advance_start = _telling_epochs(loop.on_advance_start, ours)
+    loop.on_save_checkpoint = _saving_what_was_trained(loop.on_save_checkpoint)
+    loop._load_combined_loader_states = _restoring(loop._load_combined_loader_states, modules[0], ours)
+
+
+class _Restored:
+    """Lightning's protocol of what has a state, without those of our loaders that it is to take for torch's."""
+
+    def __init__(self, protocol: Any, ours: type[Any]) -> None:
+        self._protocol, self._ours = protocol, ours
+
+    def __instancecheck__(self, loader: object) -> bool:
+        if not isinstance(loader, self._ours):
+            return isinstance(loader, self._protocol)
+        return loader.load_state_dict is not None and _has_place(loader, self._ours)
+
+
+def _has_place(loader: Any, ours: type[Any]) -> bool:
+    """Whether a loader of ours is to continue where it was in a trainer: by a seed, a sampler of ours or its class.
+
+    The class is torchdata's, or the user's, with a state of its own.
+    """
+    names = ("state_dict", "load_state_dict")
+    if loader.seed is not None or any(getattr(type(loader), name) is not getattr(ours, name) for name in names):
+        return True
+    samplers = part(with_arguments_of(loader), Sampling).samplers
+    return any(isinstance(sampler, EpochSampler | EpochBatchSampler) for sampler in samplers)
+
+
+def _saving_what_was_trained(on_save_checkpoint: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap what asks the loaders for their state, which is then without the batches that are not trained on yet."""
+
+    @functools.wraps(on_save_checkpoint)
+    def wrapper(loop: Any) -> Any:
+        with _without_one_ahead(_fetches_ahead(loop)):
+            return on_save_checkpoint(loop)
+
+    return wrapper
+
+
+_LEAVE_LIGHTNING = "set load_state_dict = None on the loader or its class"
+
+
+def _restoring(load_states: Callable[[Any], None], combined_loader: Any, ours: type[Any]) -> Callable[[Any], None]:
+    """Wrap what loads the loaders' states from a checkpoint, before they are iterated."""
+
+    @functools.wraps(load_states)
+    def wrapper(loop: Any) -> None:
+        found, states = loop._combined_loader.flattened, loop._combined_loader_states_to_load
+        if not any(isinstance(loader, ours) for loader in found):
+            load_states(loop)
+            return
+        if not loop._iteration_based_training():
+            for loader in found:
+                if isinstance(loader, ours) and _has_place(loader, ours):
+                    loader.set_epoch(loop.epoch_progress.current.processed)
+        loaders = [loader for loader in found if isinstance(loader, combined_loader._Stateful)]
+        if not (loaders and loop.restarting and getattr(loop, "is_resuming", states)):
+            return
+        loop._combined_loader_states_to_load = []  # as Lightning does
+        if len(loaders) != len(states):
+            reason = f"it has the states of {len(states)} loaders, and {len(loaders)} have one now"
+            if not states:
+                reason = "it was saved with a loader that has no state (torch's, or one without a seed)"
+            _warn_of_unrestored(reason, _LEAVE_LIGHTNING)
+            return
+        for loader, state in zip(loaders, states, strict=True):
+            if isinstance(loader, ours):
+                _restore(loader, state, _LEAVE_LIGHTNING)
+            else:
+                loader.load_state_dict(state)
+
+    return wrapper
 
 
 def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) -> Callable[[Any], None]:
@@ -252,36 +420,31 @@ def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) ->
                 "A transfer_batch_to_device of your own, which returns the batch, leaves batches where they are",
                 ahead=getattr(loop._data_fetcher, "length", 0) is None,
             )
+        loaders = [loader for loader in loaders if _has_place(loader, ours)]
         epoch = loop.epoch_progress.current.processed
         resumes = getattr(loop, "is_resuming", False) or loop.epoch_loop.restarting
         will_begin = loop.trainer.current_epoch > 0 and not resumes
-        if loop._iteration_based_training():
-            # Lightning counts an epoch that max_steps has ended as a whole one, but continues with the rest of it.
-            on_advance_start(loop)
-            for loader in loaders:
-                loader.set_epoch(loader._epochs.next)
-            return
-        wrong = False
+        # Lightning counts an epoch that max_steps has ended as a whole one, but continues with the rest of it.
+        counts_steps = loop._iteration_based_training()
+        # After a checkpoint of an epoch's last step Lightning goes on with the next one.
+        is_over = resumes and loop.epoch_loop.batch_progress.is_last_batch and not counts_steps
+        wrong = [loader for loader in loaders if is_over and loader._epochs.last.number != epoch]
         for loader in loaders:
-            if will_begin or _has_begun_another(loader, epoch):
+            if loader in wrong or (will_begin and not counts_steps):
                 loader.set_epoch(epoch)
-                wrong = not will_begin
+            elif wrong:  # begins again where it has begun
+                with _without_one_ahead(_fetches_ahead(loop)):
+                    loader.load_state_dict(loader.state_dict())
         on_advance_start(loop)
         if wrong:
             iter(loop._data_fetcher)
+        elif counts_steps or not will_begin:
+            for loader in loaders:  # Lightning has told them the epoch that they are in, which is not their next one
+                loader.set_epoch(loader._epochs.next)
 
     return wrapper
 
 
-def _has_begun_another(loader: Any, epoch: int) -> bool:
-    """Return whether a loader has begun another epoch than this one, and is not in the middle of it."""
-    begun = loader._epochs.last
-    if begun is None or begun.number == epoch:
-        return False
-    if begun.resume is None:
-        return spec_of(loader).sample_seed is not None
-    try:
-        left = begun.known.num_batches if begun.known is not None else len(loader) - begun.resume.batches
-    except TypeError:  # a stream
-        return False
-    return bool(left <= 0)
+def _fetches_ahead(loop: Any) -> bool:
+    """Whether Lightning has a batch that it does not train on yet, as it does where it does not know the length."""
+    return bool(getattr(loop._data_fetcher, "batches", ()))

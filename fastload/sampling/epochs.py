@@ -205,15 +205,10 @@ class Epoch:
     draws: SampleDraws | None = None
     """What the batch transform drew from for the batch that was given last."""
 
-    @property
-    def taken(self) -> int:
-        """Index batches that the user is done with since it began."""
-        return self.delivered + sum(before < self.delivered for before in self.empty_batches)
-
-    @property
-    def batches(self) -> int:
-        """Index batches of this epoch that the user is done with, including those before a resume."""
-        return self.taken + (self.resume.batches if self.resume is not None else 0)
+    def taken(self, *, one_ahead: bool) -> int:
+        """Index batches that the user is done with since it began; ``one_ahead``: the last one is not used yet."""
+        used = max(0, self.delivered - one_ahead)
+        return used + sum(before < used for before in self.empty_batches)
 
     def note(self, batch: Batch) -> None:
         """Note that a batch, or the error in its place, is given to the user."""
@@ -232,6 +227,7 @@ class Epochs:
         """The epoch begun last."""
         self.resume: Resume | None = None
         """Where the next one begins, if a state was loaded and not used yet."""
+        self.wants_states = False  # whether the user has saved or loaded one: see workers/replica_states.py
         self._given = 0
         self._times_set = 0
         self._before: dict[str, Any] = {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from ..errors import StateError
 
 
 @dataclass(slots=True)
@@ -21,6 +24,8 @@ class Resume:
     generators: dict[str, Any] = field(default_factory=dict)
     workers: dict[str, Any] | None = None
     """Of an IterableDataset: the state of each replica: see ``Replicas`` in engine/resuming.py."""
+    begin_anew: Callable[[StateError], None] | None = None
+    """Called if the epoch turns out not to fit when it begins, which then begins anew; None: that is an error."""
 
     @property
     def at_start(self) -> bool:

@@ -65,7 +65,7 @@ class Result(NamedTuple):
     busy_ns: int
     """Time from taking the item until now, in nanoseconds."""
     replica: Any = None
-    """Of an IterableDataset that has a state: where its replica is after this batch. See :class:`Fetcher`."""
+    """Of an IterableDataset: the fields of the :class:`~.iterable.Place` of its replica after this batch."""
     failures: Sequence[Failure] = ()
     """Samples of the item that could not be loaded. SAMPLES and WHOLE go without those that were left out."""
     decoded: dict[str, int] | None = None
@@ -108,8 +108,7 @@ class Fetcher:
         if job.iterable:
             from .iterable import IterableReplica
 
-            state = job.replicas[worker_id] if job.replicas else None
-            self.replica = IterableReplica(job, state, self.samples, self.watch)
+            self.replica = IterableReplica(job, worker_id, self.samples, self.watch)
         self.own_generators = None
         if job.names_unseeded and not (compat.collates_by_default(job.collate_fn) and is_of_data(job.dataset)):
             from ..keys.own_generators import OwnGenerators
@@ -183,7 +182,7 @@ class Fetcher:
         job = self._job
         self.samples.failures = []
         if self.replica is not None:
-            return self._collated(self.replica.next_samples(index))
+            return self.replica.next_batch(index, self._collated)
         if not job.auto_collation:
             return self._collated(self.samples.load_own_batch(index, epoch, position))
         fused = self._fused
@@ -221,7 +220,6 @@ class Fetcher:
             return Outcome.SAMPLES, []
         except StopIteration as error:
             if self.replica is not None:
-                self.replica.ended = True
                 return Outcome.EXHAUSTED, None
             return Outcome.ERROR, wrap_exception(error, self._where)
 

@@ -1,17 +1,39 @@
-"""A worker's replica of an IterableDataset: its iterator, and the state of it.
+"""A worker's replica of an IterableDataset: its iterator, and where it is.
 
-In: how many samples are wanted. Out: the next ones. Imported only for an IterableDataset.
+In: how many samples are wanted. Out: the next batch. Imported only for an IterableDataset.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-from typing import Any
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from ..base import compat
+from ..base.users_line import warn_at_users_line
+from ..errors import StateError, one_line
 from ..observe import Watch
+from .loaded_state import LoadedState, end_of_load
+from .replica_states import Snapshots, is_stateful
 from .samples import Job, SampleLoader
+
+
+class Asked(list[None]):
+    """What a replica is asked for where states are wanted: a batch of so many samples. Else it is a plain list."""
+
+
+class Place(NamedTuple):
+    """Where a replica is after a batch."""
+
+    since: int
+    """Batches since the last snapshot, or since the epoch's start if there was none."""
+    snapshot: bytes | None
+    """What ``state_dict`` returned after this batch, pickled; None: it was not taken, or says nothing."""
+    ended: bool
+    """Whether the iterator has ended."""
+    problem: str | None
+    """Why ``state_dict`` gave nothing when it was tried last; None: it did, or there is none."""
 
 
 class IterableReplica:
@@ -19,57 +41,135 @@ class IterableReplica:
 
     Args:
         job: what to load.
-        state: where the replica begins, as :meth:`state` returned it; None: at its start.
+        worker_id: of its worker.
         samples: of the same worker.
         watch: records the samples; None: they are not recorded.
     """
 
-    def __init__(self, job: Job, state: Any, samples: SampleLoader, watch: Watch | None) -> None:
+    def __init__(self, job: Job, worker_id: int, samples: SampleLoader, watch: Watch | None) -> None:
         self._job = job
         self._dataset = job.dataset
         self._samples = samples
         self._watch = watch
+        self._snapshots = Snapshots()
+        self._since = self._busy_ns = 0
+        self._to_drop = 0
+        """Batches to be read and dropped before the next one."""
+        self._loaded: LoadedState | None = None
+        self._before_first: tuple[int, int] | None = None
+        """After a resume, until a sample is read: the batches before it in the epoch, and those since the snapshot."""
+        end_of_load(self._dataset)
         self._iterator = self._stream(self._dataset)
         self.ended = False
         """Whether the iterator has ended."""
+        if job.replicas:
+            self._resume(*job.replicas[worker_id])
+
+    def _resume(self, state: Any, num_batches: int) -> None:
+        """Go on from a snapshot, or from the epoch's start where the state is None."""
+        self._to_drop = num_batches
         if state is None:
             return
-        self.ended = state["ended"]
-        if _is_stateful(self._iterator):
-            self._iterator.load_state_dict(state["state"])
-        elif _is_stateful(self._dataset):
-            self._dataset.load_state_dict(state["state"])
+        self.ended, self._to_drop = state["ended"], state.get("since", 0)
+        self._before_first = num_batches, self._to_drop
+        self._loaded = loaded = LoadedState(self._dataset)
+        # Once the epoch is left, too. Not at the interpreter's end: then nobody begins another.
+        weakref.finalize(self, loaded.take_back).atexit = False
+        try:
+            self._load(state["state"])
+        finally:
+            loaded.note()
+
+    def _load(self, state: Any) -> None:
+        if is_stateful(self._iterator):
+            self._iterator.load_state_dict(state)
+        elif is_stateful(self._dataset):
+            self._dataset.load_state_dict(state)
             self._iterator = self._stream(self._dataset)
+        else:
+            raise StateError(
+                f"the state says where a {type(self._dataset).__name__} was, but neither the dataset nor its iterator "
+                "has state_dict and load_state_dict now; resume with the same dataset, or begin without the state"
+            )
 
     def _stream(self, dataset: Any) -> Any:
         iterator = iter(dataset)
-        return iterator if self._watch is None else self._watch.stream(iterator)
+        if self._watch is not None:
+            iterator = self._watch.stream(iterator)
+        self._snapshots.begin(iterator, self._dataset)
+        return iterator
 
     def begin_epoch(self, shared_seed: int | None) -> None:
         """Begin another epoch; if that fails, its first batch raises the error."""
-        self.ended = False
+        self.ended, self._since, self._to_drop, self._before_first = False, 0, 0, None
         try:
+            self._end_load()
             self._iterator = self._stream(compat.seed_iter_data_pipe(self._dataset, shared_seed))
         except Exception as error:
             self._iterator = _raising(error)
 
-    def state(self) -> Any:
-        """Return where this worker's replica of an IterableDataset is; None if it does not say.
+    def _end_load(self) -> None:
+        if self._loaded is not None:
+            self._loaded.take_back()
+            self._loaded = None
 
-        It says so if its iterator, or the dataset itself, has ``state_dict`` and ``load_state_dict``.
-        """
-        stateful = next((owner for owner in (self._iterator, self._dataset) if _is_stateful(owner)), None)
-        if stateful is None:
-            return None
-        # A copy: it may be the very object that the dataset goes on changing.
-        return {"state": copy.deepcopy(stateful.state_dict()), "ended": self.ended}
+    def state(self) -> tuple[Any, ...]:
+        """Return the fields of the :class:`Place` after the batch that was made last: they are pickled sooner."""
+        snapshot = self._snapshots.taken(self._busy_ns)
+        if snapshot is not None:
+            self._since = 0
+        return self._since, snapshot, self.ended, self._snapshots.problem
 
-    def next_samples(self, index: Any) -> Any:
-        """Return as many samples as there are indices; without auto-collation one.
+    def next_batch(self, index: Any, collate: Callable[[Any], Any]) -> Any:
+        """Return a batch of as many samples as there are indices; without auto-collation of one.
 
         Raises:
             StopIteration: the replica has ended.
         """
+        self._snapshots.wanted |= type(index) is Asked
+        while True:
+            was_given = self._to_drop > 0
+            self._to_drop -= was_given
+            begun = time.perf_counter_ns()
+            try:
+                batch = self._made(index, collate)
+            except StopIteration:
+                if was_given:
+                    raise StateError(
+                        "the dataset ends before the place where the state was saved: it was changed; resume with the "
+                        "same dataset, or begin without the state"
+                    ) from None
+                self.ended = True
+                self._end_load()
+                raise
+            except Exception as error:
+                if self._begins_anew(error):
+                    continue
+                if not was_given:
+                    raise
+            if not was_given:
+                self._busy_ns = time.perf_counter_ns() - begun
+                return batch
+
+    def _made(self, index: Any, collate: Callable[[Any], Any]) -> Any:
+        self._since += 1  # also if it fails: an error has the batch's place
+        return collate(self._next_samples(index))
+
+    def _begins_anew(self, error: Exception) -> bool:
+        """Where a dataset fails at once with what it has loaded: let it begin anew, to read what came before again."""
+        before, self._before_first = self._before_first, None
+        if before is None or self._loaded is None or not self._loaded.take_back(wholly=True):
+            return False
+        self._to_drop, since_snapshot = before
+        warn_at_users_line(
+            f"{type(self._dataset).__name__} cannot go on from the state that it was given ({one_line(error)}), so the "
+            f"first {self._to_drop} batches of this worker are loaded again and dropped"
+        )
+        self._since = since_snapshot - self._to_drop
+        self._iterator = self._stream(self._dataset)
+        return True
+
+    def _next_samples(self, index: Any) -> Any:
         if self.ended:
             raise StopIteration
         if not self._job.auto_collation:
@@ -87,11 +187,9 @@ class IterableReplica:
 
     def _next(self) -> Any:
         with self._samples.decoding_late():
-            return self._samples.settled(next(self._iterator))
-
-
-def _is_stateful(owner: Any) -> bool:
-    return all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict"))
+            sample = self._samples.settled(next(self._iterator))
+        self._before_first = None
+        return sample
 
 
 def _raising(error: Exception) -> Iterator[Any]:

@@ -58,8 +58,8 @@ class Job:
     worker_init_fn: Callable[[int], Any] | None
     fused: Any = None
     """Loads the samples in the dataset's place: a :class:`fastload.fusion.dataset.FusedDataset`, or ``TableRows``."""
-    replicas: Sequence[Any] = ()
-    """Of an IterableDataset: where each worker's replica begins; None or empty: at its start."""
+    replicas: Sequence[tuple[Any, int]] = ()
+    """Of an IterableDataset: each worker's saved state, and its batches before; empty: all begin at their start."""
     late: bool = False
     """Whether images are decoded late, where the dataset loads its samples itself: see :mod:`fastload.late`."""
     error_policy: ErrorPolicy | None = None
@@ -90,7 +90,7 @@ class SampleLoader:
         """Samples that could not be loaded since the user of this object put an empty list here."""
         self.job = job
         self.dataset = job.dataset
-        self.getitems = None if job.iterable else compat.batch_getter(job.dataset)
+        self.getitems = compat.batch_getter(job.dataset)
         self._subset = compat.per_sample_subset(job.dataset)
         self._source = job.dataset if self._subset is None else self._subset.dataset
         if watch is not None:

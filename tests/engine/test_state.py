@@ -435,7 +435,7 @@ def test_an_iterable_dataset_without_a_state_is_read_again_with_a_warning(num_wo
 
     whole = [batch.tolist() for batch in make()]
     loader = resumed(make, 0, 5)
-    with pytest.warns(UserWarning, match="no state_dict and load_state_dict, so its first 5 batches are loaded again"):
+    with pytest.warns(UserWarning, match="does not say where the dataset was, so its first 5 batches are loaded again"):
         rest = [batch.tolist() for batch in loader]
     assert rest == whole[5:]
     shown = capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -105,6 +106,33 @@ def test_objects_registered_for_checkpoints_are_saved_and_loaded(make: Any, tmp_
     resuming.load_state(str(tmp_path / "checkpoint"))
     assert rows(resumed) == expected[1][4:]
     assert rows(resumed) == expected[2]
+
+
+def test_a_registered_loader_that_the_checkpoint_does_not_fit_begins_its_epoch_anew(tmp_path: Path) -> None:
+    running = accelerator()
+    prepared = running.prepare(keyed())
+    running.register_for_checkpointing(prepared)
+    stopped(prepared, 1, 4)
+    running.save_state(str(tmp_path / "checkpoint"))
+    AcceleratorState._reset_state(reset_partial_state=True)
+    resuming = accelerator()
+    resumed = resuming.prepare(fastload.DataLoader(Noisy(), 8, shuffle=True, seed=5))
+    resuming.register_for_checkpointing(resumed)
+    with pytest.warns(UserWarning, match=r"begins anew: .*batch size was 4 .* is 8 now.* do not register"):
+        resuming.load_state(str(tmp_path / "checkpoint"))
+    expected = [list(itertools.chain(*batches)) for batches in uninterrupted(keyed)]
+    assert [list(itertools.chain(*rows(resumed))) for _ in range(2)] == expected[1:]
+
+
+def test_a_prepared_loader_makes_its_state_only_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch's class there is none, and it may cost more than a batch."""
+    prepared, asked = accelerator().prepare(fastload.DataLoader(Count(), 4)), []
+    made = fastload.DataLoader.state_dict
+    monkeypatch.setattr(fastload.DataLoader, "state_dict", lambda loader: asked.append(1) or made(loader))
+    rows(prepared)
+    assert not asked
+    prepared.state_dict()
+    assert asked
 
 
 @KNOWN

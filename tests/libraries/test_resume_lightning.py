@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ import pytest
 import torch
 from kit.libraries import lightning_trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities import CombinedLoader
 from ranks import run_ranks
 from resumed_loaders import LENGTH, Count, Noisy, global_batches, keyed, shared_out
-from torch.utils.data import RandomSampler
+from torch.utils.data import IterableDataset, RandomSampler, Subset
 
 import fastload
 
@@ -134,44 +137,199 @@ class Sized(Count):
         return LENGTH
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        Sized,
-        pytest.param(
-            Count,
-            marks=pytest.mark.xfail(
-                reason="without a length Lightning asks for one batch more, and saves the state after that one"
-            ),
-        ),
-    ],
-)
+class Bare(IterableDataset[torch.Tensor]):
+    """A stream that does not say where it is."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (torch.tensor([float(number)]) for number in range(LENGTH))
+
+
+@pytest.mark.parametrize("dataset", [Sized, Count, Bare])
 def test_a_stream_goes_on_where_it_was(dataset: Any, tmp_path: Path) -> None:
+    """Without a length Lightning asks for one batch more than it trains on."""
     first = Recorder()
-    trainer(tmp_path, checkpoints(tmp_path, 1)).fit(first, fastload.DataLoader(dataset(), 4))
+    trainer(tmp_path, checkpoints(tmp_path, 1)).fit(first, fastload.DataLoader(dataset(), 4, seed=1))
     assert len(first.seen) == EPOCHS * STEPS
-    for step in (2, 9):
-        assert fitted(tmp_path, fastload.DataLoader(dataset(), 4), f"step={step}").seen == first.seen[step:], step
+    for step in (1, 2, 7, 9):
+        loader = fastload.DataLoader(dataset(), 4, seed=1)
+        assert fitted(tmp_path, loader, f"step={step}").seen == first.seen[step:], step
 
 
-@pytest.mark.parametrize("seed", [None, 6])
-def test_a_sampler_that_is_not_ours_is_fast_forwarded(seed: int | None, tmp_path: Path) -> None:
+def test_a_sampler_that_is_not_ours_is_fast_forwarded(tmp_path: Path) -> None:
     def make() -> Any:
         sampler = RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(3))
-        return fastload.DataLoader(Noisy(), 4, sampler=sampler, seed=seed)
+        return fastload.DataLoader(Noisy(), 4, sampler=sampler, seed=6)
 
     first = Recorder()
     trainer(tmp_path, checkpoints(tmp_path, 1)).fit(first, make())
     for step in (2, 9):
         second = fitted(tmp_path, make(), f"step={step}")
         ends = (step // STEPS + 1) * STEPS
-        if seed is None:  # then the augmentation of later epochs comes from torch's global generator
-            assert second.seen[: ends - step] == first.seen[step:ends]
-        else:
-            assert second.seen == first.seen[step:]
+        assert second.seen == first.seen[step:]
         assert sorted(row[0] for batch in second.batches()[ends - step :][:STEPS] for row in batch) == list(
             range(LENGTH)
         )
+
+
+def test_a_stream_and_a_shorter_loader_beside_it_go_on_together(tmp_path: Path) -> None:
+    class Pairs(Recorder):
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            self.seen.append((self.current_epoch, [part.tolist() for part in batch]))
+            return self.layer(batch[0][:, :1].float()).mean()
+
+    def make() -> Any:
+        short = fastload.DataLoader(Noisy(), 9, shuffle=True, seed=5)
+        return CombinedLoader([fastload.DataLoader(Bare(), 4, seed=1), short], "max_size_cycle")
+
+    first = Pairs()
+    trainer(tmp_path, checkpoints(tmp_path, 1)).fit(first, make())
+    for step in (2, 3, 5, 7, 9):
+        second = Pairs()
+        trainer(tmp_path).fit(second, make(), ckpt_path=tmp_path / f"step={step}.ckpt")
+        assert second.seen == first.seen[step:], step
+
+
+def test_an_epoch_that_lightning_cuts_short_is_followed_by_the_next(tmp_path: Path) -> None:
+    first = Recorder()
+    trainer(tmp_path, checkpoints(tmp_path, 5), limit_train_batches=5).fit(first, keyed())
+    second = fitted(tmp_path, keyed(), "step=5", limit_train_batches=5)
+    assert second.seen == first.seen[5:]
+
+
+# --- Loaders without a seed -----------------------------------------------------------------------------------------
+
+
+class Script(Recorder):
+    """A training that is stopped after some steps; its checkpoint says how many samples were seen."""
+
+    def __init__(self, loader_class: Any, stop: int | None) -> None:
+        super().__init__()
+        self.loader_class, self.stop, self.place = loader_class, stop, 0
+
+    def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+        self.seen.append((self.current_epoch, batch.tolist()))
+        return self.layer(torch.ones(1, 1)).mean()
+
+    def train_dataloader(self) -> Any:
+        return self.loader_class(range(LENGTH), 4, shuffle=True)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["place"] = 4 * len(self.seen)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.place = checkpoint["place"]
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if len(self.seen) == self.stop:
+            self.trainer.save_checkpoint(Path(self.trainer.default_root_dir, "stopped.ckpt"))
+            self.trainer.should_stop = True
+
+
+class Rest(Script):
+    """It loads the samples that are left."""
+
+    def train_dataloader(self) -> Any:
+        return self.loader_class(Subset(range(LENGTH), range(self.place, LENGTH)), 4)
+
+
+class Skipped(Script):
+    """Its stream begins where the last one was."""
+
+    def train_dataloader(self) -> Any:
+        class Rest(IterableDataset[int]):
+            def __iter__(rest) -> Iterator[int]:
+                return iter(range(self.place, LENGTH))
+
+        return self.loader_class(Rest(), 4)
+
+
+def resumed(script: Any, saved_by: Any, loader_class: Any, folder: Path, **options: Any) -> tuple[Any, list[str]]:
+    """Stop a script and go on; return what it saw then, and the warnings about its place."""
+    torch.manual_seed(0)
+    trainer(folder, **options).fit(script(saved_by, 3))
+    second = script(loader_class, None)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trainer(folder, **options).fit(second, ckpt_path=folder / "stopped.ckpt")
+    return second.seen, [
+        text for text in map(str, (one.message for one in warned)) if "resum" in text or "anew" in text
+    ]
+
+
+@pytest.mark.parametrize("script", [Script, Rest, Skipped])
+def test_without_a_seed_a_script_resumes_as_with_torchs_class(script: Any, tmp_path: Path) -> None:
+    torchs = torch.utils.data.DataLoader
+    expected = resumed(script, torchs, torchs, tmp_path)
+    ours = fastload.DataLoader
+    assert resumed(script, ours, ours, tmp_path) == expected
+    assert resumed(script, torchs, ours, tmp_path) == expected
+    assert resumed(script, ours, torchs, tmp_path) == expected
+    fastload.install()
+    assert resumed(script, torchs, torchs, tmp_path) == expected
+
+
+def test_the_other_package_of_lightning_resumes_such_a_script_as_with_torchs_class(tmp_path, monkeypatch):
+    other = importlib.import_module("pytorch_lightning")
+    fastload.DataLoader([0])
+    monkeypatch.setattr(lightning, "Trainer", other.Trainer)
+
+    class Other(other.LightningModule):
+        __init__, training_step, train_dataloader = Script.__init__, Script.training_step, Skipped.train_dataloader
+        on_save_checkpoint, on_load_checkpoint = Script.on_save_checkpoint, Script.on_load_checkpoint
+        on_train_batch_end, configure_optimizers = Script.on_train_batch_end, Script.configure_optimizers
+
+    del Other.__init__
+
+    def script(loader_class: Any, stop: int | None) -> Any:
+        made: Any = Other()
+        made.layer, made.seen, made.place = torch.nn.Linear(1, 1), [], 0
+        made.loader_class, made.stop = loader_class, stop
+        return made
+
+    torchs, ours = torch.utils.data.DataLoader, fastload.DataLoader
+    assert resumed(script, ours, ours, tmp_path) == resumed(script, torchs, torchs, tmp_path)
+
+
+def seeded(*data: Any, **options: Any) -> Callable[..., Any]:
+    return lambda *_, **__: fastload.DataLoader(*data or (range(LENGTH), 4), **{"seed": 1} | options)
+
+
+@pytest.mark.parametrize(
+    ("saved_by", "loader_class", "difference"),
+    [
+        (seeded(range(LENGTH - 4), 4), seeded(), "the number of samples was 22 when it was saved and is 26 now"),
+        (seeded(range(LENGTH), 2), seeded(), "the batch size was 2 when it was saved and is 4 now"),
+        (seeded(shuffle=True), seeded(), "the order was 'keyed' when it was saved and is 'sequential' now"),
+        (torch.utils.data.DataLoader, seeded(), "a loader that has no state (torch's, or one without a seed)"),
+        (fastload.DataLoader, seeded(), "a loader that has no state (torch's, or one without a seed)"),
+        (seeded(Count(), 4, num_workers=1), seeded(Count(), 4), "num_workers was 1 when it was saved and is 0 now"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_one_warning_and_the_epoch_begins_anew(
+    saved_by: Any, loader_class: Any, difference: str, tmp_path: Path
+) -> None:
+    seen, warned = resumed(Script, saved_by, loader_class, tmp_path)
+    assert len(warned) == 1
+    assert f"begins anew: {'' if 'that has' in difference else 'the state'}" in warned[0]
+    assert difference in warned[0]
+    assert "set load_state_dict = None on the loader or its class" in warned[0]
+    assert seen[0] == (0, next(iter(loader_class())).tolist())
+    assert seen[-1][0] == EPOCHS - 1
+
+
+def test_a_loader_can_be_kept_from_being_restored(tmp_path: Path) -> None:
+    class Unrestored(fastload.DataLoader[Any]):
+        load_state_dict = None  # type: ignore[assignment]
+
+    def one(*_: Any, **__: Any) -> Any:
+        loader = seeded()()
+        loader.load_state_dict = None
+        return loader
+
+    for loader_class in (one, lambda *_, **__: Unrestored(range(LENGTH), 4, seed=1)):
+        seen, warned = resumed(Script, seeded(), loader_class, tmp_path)
+        assert seen[0] == (0, [0, 1, 2, 3])
+        assert not any("anew" in text for text in warned)
 
 
 @pytest.mark.parametrize("seed", [None, 6])

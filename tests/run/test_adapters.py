@@ -1,14 +1,19 @@
-"""A device that another library would move the batches away from is an error. tests/callbacks has these libraries."""
+"""What adapters of trainers do with a loader, without the trainers: tests/libraries and tests/callbacks have those."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import IterableDataset
 
-from fastload.errors import ConfigError
-from fastload.run.adapters import _check_device
+import fastload
+from fastload.errors import ConfigError, StateError
+from fastload.run.adapters import _check_device, _restore, _without_one_ahead
 
 CASES = [
     ("cuda", "cuda", True),
@@ -29,3 +34,96 @@ def test_only_another_device_than_the_loaders_is_an_error(device, moved_to, fits
     raises = pytest.raises(ConfigError, match=f"device='{device}', and Library would move every batch from there")
     with contextlib.nullcontext() if fits else raises:
         _check_device(loader, moved_to, "Library", "a remedy", ahead=False)
+
+
+class Numbers(IterableDataset[int]):
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.end))
+
+
+class Placed(Numbers):
+    """They say where they are."""
+
+    place = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.place < self.end:
+            self.place += 1
+            yield self.place - 1
+        self.place = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]
+
+
+def values(loader: Any) -> list[Any]:
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fastload.DataLoader(range(9), 2, shuffle=True, seed=1),
+        lambda: fastload.DataLoader(range(9), 2, shuffle=True, generator=torch.Generator().manual_seed(3)),
+        lambda: fastload.DataLoader(Numbers(9), 2, seed=1),
+        lambda: fastload.DataLoader(Placed(9), 2, seed=1),
+        lambda: fastload.DataLoader(Placed(9), 2, seed=1, num_workers=2),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the state does not say where")
+def test_a_batch_that_a_trainer_has_only_fetched_is_not_in_the_state(make: Any) -> None:
+    loader = make()
+    states, given = [], []
+    for batch in loader:
+        with _without_one_ahead(True):
+            states.append(loader.state_dict())
+        given.append(batch.tolist())
+    with _without_one_ahead(True):  # nothing is fetched ahead at the end
+        assert loader.state_dict()["epoch"] == 1
+    for number in (0, 1, 2, len(given) - 1):
+        resumed = make()
+        resumed.load_state_dict(states[number])
+        assert values(resumed) == given[number:]
+
+
+def test_a_state_that_does_not_fit_a_trainers_loader_is_a_warning_and_its_epoch_begins_anew() -> None:
+    state = fastload.DataLoader(range(9), 2, seed=1).state_dict() | {"epoch": 3}
+    loader = fastload.DataLoader(range(8), 2, shuffle=True, seed=1)
+    with pytest.raises(StateError):
+        loader.load_state_dict(state)
+    with pytest.warns(
+        UserWarning, match=r"begins anew: .* samples was 9 when .* is 8 now.*To begin.*: do so"
+    ) as warned:
+        _restore(loader, state, "do so")
+    assert len(warned) == 1
+    given = values(loader)
+    loader.set_epoch(3)
+    assert values(loader) == given
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fastload.DataLoader(Numbers(3), 2, seed=1),
+        lambda: fastload.DataLoader(Numbers(3), 2, seed=1, num_workers=1),
+        lambda: fastload.DataLoader(range(9), 2, seed=1, sampler=[0, 1, 2]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the state does not say where")
+def test_an_epoch_that_ends_before_its_place_begins_anew_in_a_trainer(make: Any) -> None:
+    loader = make()
+    state = loader.state_dict() | {"batches": 3}
+    loader.load_state_dict(state)
+    with pytest.raises(StateError):
+        values(loader)
+    loader = make()
+    _restore(loader, state, "do so")
+    with pytest.warns(UserWarning, match="begins anew: the state was saved after 3 batches"):
+        assert values(loader) == [[0, 1], [2]]
+    assert values(loader) == [[0, 1], [2]]
