@@ -159,10 +159,12 @@ class _Watched:
         pairs = zip(before, _generator_states() if before else [], strict=True)
         left = ",".join("" if was == now else now for was, now in pairs)
         parts = [part for _, part in leaves_of(sample, lambda _: False)]
-        is_masked = any(isinstance(part, np.ma.MaskedArray) and not part.ndim for part in parts)
-        # With other numbers than these a masked value makes a batch of another data type, which is an error.
-        may_be = any(type(part) is np.float64 for part in parts)
-        return {"sample": sample, "left": left, "is_masked": is_masked, "may_be_masked": may_be}
+        if any(isinstance(part, np.ma.MaskedArray) and not part.ndim for part in parts):
+            masked = "is"
+        else:
+            # With other numbers than these a masked value makes a batch of another data type, which is an error.
+            masked = "may be" if any(type(part) is np.float64 for part in parts) else ""
+        return {"sample": sample, "left": left, "masked": masked}  # text, which is collated on no device
 
 
 def _generator_states() -> list[str]:
@@ -183,9 +185,9 @@ def _look(wanted: ResidentArguments, length: int, read: Read) -> tuple[list[Any]
     may_be_masked = False
     with _noting(wanted), read(_Watched(wanted.dataset, True), indices, 1, 1) as batches:
         for number, batch in enumerate(batches):
-            if bool(batch["is_masked"]):
+            if "is" in batch["masked"]:
                 raise _Masked
-            may_be_masked |= bool(batch["may_be_masked"])
+            may_be_masked |= "may be" in batch["masked"]
             if number % 2 == 0:
                 first = batch
             else:
@@ -203,7 +205,7 @@ def _fill(wanted: ResidentArguments, columns: Columns, batch_size: int, read: Re
         bar.begin(num_batches)
         bar.describe(f"fastload: reading {len(columns):,} samples, {in_words(columns.num_bytes)}")
         for batch in batches:
-            if watched and batch["is_masked"].any():
+            if watched and "is" in batch["masked"]:
                 raise _Masked
             start += columns.put(start, batch["sample"] if watched else batch)
             bar.advance()
