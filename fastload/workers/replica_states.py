@@ -24,8 +24,11 @@ _FLOOR_NS = 200_000
 _BYTE_NS = 1.0
 """What a byte costs from worker to user, in nanoseconds."""
 _TRIALS = 3
-_FIRST_TRIAL_NS = 10_000_000
-"""A first call may have to import something: if it fails, but costs less than this, the next batch tells."""
+_TRIAL_NS = 10_000_000
+"""A trial that cost too much, but less than this, may have had to import something, or to wait for a core: its state is
+good, and the next batch tells."""
+_SMALL = 1 << 16
+"""Bytes that a trial writes in any case."""
 
 
 def is_stateful(owner: Any) -> bool:
@@ -76,17 +79,18 @@ class Snapshots:
         if not self._owners or self._saved_ns < self._cost_ns or (self._num_failed >= _TRIALS and not self.wanted):
             return None
         budget_ns = 2 * self._saved_ns if self.wanted else allowed_ns
-        file = _Limited(budget_ns)
+        file = _Limited(budget_ns, 0 if self.wanted else _SMALL)
         self.problem = self._write(file)
         cost_ns = file.cost_ns
         failed = self.problem is not None or file.is_full or (cost_ns > allowed_ns and not self.wanted)
         self._num_failed = self._num_failed + 1 if failed else 0
         if file.is_full and self.wanted:
             cost_ns = max(budget_ns, 2 * cost_ns)
-        if self.wanted or self._num_failed != 1 or cost_ns > _FIRST_TRIAL_NS:
+        if self.wanted or self._num_failed != 1 or cost_ns > _TRIAL_NS:
             self._cost_ns = cost_ns
         self._saved_ns = 0
-        return None if failed else file.getvalue() or None
+        has_state = self.problem is None and not file.is_full and (not failed or cost_ns <= _TRIAL_NS)
+        return file.getvalue() or None if has_state else None
 
     def _write(self, file: _Limited) -> str | None:
         """Write the state to a file, but for None; return why there is none."""
@@ -113,11 +117,11 @@ class Snapshots:
 
 
 class _Limited(io.BytesIO):
-    """A file for a pickle that may cost so much, from now on."""
+    """A file for a pickle that may cost so much, from now on, or have so many bytes."""
 
-    def __init__(self, budget_ns: int) -> None:
+    def __init__(self, budget_ns: int, small: int) -> None:
         super().__init__()
-        self._budget_ns, self._begun_ns = budget_ns, time.perf_counter_ns()
+        self._budget_ns, self._small, self._begun_ns = budget_ns, small, time.perf_counter_ns()
         self.is_full = False
 
     @property
@@ -128,7 +132,8 @@ class _Limited(io.BytesIO):
         num_bytes = memoryview(piece).nbytes
         if self.tell() + num_bytes > MAX_CHUNK_BYTES:
             raise ValueError(f"it takes more than {MAX_CHUNK_BYTES} bytes")
-        self.is_full = self.cost_ns + num_bytes * _BYTE_NS > self._budget_ns
+        is_dear = self.cost_ns + num_bytes * _BYTE_NS > self._budget_ns
+        self.is_full = is_dear and self.tell() + num_bytes > self._small
         if self.is_full:
             raise ValueError("it costs too much")
         return super().write(piece)

@@ -331,7 +331,7 @@ def test_a_dear_state_is_asked_for_three_times_and_then_only_where_states_are_wa
     dataset = Counting()
     loader = fastload.DataLoader(dataset, 1)
     iterator = iter(loader)
-    for _ in range(10):
+    for _ in range(12):
         next(iterator)
     assert Counting.num_asked == 3
     assert loader.state_dict()["workers"] == ()
@@ -339,9 +339,16 @@ def test_a_dear_state_is_asked_for_three_times_and_then_only_where_states_are_wa
         next(iterator)
         (replicas,) = loader.state_dict()["workers"]
         assert replicas["states"] == [
-            {"state": {"at": number + 10 - (number - 1) % 5}, "ended": False, "since": (number - 1) % 5}
+            {"state": {"at": number + 12 - (number - 1) % 5}, "ended": False, "since": (number - 1) % 5}
         ]
     assert Counting.num_asked == 6
+
+
+def test_a_small_state_that_had_to_wait_for_a_core_is_there_at_once(monkeypatch):
+    monkeypatch.setattr(replica_states, "_FLOOR_NS", 0)  # so that each costs too much
+    state = saved_after(fastload.DataLoader(Stream(), 4), 2)
+    (replicas,) = state["workers"]
+    assert [replica["since"] for replica in replicas["states"]] == [0]
 
 
 @EACH
