@@ -331,17 +331,17 @@ def test_a_dear_state_is_asked_for_three_times_and_then_only_where_states_are_wa
     dataset = Counting()
     loader = fastload.DataLoader(dataset, 1)
     iterator = iter(loader)
-    for _ in range(12):
+    for _ in range(16):
         next(iterator)
     assert Counting.num_asked == 3
     assert loader.state_dict()["workers"] == ()
-    for number in range(1, 13):
+    for number in range(1, 9):
         next(iterator)
         (replicas,) = loader.state_dict()["workers"]
         assert replicas["states"] == [
-            {"state": {"at": number + 12 - (number - 1) % 5}, "ended": False, "since": (number - 1) % 5}
+            {"state": {"at": number + 16 - (number - 1) % 5}, "ended": False, "since": (number - 1) % 5}
         ]
-    assert Counting.num_asked == 6
+    assert Counting.num_asked == 5
 
 
 def test_a_small_state_that_had_to_wait_for_a_core_is_there_at_once(monkeypatch):
