@@ -15,6 +15,8 @@ import torch
 from fault_tools import FORMS, Numbers, batches_of, loader_of, outcomes, time_to_error
 from torch.utils.data import IterableDataset
 
+from fastload import StateError
+
 HERE = os.getpid()
 
 
@@ -154,9 +156,13 @@ class StateOnlyThere(IterableDataset):
 
 
 @kinds.forked
-def test_a_state_that_only_the_worker_can_read_is_an_error_and_is_not_waited_for(kind):
-    found = outcomes(iter(loader_of(StateOnlyThere(), batch_size=1, **kind.options())))
-    assert [type(outcome) for outcome in found] == [OSError] * 6
+def test_a_state_that_only_the_worker_can_read_costs_no_batch_and_is_an_error_of_who_asks_for_it(kind):
+    loader = loader_of(StateOnlyThere(), batch_size=1, **kind.options())
+    iterator = iter(loader)
+    first = next(iterator)
+    with pytest.raises(StateError, match=r"cannot be unpickled .*only be read where it was made"):
+        loader.state_dict()
+    assert sorted(batch.item() for batch in (first, *iterator)) == [0, 0, 1, 1, 2, 2]
 
 
 class Index(int):
