@@ -2,7 +2,7 @@
 
 In: the thread that is about to start others. Out: calls of functions in those, in the state of the first.
 
-Taken along: context variables (NumPy's error state and print options and decimal's context are some), gradients,
+Taken along: context variables (NumPy's error state and print options are some), a copy of decimal's context, gradients,
 inference mode, autocast, and torch's function modes, of which the default device is one. Not taken along: values of a
 ``threading.local``, torch's dispatch modes, and the current CUDA stream.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import decimal
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +50,7 @@ class ThreadState:
         self._context.copy().run(self._run, function, args)
 
     def _run(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        decimal.setcontext(decimal.getcontext().copy())  # a copy: theirs is one object in all copies of a context
         errors, callback = self._float_errors
         np.seterr(**errors)
         np.seterrcall(callback)

@@ -84,17 +84,19 @@ def prepare(worker_id):
     torch.set_grad_enabled(False)
     torch.set_default_device("meta")
     language.set(f"of worker {worker_id}")
+    decimal.getcontext().prec = 5
 
 
 def prepared():
-    return np.geterr()["divide"], torch.is_grad_enabled(), torch.rand(1).device.type, language.get()
+    precision = decimal.getcontext().prec
+    return np.geterr()["divide"], torch.is_grad_enabled(), torch.rand(1).device.type, language.get(), precision
 
 
 @loaders
 def test_what_the_init_function_sets_holds_in_samples_of_that_worker_and_nowhere_else(loader_class, arguments):
     before = prepared()
     found = told(loader_class, prepared, worker_init_fn=prepare, **arguments)
-    assert found == [("raise", False, "meta", "of worker 0")] * 4
+    assert found == [("raise", False, "meta", "of worker 0", 5)] * 4
     assert prepared() == before
 
 
