@@ -239,7 +239,7 @@ class Batch:
     """What the sampler gave; None: nothing names the samples, and the position is the whole batch's."""
     left_out: Sequence[int] = ()
     """Rows of samples that failed and are left out."""
-    replica: Replica | None = field(default=None, init=False)
+    replica: Replica | None = None
     """For an IterableDataset."""
     borrowed: bool = field(default=False, init=False)
     """Whether it lies in page-locked memory that is used again once the batch is dropped."""

@@ -456,12 +456,15 @@ class Delivery(Source):
             return Batch(error=pending.error)
         parts = [part for part in pending.parts if part is not None]
         first, result = parts[0]
+        made, replica = 0, None
         if self._window.iterable:
-            self._replica_batches[result.worker_id] += 1
+            made = self._replica_batches[result.worker_id] = self._replica_batches[result.worker_id] + 1
+            if result.replica is not None:
+                replica = Replica(result.worker_id, result.replica, made)
         for _, one in parts:
             if one.outcome == Outcome.ERROR:
                 slots.release(pending.slot)
-                return Batch(error=error_of(self.pool.take_error(one.payload)))
+                return Batch(error=error_of(self.pool.take_error(one.payload)), replica=replica)
         failures = [failure._replace(row=item.row + failure.row) for item, one in parts for failure in one.failures]
         left_out = [failure.row for failure in failures if failure.substitute is None]
         if failures and epoch.work.failures is not None:
@@ -481,9 +484,8 @@ class Delivery(Source):
         page_lock = slots.memory.page_lock
         batch.borrowed = page_lock is not None and page_lock.used and slots.num_lent > num_lent
         if self._window.iterable:
-            worker_id, made = result.worker_id, self._replica_batches[result.worker_id]
-            batch.replica = Replica(worker_id, result.replica, made)
-            batch.position = (made - 1) * self._window.num_workers + worker_id
+            batch.replica = replica
+            batch.position = (made - 1) * self._window.num_workers + result.worker_id
         elif len(parts) == 1:
             batch.indices = first.indices
         else:

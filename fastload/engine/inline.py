@@ -64,7 +64,7 @@ class InlineSource(Source):
             except Exception as error:
                 if isinstance(error, StopIteration):
                     raise
-                batch = Batch(error=error)
+                batch = Batch(error=error, replica=self._replica(failed=True))
             except BaseException:
                 if self.skips_interrupted:
                     self._note_given(failed=True)
@@ -111,12 +111,15 @@ class InlineSource(Source):
                 self._row -= num_rows
                 self._num_made -= 1
             raise
-        if self._fetcher.replica is not None:
-            batch.replica = Replica(0, self._fetcher.replica.state(), self._num_made)
-        else:
+        batch.replica = self._replica(failed=False)
+        if batch.replica is None:
             batch.indices = index
         self._counts.count(1 if iterable else num_rows - len(batch.left_out), None)
         return batch
+
+    def _replica(self, *, failed: bool) -> Replica | None:
+        replica = self._fetcher.replica
+        return None if replica is None else Replica(0, replica.state(failed=failed), self._num_made)
 
     def _note_failures(self) -> list[int]:
         """Record which samples of a batch failed; return the rows of those that are left out.

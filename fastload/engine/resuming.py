@@ -90,8 +90,11 @@ def _state_of(snapshot: Any, place: Place | None) -> dict[str, Any] | None:
     return None
 
 
-def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
-    """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
+def _read_again(epoch: Epoch, load: Callable[[], Exception | None]) -> None:
+    """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin.
+
+    ``load`` returns the error of one that failed: the loop has had it.
+    """
     resume = epoch.resume
     if resume is None or resume.workers is not None or not resume.batches:
         return
@@ -99,17 +102,18 @@ def _read_again(epoch: Epoch, load: Callable[[], Any]) -> None:
         f"the state does not say where the dataset was, so its first {resume.batches} batches are loaded again and "
         "dropped; give the dataset state_dict and load_state_dict that cost little, to resume at once"
     )
+    error: Exception | None = None
     with TerminalBar() as bar:
         bar.begin(resume.batches)
         bar.describe("fastload: reading again")
         for _ in range(resume.batches):
             try:
-                load()
+                error = load() or error
             except StopIteration:
                 raise StateError(
                     f"the state was saved after {resume.batches} batches, but the dataset ends before them now: it was "
                     "changed; resume with the same dataset, or begin without the state"
-                ) from None
+                ) from error
             bar.advance()
 
 
@@ -148,7 +152,7 @@ class EpochStart:
         if sampler is not None:
             States(self._sampling, self._epochs).compare_ranks(sampler, self._epoch)
 
-    def begin_replicas(self, load: Callable[[], Any]) -> None:
+    def begin_replicas(self, load: Callable[[], Exception | None]) -> None:
         """Note where the replicas of an IterableDataset are; ``load`` gives its next batch, for those to drop."""
         epoch = self._epoch
         if self._sampling.iterable:

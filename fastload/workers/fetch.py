@@ -149,7 +149,9 @@ class Fetcher:
                 outcome = Outcome.SKIPPED
         except Exception as error:
             outcome, payload = Outcome.ERROR, wrap_exception(error, self._where)
-        replica = self.replica.state() if outcome == Outcome.BATCH and self.replica is not None else None
+        replica = None
+        if self.replica is not None and outcome in (Outcome.BATCH, Outcome.ERROR):
+            replica = self.replica.state(failed=outcome == Outcome.ERROR)
         busy_ns = time.perf_counter_ns() - begun
         failed, decoded = self.samples.failures, self.samples.decoded()
         drawn = () if own is None else own.end()

@@ -113,9 +113,12 @@ class IterableReplica:
             self._loaded.take_back()
             self._loaded = None
 
-    def state(self) -> tuple[Any, ...]:
-        """Return the fields of the :class:`Place` after the batch that was made last: they are pickled sooner."""
-        snapshot = self._snapshots.taken(self._busy_ns)
+    def state(self, *, failed: bool = False) -> tuple[Any, ...]:
+        """Return the fields of the :class:`Place` after the batch that was made last: they are pickled sooner.
+
+        After one that failed a resume makes it again and drops it: what comes next may depend on how it failed.
+        """
+        snapshot = None if failed else self._snapshots.taken(self._busy_ns)
         if snapshot is not None:
             self._since = 0
         return self._since, snapshot, self.ended, self._snapshots.problem

@@ -393,17 +393,37 @@ class Failing(IterableDataset[int]):
         self.at = state["at"]
 
 
+class FailingWithoutState(Failing):
+    state_dict = None  # type: ignore[assignment]
+
+
+def outcomes(iterator: Iterator[Any], number: int) -> list[Any]:
+    got: list[Any] = []
+    while len(got) < number:
+        try:
+            got.append(next(iterator).tolist())
+        except OSError as error:
+            got.append(str(error).splitlines()[-1].removeprefix("OSError: "))
+    return got
+
+
+@EACH
+@pytest.mark.parametrize("make", [Failing, FailingWithoutState])
+@pytest.mark.filterwarnings("ignore:the state does not say where the dataset was")
+def test_an_error_that_the_loop_has_had_is_not_raised_again_after_a_resume(make, workers):
+    num_before = 6 if workers.get("num_workers") == 2 else 3
+    expected = outcomes(iter(fastload.DataLoader(make(), 1, **workers)), 12)
+    loader = fastload.DataLoader(make(), 1, **workers)
+    iterator = iter(loader)
+    assert outcomes(iterator, num_before) == expected[:num_before]
+    assert expected[num_before - 1] == "number 3"
+    again = fastload.DataLoader(make(), 1, **workers)
+    again.load_state_dict(loader.state_dict())
+    assert outcomes(iter(again), 12 - num_before) == expected[num_before:]
+
+
 @pytest.mark.usefixtures("each_state_costs_five_batches")
 def test_an_error_since_the_snapshot_is_raised_again_and_nothing_is_lost():
-    def outcomes(iterator: Iterator[Any], number: int) -> list[Any]:
-        got: list[Any] = []
-        while len(got) < number:
-            try:
-                got.append(next(iterator).tolist())
-            except OSError as error:
-                got.append(str(error))
-        return got
-
     loader = fastload.DataLoader(Failing(), 1)
     loader.state_dict()
     iterator = iter(loader)
