@@ -43,7 +43,7 @@ from fastload.base.users_line import warn_at_users_line
 from fastload.engine.state import one_ahead
 from fastload.errors import ConfigError, StateError
 from fastload.run.defaults import own_argument_names
-from fastload.sampling.epochs import Sampling
+from fastload.sampling.epochs import Epoch, Sampling
 from fastload.sampling.samplers import EpochBatchSampler, EpochSampler, is_integer
 from fastload.spec import part, with_arguments_of
 
@@ -428,7 +428,7 @@ def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) ->
         counts_steps = loop._iteration_based_training()
         # After a checkpoint of an epoch's last step Lightning goes on with the next one.
         is_over = resumes and loop.epoch_loop.batch_progress.is_last_batch and not counts_steps
-        wrong = [loader for loader in loaders if is_over and loader._epochs.last.number != epoch]
+        wrong = [loader for loader in loaders if is_over and not _begins(loader._epochs.last, epoch)]
         for loader in loaders:
             if loader in wrong or (will_begin and not counts_steps):
                 loader.set_epoch(epoch)
@@ -443,6 +443,11 @@ def _telling_epochs(on_advance_start: Callable[[Any], None], ours: type[Any]) ->
                 loader.set_epoch(loader._epochs.next)
 
     return wrapper
+
+
+def _begins(last: Epoch, number: int) -> bool:
+    """Whether an epoch is this one, from its start: a shorter loader has begun it beside the longest one's last."""
+    return last.number == number and (last.resume is None or last.resume.at_start)
 
 
 def _fetches_ahead(loop: Any) -> bool:
