@@ -2,12 +2,15 @@
 
 In: an object and a condition. Out: the objects reachable from it that meet the condition, each with its path. Followed
 are attributes, those of the user's classes too, containers, bound methods, ``functools.partial``, closures, and the
-globals that the user's functions name, of other modules too. The search ends after 20,000 objects, and looks at the
-first 100 items of a container: longer ones hold data.
+globals that the user's functions name, of other modules too. The search ends after 20,000 objects and 100 steps from
+the first, and looks at the first 100 items of a container, and 1,000 attributes of an object: longer ones hold data.
+Classes are not asked for what an object is or holds, since their answers may load data, or raise; one that raises all
+the same is passed over.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
@@ -24,8 +27,11 @@ import torch
 from .nesting import attributes_of
 
 _MAX_OBJECTS = 20_000
-_MAX_ITEMS = 100
+_MAX_STEPS = _MAX_ITEMS = 100
+_MAX_ATTRIBUTES = 1000
 _LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.ndarray, torch.Tensor, types.ModuleType, type)
+# What most containers of data hold: left out before anything is made for it.
+_PLAIN = frozenset((str, bytes, int, float, bool, type(None), np.ndarray, torch.Tensor))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 # Their code does not refer to the user's objects.
 _LIBRARIES = sys.stdlib_module_names | {
@@ -82,7 +88,7 @@ def find(
 
     Args:
         root: where to begin.
-        wanted: called with each object.
+        wanted: called with each object but plain containers.
         inside: search inside of the found objects too.
         is_library: tells of a class or function whether its code is not looked into; None: the code of libraries that
             are known not to refer to the user's objects is not.
@@ -91,15 +97,15 @@ def find(
     found = []
     seen: dict[int, object] = {id(root): root}  # kept alive, so that no id is used twice
     waiting: deque[Found] = deque([Found(root, ())])
-    while waiting:
-        here = waiting.popleft()
-        is_wanted = wanted(here.thing)
+
+    def look_at(here: Found) -> None:
+        is_wanted = type(here.thing) not in _CONTAINERS and wanted(here.thing)
         if is_wanted:
             found.append(here)
-        if is_wanted and not inside:
-            continue
+        if (is_wanted and not inside) or len(here.steps) >= _MAX_STEPS or len(seen) >= _MAX_OBJECTS:
+            return
         for step, thing in _held_by(here.thing, is_library):
-            if isinstance(thing, _LEAVES):
+            if issubclass(type(thing), _LEAVES):
                 continue
             there = Found(thing, (*here.steps, step))
             if id(thing) in seen:
@@ -108,39 +114,45 @@ def find(
             elif len(seen) < _MAX_OBJECTS:
                 seen[id(thing)] = thing
                 waiting.append(there)
+
+    while waiting:
+        with contextlib.suppress(Exception):  # of the user's class
+            look_at(waiting.popleft())
     return found
 
 
 def _held_by(holder: Any, is_library: Callable[[Any], bool]) -> Iterator[tuple[PathStep, Any]]:
-    if isinstance(holder, dict):
+    kind = type(holder)  # not `__class__`, nor a container's own ways to iterate
+    if issubclass(kind, dict):
         items = list(itertools.islice(dict.items(holder), _MAX_ITEMS))
-        yield from ((PathStep(ITEM, key), value) for key, value in items)
-    elif isinstance(holder, _CONTAINERS):
-        values = list(itertools.islice(holder, _MAX_ITEMS))
-        yield from ((PathStep(ITEM, place), value) for place, value in enumerate(values))
-    elif isinstance(holder, types.FunctionType):
+        yield from ((PathStep(ITEM, key), value) for key, value in items if type(value) not in _PLAIN)
+    elif issubclass(kind, _CONTAINERS):
+        container = next(one for one in _CONTAINERS if issubclass(kind, one))
+        values = list(itertools.islice(container.__iter__(holder), _MAX_ITEMS))
+        yield from ((PathStep(ITEM, place), value) for place, value in enumerate(values) if type(value) not in _PLAIN)
+    elif kind is types.FunctionType:
         yield from _named_by(holder, is_library)
-    elif isinstance(holder, types.MethodType):
+    elif kind is types.MethodType:
         yield PathStep(OWNER, None), holder.__self__
         yield PathStep(CODE, None, holder.__func__.__qualname__), holder.__func__
         return
-    elif isinstance(holder, functools.partial):
+    elif issubclass(kind, functools.partial):
         yield PathStep(ATTRIBUTE, "func"), holder.func
         yield PathStep(ATTRIBUTE, "args"), holder.args
         yield PathStep(ATTRIBUTE, "keywords"), holder.keywords
-    if type(holder) in _CONTAINERS:  # and not of a class derived from one
+    if kind in _CONTAINERS:  # and not of a class derived from one
         return
-    for name, value in attributes_of(holder):
+    for name, value in itertools.islice(attributes_of(holder), _MAX_ATTRIBUTES):
         yield PathStep(ATTRIBUTE, name), value
-    if not is_library(type(holder)):
-        for kind in type(holder).__mro__:
-            if not is_library(kind):
-                for name, value in list(vars(kind).items()):
+    if not is_library(kind):
+        for owner in kind.__mro__:
+            if not is_library(owner):
+                for name, value in list(vars(owner).items()):
                     if isinstance(value, property):
                         value = value.fget
                     elif isinstance(value, staticmethod | classmethod):
                         value = value.__func__
-                    yield PathStep(CODE, None, f"{kind.__qualname__}.{name}"), value
+                    yield PathStep(CODE, None, f"{owner.__qualname__}.{name}"), value
 
 
 def _named_by(function: types.FunctionType, is_library: Callable[[Any], bool]) -> Iterator[tuple[PathStep, Any]]:
@@ -163,13 +175,21 @@ def _named_by(function: types.FunctionType, is_library: Callable[[Any], bool]) -
             if name in function.__globals__:
                 named = function.__globals__[name]
                 yield PathStep(CODE, None, name), named
-                if isinstance(named, types.ModuleType) and not is_library(named):
-                    for one in filter(vars(named).__contains__, code.co_names):
-                        yield PathStep(CODE, None, f"{name}.{one}"), vars(named)[one]
+                if issubclass(type(named), types.ModuleType) and not is_library(named):
+                    held = _held_by_module(named)
+                    for one in filter(held.__contains__, code.co_names):
+                        yield PathStep(CODE, None, f"{name}.{one}"), held[one]
+
+
+def _held_by_module(module: Any) -> dict[str, Any]:
+    """Return a module's variables; one that is loaded when it is first asked for something is not loaded."""
+    return {} if module is None else dict(object.__getattribute__(module, "__dict__"))
 
 
 def _module_of(thing: Any) -> str:
-    return thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", None) or ""
+    is_module = issubclass(type(thing), types.ModuleType)
+    name = _held_by_module(thing).get("__name__") if is_module else getattr(thing, "__module__", None)
+    return name if isinstance(name, str) else ""
 
 
 def _is_of_a_library(thing: Any) -> bool:
@@ -179,7 +199,7 @@ def _is_of_a_library(thing: Any) -> bool:
 def is_installed(thing: Any) -> bool:
     """Return whether a class or function is a library's, or any installed package's: to look into those takes long."""
     module = sys.modules.get(_module_of(thing))
-    return _is_of_a_library(thing) or _INSTALLED in (getattr(module, "__file__", None) or "")
+    return _is_of_a_library(thing) or _INSTALLED in (_held_by_module(module).get("__file__") or "")
 
 
 def with_others(root: Any, others: list[tuple[Found, object]]) -> Any:

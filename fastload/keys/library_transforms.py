@@ -46,7 +46,7 @@ def _is_albumentations(thing: Any) -> bool:
 
 def _is_randomizable(thing: Any) -> bool:
     kind = getattr(sys.modules.get("monai.transforms"), "Randomizable", None)
-    return kind is not None and isinstance(thing, kind)
+    return kind is not None and issubclass(type(thing), kind)
 
 
 def is_transform(thing: Any) -> bool:

@@ -55,7 +55,7 @@ def generators_in(roots: dict[str, object], is_library: Callable[[Any], bool] | 
     def is_generator(thing: Any) -> bool:
         if is_transform(thing):
             seeded.extend(vars(thing).get(name) for name in GENERATORS)
-        return isinstance(_of(thing), _KINDS)
+        return issubclass(type(_of(thing)), _KINDS)
 
     found: dict[int, tuple[str, Any]] = {}
     for name, root in roots.items():
@@ -66,7 +66,7 @@ def generators_in(roots: dict[str, object], is_library: Callable[[Any], bool] | 
 
 
 def _of(thing: Any) -> Any:
-    return thing.__self__ if isinstance(thing, types.BuiltinMethodType) else thing  # as random.Random(0).random
+    return thing.__self__ if type(thing) is types.BuiltinMethodType else thing  # as random.Random(0).random
 
 
 def _kind_of(generator: Any) -> str:
@@ -95,7 +95,7 @@ class _Watched:
 class OwnGenerators:
     """The generators that a worker's dataset and ``collate_fn`` reach, and what became of them.
 
-    Cost: two searches of 0.1 to 1 ms, and 40 µs for each generator in each of 16 tasks, and the 32nd, 64th ...
+    Cost: two searches of 0.1 to 1 ms (10 to 30 where a dataset holds nested lists), and 40 µs for each generator in each of 16 tasks, and the 32nd, 64th ...
     """
 
     def __init__(self, dataset: Any, collate_fn: Any) -> None:

@@ -238,4 +238,5 @@ def is_of_data(dataset: Any) -> bool:
     code = function.__code__
     named = (getattr(kind, name, function.__globals__.get(name)) for name in code.co_names)
     defaults = function.__closure__, function.__defaults__, function.__kwdefaults__
-    return all(isinstance(one, _DATA) for one in (*vars(dataset).values(), *named, *code.co_consts, *defaults))
+    # Not isinstance(): it asks for a `__class__`, which may load data, or raise.
+    return all(issubclass(type(one), _DATA) for one in (*vars(dataset).values(), *named, *code.co_consts, *defaults))

@@ -17,6 +17,7 @@ from kit.datasets import Sized
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, get_worker_info
 
 import fastload
+from fastload.base import reachable
 from fastload.keys import own_generators
 from fastload.keys.own_generators import generators_in
 
@@ -449,3 +450,80 @@ def test_a_search_looks_at_nothing_odd():
 
     held = SimpleNamespace(odd=Odd(), rng=random.Random(1))
     assert [words for words, _ in generators_in({"it": held})] == ["it.rng (random.Random)"]
+
+
+class NoClass:
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("an unbound proxy")
+
+
+class LoadingList(list[Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("reads all files")
+
+
+class NoDict:
+    @property
+    def __dict__(self) -> Any:
+        raise RuntimeError("no attributes yet")
+
+
+class ModuleIsProperty:
+    __module__ = property(lambda self: "x")  # type: ignore[assignment]
+
+
+class NoModule(type):
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "__module__":
+            raise RuntimeError(name)
+        return super().__getattribute__(name)
+
+
+class LateModule(ModuleType):
+    """As those that are loaded when they are first asked for something."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise ImportError("it would be loaded now")
+
+
+late_module = LateModule("late_module")
+
+
+def uses_a_late_module() -> Any:
+    return late_module.something
+
+
+ODD: dict[str, Callable[[], Any]] = {
+    "class that raises": NoClass,
+    "list that loads": lambda: LoadingList([1]),
+    "attributes that raise": NoDict,
+    "module that is no name": ModuleIsProperty,
+    "class without a module": lambda: NoModule("Odd", (), {})(),
+    "late module": lambda: uses_a_late_module,
+}
+
+
+@pytest.mark.parametrize("workers", [WORKERS["processes"], WORKERS["threads"]], ids=["processes", "threads"])
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+def test_an_object_that_raises_or_loads_when_it_is_asked_ends_no_worker_and_hides_no_generator(make, workers):
+    dataset = Drawing(Held(random.Random(1)))
+    dataset.odd = [make()]
+    [said] = warned_by(fastload.DataLoader(dataset, batch_size=2, **workers))
+    assert "dataset.draw.rng" in said
+
+
+def test_a_search_of_nested_data_opens_few_of_the_objects(monkeypatch):
+    opened: list[Any] = []
+    held_by = reachable._held_by
+    monkeypatch.setattr(reachable, "_held_by", lambda *args: opened.append(args) or held_by(*args))
+    reachable.find(
+        [[[{"a": 1} for _ in range(99)] for _ in range(99)] for _ in range(9)], lambda _: False, inside=False
+    )
+    assert len(opened) < 1000
+    opened.clear()
+    chain: list[Any] = []
+    for _ in range(1000):
+        chain = [chain]
+    reachable.find(chain, lambda _: False, inside=False)
+    assert len(opened) <= 100
