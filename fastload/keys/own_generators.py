@@ -95,7 +95,8 @@ class _Watched:
 class OwnGenerators:
     """The generators that a worker's dataset and ``collate_fn`` reach, and what became of them.
 
-    Cost: two searches of 0.1 to 1 ms (10 to 30 where a dataset holds nested lists), and 40 µs for each generator in each of 16 tasks, and the 32nd, 64th ...
+    Cost: two searches of 0.1 to 1 ms, or 10 to 30 ms where a dataset holds nested lists of data, and 40 µs for each
+    generator in each of 16 tasks, and the 32nd, 64th ...
     """
 
     def __init__(self, dataset: Any, collate_fn: Any) -> None:
