@@ -208,7 +208,7 @@ def run(options: argparse.Namespace) -> int:
 
     The script needs no change. Its worker processes and other Python processes that it starts get the same treatment
     (unless they ignore PYTHONPATH, as python -I does). If no DataLoader was iterated in any of them, one line says so
-    when the script has ended without an error.
+    at the end of the script, unless an exception has ended it.
     """
     from .run.defaults import OPTIONS, VARIABLE, as_text, read_text, values_of
 

@@ -90,9 +90,9 @@ class SharedSequence(Sequence[T]):
         """Take over the descriptor of a memory file, or, without one, hold the bytes of one."""
         self._length = length
         self._column = column
-        self._file = file
         self._view = memoryview(data if file is None else _mapped(file)).toreadonly()
         self._get = _reader(self._view, column)
+        self._file = file  # last: what fails before it leaves the descriptor to the caller
 
     def __len__(self) -> int:
         return self._length
@@ -168,7 +168,10 @@ def _mapped(file: int) -> Any:
     import torch
 
     # Python's map keeps a descriptor of its own, so that a list would take two.
-    return torch.from_file(f"/dev/fd/{file}", shared=True, size=size, dtype=torch.uint8, device="cpu").numpy()
+    try:
+        return torch.from_file(f"/dev/fd/{file}", shared=True, size=size, dtype=torch.uint8, device="cpu").numpy()
+    except RuntimeError as error:  # as torch says it
+        raise OSError(str(error)) from error
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import math
 import multiprocessing
+import os
 import pathlib
 import pickle
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -62,6 +64,25 @@ def test_a_list_takes_one_descriptor_and_gives_it_back():
     assert [one[0] for one in held] == list(map(str, range(20)))
     held.clear()
     assert len(list(descriptors.iterdir())) == before
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/fd").exists(), reason="the system does not list descriptors")
+def test_where_a_process_may_open_no_more_files_it_is_an_os_error_and_each_descriptor_is_closed_once(monkeypatch):
+    closed: list[int] = []
+    held = fastload.share(["a"])  # what is imported and opened once
+    least = os.dup(0)
+    os.close(least)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(os, "close", lambda file, close=os.close: closed.append(file) or close(file))
+    monkeypatch.setattr(SharedSequence.__del__, "__defaults__", (os.close,))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (least + 1, hard))  # one more, and none for its mapping
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            fastload.share(["b"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert closed == [least]
+    assert held[0] == "a"
 
 
 def tagged(unit: Any, kind: Any = "i4") -> np.dtype[Any]:
