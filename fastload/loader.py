@@ -348,9 +348,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         and workers. With other samplers it contains the states of their generators (5 to 30 kB). The global generators
         are not part of it.
 
-        With an IterableDataset it contains what the ``state_dict`` of each replica, or of its iterator, has returned,
-        and the number of batches since. If that costs more than 1 % of a batch's time, it is only taken after the first
-        call of this method, and the first state counts from the epoch's start.
+        With an IterableDataset it contains what the ``state_dict`` of each replica, or of its iterator, returned, and
+        the batches since. If that costs more than 1 % of a batch's time, the first state counts from the epoch's start.
 
         Raises:
             StateError: an IterableDataset has a ``state_dict`` that fails, or returns what cannot be pickled.

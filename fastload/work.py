@@ -291,8 +291,7 @@ class Counts:
     """A :class:`fastload.workers.on_error.FailureLog`; None as long as no iteration has asked for one."""
     unseeded: dict[str, None] = field(default_factory=dict)
     """Generators that samples were seen to draw from though nothing seeds them."""
-    has_told: bool = False
-    """Whether the user was warned of them."""
+    has_told: bool = False  # whether the user was warned of them
 
     def count(self, num_samples: int, reason: str | None) -> None:
         """Count a batch handed out; ``reason`` is why it had no layout."""

@@ -156,6 +156,11 @@ class Builder:
             from .tables import TableArguments, table_of
 
             dataset, fused = table_of(part(spec, TableArguments))
+        # Without a seed one worker, or none, draws as torch's would.
+        names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.workers_in_all * spec.worker_threads > 1)
+        names_unseeded &= not (compat.collates_by_default(spec.collate_fn) and seeding.is_of_data(dataset))
+        if names_unseeded:
+            import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
         replicas = epoch.resume.workers if epoch.resume is not None else None
         job = Job(
             dataset=dataset,
@@ -178,9 +183,7 @@ class Builder:
             cache=kept.cache,
             compared=compared,
             worker_threads=spec.worker_threads,
-            # Without a seed one worker, or none, draws as torch's would.
-            names_unseeded=spec.seeded
-            and (spec.sample_seed is not None or spec.workers_in_all * spec.worker_threads > 1),
+            names_unseeded=names_unseeded,
         )
         return job, tail
 

@@ -136,7 +136,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         epoch.empty_batches = work.empty_batches
         self._raise_sampler_error(pipeline.source)
         if start is not None:
-            start.begin_replicas(lambda: _dropped(pipeline.source))
+            start.begin_replicas(pipeline.source)
         if start is not None and not self._arguments.this_rank_only:
             start.compare_ranks()  # while the workers load
         self._filling = None if self._kept.filling is None else self._kept.filling()
@@ -299,15 +299,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if pipeline is not None and pipeline.source.holds_something and not exits():
             with HeldInterrupts(finalizing=True):
                 self._shutdown_workers()
-
-
-def _dropped(source: Source) -> Exception | None:
-    """Load a batch that the loop has had; return the error in its place, if it had that."""
-    batch = source.next()
-    if isinstance(batch.error, Exception) and not source.broken:
-        return batch.error
-    batch.result()
-    return None
 
 
 def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from ..sampling.epochs import Epoch, Epochs, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
 from ..sampling.samplers import EpochSampler
+from ..stages import Source
 from ..work import Replica
 from ..workers.iterable import Asked, Place
 from .state import States
@@ -90,11 +91,8 @@ def _state_of(snapshot: Any, place: Place | None) -> dict[str, Any] | None:
     return None
 
 
-def _read_again(epoch: Epoch, load: Callable[[], Exception | None]) -> None:
-    """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin.
-
-    ``load`` returns the error of one that failed: the loop has had it.
-    """
+def _read_again(epoch: Epoch, source: Source) -> None:
+    """Load and drop the batches that were delivered before, where an IterableDataset cannot be told where to begin."""
     resume = epoch.resume
     if resume is None or resume.workers is not None or not resume.batches:
         return
@@ -108,7 +106,11 @@ def _read_again(epoch: Epoch, load: Callable[[], Exception | None]) -> None:
         bar.describe("fastload: reading again")
         for _ in range(resume.batches):
             try:
-                error = load() or error
+                batch = source.next()
+                if isinstance(batch.error, Exception) and not source.broken:
+                    error = batch.error  # the loop has had it
+                else:
+                    batch.result()
             except StopIteration:
                 raise StateError(
                     f"the state was saved after {resume.batches} batches, but the dataset ends before them now: it was "
@@ -152,12 +154,12 @@ class EpochStart:
         if sampler is not None:
             States(self._sampling, self._epochs).compare_ranks(sampler, self._epoch)
 
-    def begin_replicas(self, load: Callable[[], Exception | None]) -> None:
-        """Note where the replicas of an IterableDataset are; ``load`` gives its next batch, for those to drop."""
+    def begin_replicas(self, source: Source) -> None:
+        """Note where the replicas of an IterableDataset are; ``source`` gives its next batch, for those to drop."""
         epoch = self._epoch
         if self._sampling.iterable:
             epoch.replicas = Replicas(max(1, self._sampling.num_workers), epoch.resume)
-            _read_again(epoch, load)
+            _read_again(epoch, source)
 
 
 def _asked(from_sampler: Iterator[Any], epochs: Epochs) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from ..base import compat
 from ..base.worker_errors import wrap_exception
 from ..buffers.layout import REFUSED, LayoutMismatch, Sink, learn
 from ..errors import DatasetError, NothingLeft
-from ..keys.seeding import Seeder, is_of_data
+from ..keys.seeding import Seeder
 from ..work import Kind, WorkItem
 from .samples import Job, SampleLoader
 
@@ -110,7 +110,7 @@ class Fetcher:
 
             self.replica = IterableReplica(job, worker_id, self.samples, self.watch)
         self.own_generators = None
-        if job.names_unseeded and not (compat.collates_by_default(job.collate_fn) and is_of_data(job.dataset)):
+        if job.names_unseeded:
             from ..keys.own_generators import OwnGenerators
 
             self.own_generators = OwnGenerators(job.dataset, job.collate_fn)
