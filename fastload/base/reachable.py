@@ -88,7 +88,7 @@ def find(
 
     Args:
         root: where to begin.
-        wanted: called with each object but plain containers.
+        wanted: called with each object.
         inside: search inside of the found objects too.
         is_library: tells of a class or function whether its code is not looked into; None: the code of libraries that
             are known not to refer to the user's objects is not.
@@ -99,7 +99,7 @@ def find(
     waiting: deque[Found] = deque([Found(root, ())])
 
     def look_at(here: Found) -> None:
-        is_wanted = type(here.thing) not in _CONTAINERS and wanted(here.thing)
+        is_wanted = wanted(here.thing)
         if is_wanted:
             found.append(here)
         if (is_wanted and not inside) or len(here.steps) >= _MAX_STEPS or len(seen) >= _MAX_OBJECTS:
