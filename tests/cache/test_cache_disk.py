@@ -120,6 +120,7 @@ def test_processes_that_begin_at_once_have_one_file(folder):
     assert open_store(folder, SIZE).contents().entries == 4000
 
 
+@pytest.mark.slow
 def test_a_process_that_is_not_forked_gets_the_same_store(folder):
     kept = open_store(folder, SIZE)
     process = multiprocessing.get_context("forkserver").Process(target=keep, args=(kept, range(10)))

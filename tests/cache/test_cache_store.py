@@ -165,6 +165,7 @@ def test_threads_and_processes_keep_side_by_side():
     assert store.contents().entries == 4 * 6_000
 
 
+@pytest.mark.slow
 def test_a_process_that_is_not_forked_gets_the_same_store():
     store = Store(SIZE)
     store.keep(named(0), (b"before",))

@@ -193,7 +193,10 @@ def other_transform(_: int) -> None:
     info.dataset.transform = chain(11)
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "inline"])
+@pytest.mark.parametrize(
+    "way",
+    [*(way for way in WAYS if way not in ("inline", "forkserver")), pytest.param("forkserver", marks=pytest.mark.slow)],
+)
 def test_what_worker_init_fn_changes_counts(way):
     dataset = Small(chain(20))
     with DataLoaderClosed(dataset, 5, fuse=True, worker_init_fn=other_transform, **WAYS[way]) as loader:

@@ -507,7 +507,7 @@ def open_in_worker(_: int) -> None:
     dataset.opened = list(range(LENGTH))
 
 
-@pytest.mark.parametrize("way", ["processes", "threads", "kept", "forkserver"])
+@pytest.mark.parametrize("way", ["processes", "threads", "kept", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_what_worker_init_fn_opens_is_there_when_the_dataset_is_read(way):
     options = WAYS.get(way, {"num_workers": 1, "multiprocessing_context": "forkserver"})
     loader = DataLoader(Opened(), 5, worker_init_fn=open_in_worker, resident="host", **options)

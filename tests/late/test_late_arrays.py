@@ -219,7 +219,7 @@ class Holder(Made):
         return [seen(lambda read=read: read(self.path)) for read in (self.read, *copies[:2])]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_dataset_that_holds_a_function_is_pickled_in_workers_too(folder: Path, context: str) -> None:
     path = str(folder / "0False.jpg")
     samples, decoded = samples_of(Holder(path), multiprocessing_context=context)

@@ -144,8 +144,8 @@ def pixels_and_sizes(batch):
 @pytest.mark.parametrize(
     ("loader", "method"),
     [
-        *((fastload.DataLoader, "fork"), (torch.utils.data.DataLoader, "fork"), (fastload.DataLoader, "forkserver")),
-        (fastload.DataLoader, "thread"),
+        *((fastload.DataLoader, "fork"), (torch.utils.data.DataLoader, "fork"), (fastload.DataLoader, "thread")),
+        pytest.param(fastload.DataLoader, "forkserver", marks=pytest.mark.slow),
     ],
 )
 def test_workers_load_what_this_one_does(pair, loader, method):

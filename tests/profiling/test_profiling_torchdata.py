@@ -45,7 +45,7 @@ class Stream(IterableDataset[Any]):
         {},
         {"num_workers": 2},
         {"num_workers": 1, "persistent_workers": True},
-        {"num_workers": 1, "multiprocessing_context": "spawn"},
+        pytest.param({"num_workers": 1, "multiprocessing_context": "spawn"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

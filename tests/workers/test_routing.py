@@ -610,6 +610,7 @@ class Seeds(Sized):
         return torch.initial_seed(), index, drawn.item()
 
 
+@pytest.mark.slow
 def test_torchs_thread_safe_generator_is_the_threads_own():
     loader = [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(6), seed=1)]
     assert [tuple(map(float, sample)) for sample in fastload.DataLoader(Seeds(6), seed=1, **THREADS)] == loader
