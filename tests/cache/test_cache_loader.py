@@ -491,6 +491,7 @@ def test_a_full_disk_is_said_once_and_changes_no_batch(folder, tmp_path, monkeyp
         ({"cache_size": "1MiB"}, r"cache_size='1MiB' goes with a folder"),
         ({"cache": "here"}, r"cache must be a folder with a slash in it, 'auto', or a size"),
         ({"cache": "here"}, r"a folder needs a slash, as '\./here'"),
+        ({"cache": "5G"}, r"units are [^;]*$"),
         ({"cache": "here", "cache_size": "1MiB"}, r"a folder needs a slash, as '\./here'"),
         ({"cache": "/proc/none/here", "cache_size": "1MiB"}, r"cannot be read: .*is its disk mounted"),
         ({"cache": "./here", "cache_size": 1 << 60}, r"can be had"),
