@@ -56,7 +56,11 @@ def read(cache: Any, cache_size: Any) -> Asked:
         return Asked(_bytes("cache_size", cache_size, "a size"), path)
     size = None
     if not (isinstance(cache, str) and cache == "auto"):
-        hint = f"; a folder needs a slash, as './{cache}'" if isinstance(cache, str) and cache.strip()[:1].isalpha() else ""
+        hint = (
+            f"; a folder needs a slash, as './{cache}'"
+            if isinstance(cache, str) and cache.strip()[:1].isalpha()
+            else ""
+        )
         size = _bytes("cache", cache, "a folder with a slash in it, 'auto', or a size", hint)
     if cache_size is not None:
         raise ConfigError(
