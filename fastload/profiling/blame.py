@@ -158,8 +158,8 @@ class BlamedStep:
     held_ns: int
     """Part of the stall during which a later batch was already complete."""
     unusual_ns: int
-    """Part of that in which a worker was idle, and the awaited task or its worker was unusually slow. Only then does
-    the order cost time: while all workers are busy, no other order would give more batches."""
+    """Part of that in which a worker was idle, and the awaited task was not done, and it or its worker was unusually
+    slow. Only then does the order cost time: while all workers are busy, no other order would give more batches."""
 
 
 def clock_of(steps: list[TracedStep]) -> Clock:
@@ -369,7 +369,7 @@ class _Attribution:
             span
             for (loader, number), worker in self._workers.items()
             if loader == batch.loader and number != task.worker
-            for span in worker.free(first, last)
+            for span in worker.free(first, min(last, task.ended))  # on its way, it is not slow work
         )
         return last - first, sum(span.ns for span in free)
 

@@ -352,9 +352,11 @@ def test_work_that_nobody_heard_is_not_blamed_on_anything():
 
 def held(slow: int, later: list[tuple[int, int, int]], **values: Any) -> BlamedStep:
     """Wait for a batch that takes ``slow`` ms in worker 0; the later ones: dispatched, begun, ended, in worker 1."""
-    steps = [step_of(0, 0, slow * MS, [task_of(0, slow * MS, **values)])]
+    task = task_of(0, slow * MS, **values)
+    got = task.arrived or task.ended
+    steps = [step_of(0, 0, got, [task])]
     steps += [
-        step_of(1 + place, slow * MS, slow * MS, [task_of(two * MS, three * MS, worker=1, dispatched=one * MS)])
+        step_of(1 + place, got, got, [task_of(two * MS, three * MS, worker=1, dispatched=one * MS)])
         for place, (one, two, three) in enumerate(later)
     ]
     return blamed(*steps)
@@ -378,3 +380,8 @@ def test_a_batch_that_takes_as_long_as_others_is_not_unusual():
 def test_a_batch_that_waited_for_a_core_is_as_long_as_its_work():
     found = held(100, [(0, 0, 10), (0, 10, 20)], cpu_ns=10 * MS, runnable_ns=90 * MS)
     assert (found.held_ns, found.unusual_ns) == (90 * MS, 0)
+
+
+def test_a_batch_that_is_long_on_its_way_is_not_a_slow_one():
+    found = held(3, [(0, 0, 1), (0, 1, 2)], arrived=100 * MS)
+    assert (found.held_ns, found.unusual_ns) == (99 * MS, 1 * MS)
