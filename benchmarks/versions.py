@@ -37,7 +37,6 @@ TESTS = (
     "tests/contract/test_contract_collate.py",
     "tests/fusion/test_fusion_equality.py",
     "tests/images/test_images_decoders.py",
-    "tests/keys/test_drawless.py",
     "tests/late/test_late_images.py",
 )
 SIDE = "fastload"

@@ -20,7 +20,7 @@ from .errors import ConfigError
 from .sampling.samplers import KeyedSampler, as_integer, check_seed
 from .work import brings_source, slots_in_flight
 
-Seeding = Literal["sample", "torch"]
+Seeding = Literal["sample", "torch"] | None
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
 Decoder = Literal["auto", "native", "torchvision", "pillow"]
@@ -37,7 +37,7 @@ class WorkerArguments:
     multiprocessing_context: Any
     prefetch_factor: int | None
     seed: int | None
-    seeding: str
+    seeding: str | None
     chunk_size: Any
     dataset: Any
     keep_on_host: Collection[str | int]
@@ -91,8 +91,8 @@ class WorkerArguments:
                 f"multiprocessing_context has no meaning with worker_method={method!r}; leave one of the two out, "
                 f"got multiprocessing_context={context!r}"
             )
-        if self.seeding not in ("sample", "torch"):
-            raise ConfigError(f"seeding must be 'sample' or 'torch', got seeding={self.seeding!r}")
+        if self.seeding not in (None, "sample", "torch"):
+            raise ConfigError(f"seeding must be None, 'sample' or 'torch', got seeding={self.seeding!r}")
         if seed is not None:
             check_seed("seed", seed)
             if self.seeding == "torch":
@@ -239,7 +239,7 @@ class ErrorArguments:
     auto_collation: bool
     resident: str | None
     fixed_buffers: bool
-    seeding: str
+    seeding: str | None
 
     def check(self) -> None:
         """Raise a ConfigError if failed samples cannot be treated so."""
@@ -296,7 +296,7 @@ class FusingArguments:
     worker_method: str
     remote_workers: int
     persistent_workers: bool
-    seeding: str
+    seeding: str | None
     auto_collation: bool
     collate_fn: Callable[[Any], Any]
     device: Any

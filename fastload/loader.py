@@ -156,7 +156,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         remote_workers: int = 0,
         ray_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
-        seeding: Seeding = "sample",
+        seeding: Seeding = None,
         chunk_size: int | Literal["batch"] | None = None,
         overlap_epochs: bool = True,
         device: torch.device | str | int | None = None,
@@ -371,7 +371,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         """
         resume = self._states().resume_from(state)
         kept: Any = self._iterator
-        if state["kind"] != "position" and kept is not None:
+        if kept is not None and (state["kind"] != "position" or spec_of(self).assigned):
             # Persistent workers have another base seed, or replicas at another place.
             kept._shutdown_workers()
             self._iterator = None

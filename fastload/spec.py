@@ -36,7 +36,7 @@ class Spec:
     batch_sampler: Any = None
     generator: Any = None
     seed: int | None = None
-    seeding: str = "sample"
+    seeding: str | None = None
     index_sampler: Any = None
     """The one of ``sampler`` and ``batch_sampler`` that is iterated."""
     batch_size: int | None = 1
@@ -80,6 +80,10 @@ class Spec:
     """Whether the dataset is an IterableDataset."""
     known: KnownBatches | None = None
     """The order of the index batches, where it is a function of epoch and position."""
+    order_seed: int | None = None
+    """The integer that makes the order, by an argument or a sampler; None: torch's generators make it."""
+    keyed_by: str | None = None
+    """What asks for a key for each sample; None: the samples have torch's random streams."""
     sample_seed: int | None = None
     """The integer that samples are seeded from; None: torch's base seed of the iteration."""
     ids_are_indices: bool = False
@@ -89,7 +93,7 @@ class Spec:
     uncut_reason: str | None = None
     """Why batches are not cut into chunks; None if they are."""
     assigned: bool = False
-    """Whether batch ``i`` goes to worker ``i % num_workers``."""
+    """Whether samples have torch's random streams: batch ``i`` goes to worker ``i % num_workers``, which makes each."""
     seeded: bool = False
     """Whether each sample is seeded."""
     routed: bool = False
@@ -164,9 +168,12 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     iterable = isinstance(spec.dataset, IterableDataset)
     sampling = part(spec, Sampling)
     known, seed = known_batches(sampling), seed_of(sampling)
+    keyed_by = None if iterable else keyed_by_of(spec, seed)
     draws_nothing = seeding.draws_nothing(spec.dataset)
     by_default = compat.collates_by_default(spec.collate_fn)
-    ids_are_indices = known is not None and known.rows.order.once and seed is not None
+    draws = not (draws_nothing and by_default)
+    streams = keyed_by is None and (draws or iterable)
+    ids_are_indices = known is not None and known.rows.order.once and seed is not None and keyed_by is not None
     whole: str | None = None
     if iterable:
         whole = "an IterableDataset's replicas stay with their workers"
@@ -177,23 +184,47 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
     uncut: str | None = None
     if compat.batch_getter(spec.dataset) is not None:
         uncut = "the dataset loads batches itself (__getitems__)"
-    elif spec.seeding == "torch":
-        uncut = "seeding='torch' binds a batch to its worker"
+    elif streams:
+        uncut = "each worker has one random stream, as in torch; with a seed, batches are cut"
     elif spec.chunk_size == "batch":
         uncut = "chunk_size='batch'"
-    draws = not (draws_nothing and by_default)
     return replace(
         spec,
         iterable=iterable,
         known=known,
-        sample_seed=seed,
+        order_seed=seed,
+        keyed_by=keyed_by,
+        sample_seed=seed if keyed_by is not None else None,
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
         uncut_reason=whole or uncut,
-        assigned=iterable or spec.seeding == "torch",
-        seeded=spec.seeding != "torch" and not iterable and draws,
+        assigned=streams,
+        seeded=keyed_by is not None and draws,
         routed=spec.has_threads and (draws or spec.worker_init_fn is not None),
     )
+
+
+def keyed_by_of(spec: Spec, seed: int | None) -> str | None:
+    """Return what asks for a key for each sample of a map-style dataset; None: nothing does.
+
+    ``seed``: of the order, see :func:`~fastload.sampling.epochs.seed_of`.
+    """
+    if spec.seeding is not None:
+        return "seeding='sample'" if spec.seeding == "sample" else None
+    if seed is not None:
+        return f"seed={seed}" if spec.seed is not None else f"the sampler's seed={seed}"
+    retries = spec.on_error not in ("raise", "skip")
+    for asks, name in (
+        (spec.has_threads, "worker_method='thread'" if not spec.threads_alone else "worker_threads"),
+        (spec.worker_threads > 1, "worker_threads"),
+        (spec.worker_method == "ray" or bool(spec.remote_workers), "Ray's workers"),
+        (spec.fuse is True, "fuse=True"),
+        (isinstance(spec.chunk_size, int), "chunk_size"),
+        (retries, "on_error"),
+    ):
+        if asks:
+            return name
+    return None
 
 
 def part(spec: Spec, kind: type[Part]) -> Part:

@@ -184,6 +184,7 @@ class Builder:
             compared=compared,
             worker_threads=spec.worker_threads,
             names_unseeded=names_unseeded,
+            streams=spec.assigned,
         )
         return job, tail
 

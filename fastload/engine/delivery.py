@@ -199,9 +199,14 @@ class Delivery(Source):
             epoch.work.empty_batches.append(epoch.num_given)
             return None
         finally:
-            # Afterwards, so that its slot no longer counts as in flight. One batch less is enough for all workers.
+            # Afterwards, so that its slot no longer counts as in flight. One batch less is enough for all workers, but
+            # where they have torch's random streams: these go on by as many batches as torch gives out.
             window = self._window
-            if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
+            if (
+                self._turns is not None
+                or window.batches < window.workers_in_all + 2
+                or not self.pool.slots.has_enough(window.batches)
+            ):
                 self._refill()
 
     def _wait_ready(self) -> int | None:

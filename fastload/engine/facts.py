@@ -131,7 +131,7 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         yield "work unit", f"the whole batch: {spec.uncut_reason}"
     else:
         yield "work unit", f"chunks of {statistics.chunk_size or 'a few'} samples, taken by whichever worker is free"
-    if spec.assigned:
+    if spec.assigned and spec.in_order:
         yield "assignment", "batch i to worker i % num_workers, as torch"
     bound = "num_workers x prefetch_factor"
     if spec.worker_threads > 1 or spec.threads_alone:
@@ -152,7 +152,7 @@ def _order(spec: Spec) -> str:
     words = "shuffled by the seed" if name == "keyed" else name
     if shard.num_ranks > 1:
         words += f", the share of rank {shard.rank} of {shard.num_ranks}"
-    if spec.sample_seed is None:
+    if spec.order_seed is None:
         return words
     words += "; each iteration is the next epoch, also without set_epoch()"
     ahead = spec.overlap_epochs and spec.persistent_workers
@@ -160,13 +160,16 @@ def _order(spec: Spec) -> str:
 
 
 def _seeding(spec: Spec) -> str:
-    if spec.seeding == "torch":
-        return "torch's: a stream for each worker" if spec.num_workers else "none: torch's, in this process"
     if spec.iterable:
         return "torch's: a stream for each worker, since an IterableDataset has no sample ids"
-    if not spec.seeded:
-        return "none: the dataset is known to draw nothing"
-    return f"each sample, by its {'index' if spec.ids_are_indices else 'position in the epoch'}"
+    if not spec.assigned and not spec.seeded:
+        return "none: the dataset is known to draw nothing, so every batch is torch's, bit for bit"
+    if spec.keyed_by is None:
+        streams = "a stream for each worker" if spec.num_workers else "the generators of this process"
+        return f"torch's: {streams}, so every batch is torch's, bit for bit"
+    name = "index" if spec.ids_are_indices else "position in the epoch"
+    words = f"each sample, by its {name}, since {spec.keyed_by} asks for it"
+    return words if spec.sample_seed is not None else f"{words}; without a seed torch's base seed is used"
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,7 @@ import time
 from typing import Any
 
 from .. import observe
-from ..errors import NothingLeft
-from ..keys.drawless import drawless_of
+from ..errors import NothingLeft, NotReady
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
 from ..stages import EpochWork, Source
@@ -43,8 +42,8 @@ class InlineSource(Source):
         self._seeder = VisitingSeeder()
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
-        if job.seed is not None and not job.iterable and self._fetcher.watch is None:
-            self._fetcher.samples.drawless = drawless_of(job.dataset)
+        self._one_at_a_time = repeats_interrupted and job.streams
+        """Whether the training loop may draw from the same generators between two batches."""
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         self.iteration = next(observe.numbers)
@@ -55,6 +54,8 @@ class InlineSource(Source):
         self._num_given = 0
 
     def next(self, wait: bool = True) -> Batch:
+        if not wait and self._one_at_a_time:
+            raise NotReady
         while True:
             try:
                 batch = self._load()

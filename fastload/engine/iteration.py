@@ -157,7 +157,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if start is not None:
             self._base_seed, key_epoch = start.randomness(self._base_seed, key_epoch)
         epoch.base_seed = self._base_seed
-        epoch.key_epoch = epoch.number if sampling.sample_seed is not None else key_epoch
+        epoch.key_epoch = epoch.number if sampling.order_seed is not None else key_epoch
 
     def _built(self, epoch: Epoch) -> Pipeline:
         # torch 2.6 names no device, and means CUDA.
@@ -191,7 +191,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         """Return the next epoch, where it is certain and its workers will be there."""
         sampling, known = self._sampling, self._sampling.known
         overlaps = self._arguments.overlap_epochs and sampling.persistent_workers
-        if not overlaps or known is None or sampling.sample_seed is None:
+        if not overlaps or known is None or sampling.order_seed is None or sampling.assigned:
             return None
         number = epoch.number + 1
         return EpochWork(
@@ -303,7 +303,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
 def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
     """Return the states of the generators that an epoch's order comes from; {} where it comes from keys alone."""
-    if epoch.resume is None and epoch.known is not None and sampling.sample_seed is not None:
+    if epoch.resume is None and epoch.known is not None and sampling.order_seed is not None:
         return {}
     from ..sampling.sampler_generators import generator_states
 
@@ -312,7 +312,7 @@ def _order_states(sampling: Sampling, epoch: Epoch) -> dict[str, Any]:
 
 def _start_of(sampling: Sampling, epoch: Epoch, epochs: Epochs) -> EpochStart | None:
     """Return how an epoch begins; None: as most do."""
-    may_draw_ahead = epoch.known is None and sampling.sample_seed is not None
+    may_draw_ahead = epoch.known is None and sampling.order_seed is not None
     is_plain = epoch.resume is None and not sampling.iterable and not may_draw_ahead
     if is_plain and sampling.ours is None and not sampling.unskipped[1]:
         return None

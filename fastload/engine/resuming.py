@@ -19,6 +19,7 @@ from ..base import compat_features
 from ..base.terminal_bar import TerminalBar
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
+from ..keys.seeding import fresh_base_seed
 from ..sampling.epochs import Epoch, Epochs, Sampling
 from ..sampling.resume import Resume
 from ..sampling.sampler_generators import generator_states, generators_at, set_own_generators
@@ -199,6 +200,8 @@ def _resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epo
     assert resume is not None
     if resume.base_seed is not None:
         base_seed, key_epoch = resume.base_seed, resume.key_epoch
+        if sampling.assigned and not sampling.iterable:
+            base_seed = fresh_base_seed(base_seed, key_epoch, resume.batches)
         epoch.generators, epoch.draws_base_seed = resume.generators, resume.draws_base_seed
     elif resume.generators:
         # Saved between two epochs: the base seed comes from these generators too, as it would have.
@@ -206,6 +209,8 @@ def _resume_randomness(sampling: Sampling, epoch: Epoch, base_seed: int, key_epo
             iter(sampling.index_sampler)
             base_seed = compat_features.draw_base_seed(sampling.generator)
             epoch.generators = resume.generators if epoch.draws_base_seed else generator_states(sampling)
+    elif resume.base and sampling.assigned and sampling.ours is not None:
+        base_seed = fresh_base_seed(sampling.ours.seed, epoch.number, resume.base, sampling.ours.rank)
     return base_seed, key_epoch
 
 
@@ -220,7 +225,7 @@ def _rest_of_index_batches(
     resume = epoch.resume
     sampler, num_skipped = sampling.unskipped
     whole = resume is None and num_skipped == 0
-    at_once = sampling.sample_seed is not None and _draws_during_pass(sampler)
+    at_once = sampling.order_seed is not None and _draws_during_pass(sampler)
     # The next epochs' base seeds come from the loader's own generator, so it is set back in any case.
     at_state: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if resume is not None:

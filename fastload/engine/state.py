@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
+from ..base.users_line import warn_at_users_line
 from ..errors import StateError
 from ..sampling.agreement import compare_ranks
 from ..sampling.distributed import DistributedSampler
@@ -78,6 +79,8 @@ class States:
 def state_of(sampling: Sampling, place: Resume) -> dict[str, Any]:
     """Return the state dict of a loader that is at this place: see :func:`place_of`."""
     state = {"version": VERSION, "kind": _kind_of(sampling), **_identity_of(sampling), "epoch": place.epoch}
+    if state["kind"] != "iterable":
+        state["seeding"] = _seeding_of(sampling)
     if state["kind"] == "position":
         return state | {"position": place.base}
     state |= {
@@ -121,7 +124,11 @@ def place_of(sampling: Sampling, last: Epoch | None, next_epoch: int, *, one_ahe
 def _kind_of(sampling: Sampling) -> str:
     if sampling.iterable:
         return "iterable"
-    return "position" if sampling.sample_seed is not None and sampling.known is not None else "fast-forward"
+    return "position" if sampling.order_seed is not None and sampling.known is not None else "fast-forward"
+
+
+def _seeding_of(sampling: Sampling) -> str:
+    return "torch" if sampling.keyed_by is None else "sample"
 
 
 _IDENTITY = {
@@ -139,7 +146,7 @@ _IDENTITY = {
 def _identity_of(sampling: Sampling) -> dict[str, Any]:
     if sampling.iterable:
         return {"batch_size": sampling.batch_size or 0, "num_workers": sampling.num_workers}
-    known, seed = sampling.known, sampling.sample_seed
+    known, seed = sampling.known, sampling.order_seed
     size = known.batch_size if known is not None else getattr(sampling.batch_sampler, "batch_size", None)
     size = size or sampling.batch_size or 0
     batch_size = size if isinstance(size, int) else 0
@@ -177,6 +184,7 @@ def resume_from(sampling: Sampling, state: Any) -> Resume:
     _check_version(state)
     _check_names(sampling, state)
     _check_values(sampling, state)
+    _warn_of_seeding(sampling, state)
     if state["kind"] == "position":
         return Resume(epoch=state["epoch"], base=state["position"])
     workers = state.get("workers")
@@ -213,7 +221,7 @@ def _check_names(sampling: Sampling, state: dict[str, Any]) -> None:
             f"the state is of kind {state.get('kind')!r}, and this loader's is {expected['kind']!r}: the sampler, the "
             "seed or the kind of dataset is another than when it was saved"
         )
-    missing, unknown = expected.keys() - state.keys(), state.keys() - expected.keys() - _ADDED_BY_OTHERS
+    missing, unknown = expected.keys() - state.keys() - {"seeding"}, state.keys() - expected.keys() - _ADDED_BY_OTHERS
     if any(name.startswith(_GENERATOR) for name in unknown):  # a sampler may make its generator when it is first needed
         unknown -= {f"{_GENERATOR}{name}" for name in names_not_made_yet(sampling)}
     if missing or unknown:
@@ -254,6 +262,24 @@ def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
     workers, number = state.get("workers", ()), max(1, sampling.num_workers)
     if not isinstance(workers, tuple | list) or not all(_are_replicas(one, number) for one in workers):
         raise StateError(f"workers must be () or hold the state of each replica, got {workers!r:.200}")
+
+
+def _warn_of_seeding(sampling: Sampling, state: dict[str, Any]) -> None:
+    """Warn where samples will have other random numbers than without the interruption."""
+    if state["kind"] == "iterable":
+        return
+    saved, seeding = state.get("seeding"), _seeding_of(sampling)
+    if saved != seeding:
+        was = f"seeding={saved!r}" if saved else "an earlier fastload, which had seeding='sample' by default"
+        warn_at_users_line(
+            f"the state was saved with {was}, and this loader has seeding={seeding!r}: the batches go on in the same "
+            f"order, with other random augmentation; give seeding={saved or 'sample'!r} to go on as before"
+        )
+    elif sampling.assigned and (state.get("batches") or state.get("position")):
+        warn_at_users_line(
+            "the batches go on where the state was saved, and random augmentation is drawn anew, as with torch's "
+            "loader; give the DataLoader seed=1 for the same augmentation as without the interruption"
+        )
 
 
 def _check_position(sampling: Sampling, position: int, saved_batch_size: int) -> None:

@@ -69,7 +69,7 @@ def replay(
         True
     """
     spec = spec_of(loader)
-    if spec.iterable or spec.sample_seed is None or spec.seeding == "torch":
+    if spec.iterable or spec.sample_seed is None:
         raise ConfigError(
             "replay needs a map-style dataset, and samples that are seeded from an integer: give the DataLoader "
             f"seed=..., got seed={spec.seed!r}, seeding={spec.seeding!r}, a {type(spec.dataset).__name__}"

@@ -215,9 +215,20 @@ def torch_worker_seeds(base_seed: int, worker_id: int) -> tuple[int, list[int]]:
     return base_seed + worker_id, _generate_state(base_seed, worker_id)
 
 
+def fresh_base_seed(seed: int, *place: int) -> int:
+    """Return a base seed of 63 bits for the rest of an epoch, which depends on where it goes on.
+
+    Workers that began anew with the epoch's own base seed would draw again what the epoch has drawn before.
+    """
+    digest = hashlib.blake2b(repr((seed, *place)).encode(), digest_size=8, person=b"fastload.v1")
+    return int.from_bytes(digest.digest(), "little") >> 1
+
+
 def draws_nothing(dataset: Any) -> bool:
     """Return whether indexing a dataset of exactly this type is known to draw nothing, so that none is to be seeded."""
     kind = type(dataset)
+    if (kind.__module__, kind.__name__) == ("datasets.arrow_dataset", "Dataset"):  # without a transform of the user's
+        return getattr(dataset, "_format_type", "") in (None, "python", "numpy", "torch")
     if kind in (TensorDataset, list, tuple, range, str, bytes, np.ndarray, torch.Tensor):
         return True
     if kind is Subset:

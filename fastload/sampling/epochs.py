@@ -69,14 +69,16 @@ class Sampling:
     """The one of the two that is iterated."""
     generator: Any = None
     seed: int | None = None
-    seeding: str = "sample"
+    seeding: str | None = None
     batch_size: int | None = 1
     auto_collation: bool = True
     num_workers: int = 0
     persistent_workers: bool = False
     iterable: bool = False
     known: KnownBatches | None = None
-    sample_seed: int | None = None
+    order_seed: int | None = None
+    keyed_by: str | None = None
+    assigned: bool = False
 
     @property
     def samplers(self) -> Iterator[Any]:
@@ -169,11 +171,11 @@ def without_skipping(batches: Any) -> tuple[Any, int]:
 
 
 def seed_of(sampling: Sampling) -> int | None:
-    """Return the integer that a loader's samples are seeded from: its own, or its sampler's where that is ours."""
+    """Return the integer that makes a loader's order: its own, or its sampler's where that is ours."""
     if sampling.seed is not None:
         return sampling.seed
     sampler = sampling.ours
-    return sampler.seed if sampler is not None and sampling.seeding == "sample" else None
+    return None if sampler is None else sampler.seed
 
 
 @dataclass(slots=True)

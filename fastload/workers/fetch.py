@@ -168,7 +168,9 @@ class Fetcher:
             samples = written
         if type(samples) is list and len(samples) == len(item.indices):
             rows = _rows if self.watch is None else self.watch.collate(_rows)
-            return rows(samples, item, sink)
+            made: tuple[Outcome, int, Any] = rows(samples, item, sink)
+            if made[0] != Outcome.UNSENDABLE or not self._job.streams:
+                return made  # else samples are not made a second time
         if self.samples.failures and type(samples) is list:
             return Outcome.SAMPLES, 0, samples  # their batch is put together without those that were left out
         return Outcome.BATCH, item.layout, self._collated(samples)  # a __getitems__ may give anything

@@ -23,7 +23,6 @@ from ..observe import Watch
 if TYPE_CHECKING:
     from ..cache.records import Records
     from ..keys.collator_generators import CollatorGenerators
-    from ..keys.drawless import Drawless
     from ..late import LateSamples
     from .instead import Failed
     from .on_error import ErrorPolicy, Failure
@@ -70,6 +69,8 @@ class Job:
     """Where records of files are kept from the first epoch on; None: nowhere."""
     names_unseeded: bool = False
     """Whether generators that samples draw from, and that are not seeded, are named: see keys/own_generators.py."""
+    streams: bool = False
+    """Whether samples have torch's random streams, so that each is made once, in its turn, also if nobody wants it."""
     compared: Mapping[Any, bool] = field(default_factory=dict)
     """What :func:`warm_late_decoding` returned."""
 
@@ -95,8 +96,6 @@ class SampleLoader:
         self._source = job.dataset if self._subset is None else self._subset.dataset
         if watch is not None:
             self._watch(watch)
-        self.drawless: Drawless | None = None
-        """Knows which samples need not be seeded; None: all are."""
         self._keys: tuple[int, Keys, Keys] | None = None
         self._collation_draws = not compat.collates_by_default(job.collate_fn)
         self.collators: CollatorGenerators | None = None
@@ -157,8 +156,7 @@ class SampleLoader:
         dataset, places = self._source, None if self._subset is None else self._subset.indices
         late = self._late if self._late is not None and self._late.is_possible else None
         taken = iter(indices)  # goes on behind a sample that has failed
-        draw = self.drawless is None or not self.drawless.draw_nothing(indices)
-        keys = self._keys_of(epoch) if draw else None
+        keys = self._keys_of(epoch)
         seed_next = None if keys is None else self._seeder.each(keys[0], self.ids(indices, position))
         samples: list[Any] = []
         num_left_out = 0

@@ -211,7 +211,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
     fetcher = Fetcher(job, worker_id, where, seeder)
     while (item := tasks.get()) is not None and not state.closed:
         state.held[worker_id] = item.serial
-        if item.iteration < state.iteration and item.kind != Kind.START:
+        if item.iteration < state.iteration and item.kind != Kind.START and not job.streams:
             result = Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0)
         else:
             try:

@@ -217,7 +217,7 @@ def _live(
             send_failed_start(error, sink, worker_id, endpoint, where)
             return
         if control is not None:
-            if item.iteration < control.iteration and item.kind != Kind.START:
+            if item.iteration < control.iteration and item.kind != Kind.START and not job.streams:
                 endpoint.send(sink.encode(Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0), item))
                 continue
             control.begin(worker_id, item.serial)
