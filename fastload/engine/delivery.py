@@ -58,6 +58,8 @@ class _EpochUnderWay:
         self.work = work
         self.index_batches: Iterator[Any] | None = work.index_batches
         """None: they have ended."""
+        self._drawn: tuple[Any, Exception | None] | None = None
+        """An index batch, or what the sampler raised in its place, that is not issued yet."""
         self.first_row = work.first_row
         self.batches: dict[int, _Pending] = {}
         self.completed: deque[int] = deque()
@@ -67,6 +69,24 @@ class _EpochUnderWay:
         self.num_made = 0
         self.next_given = 0
         self.num_given = 0
+
+    def draw(self) -> None:
+        """Draw an index batch, to be issued once there is room."""
+        if self.index_batches is not None and self._drawn is None:
+            try:
+                self._drawn = next(self.index_batches), None
+            except Exception as error:
+                self._drawn = None, error
+
+    def next_indices(self) -> Any:
+        """Return the next index batch, or raise what the sampler raised."""
+        assert self.index_batches is not None
+        if self._drawn is None:
+            return next(self.index_batches)
+        (indices, error), self._drawn = self._drawn, None
+        if error is not None:
+            raise error
+        return indices
 
     def complete(self, batch_id: int) -> None:
         """Note that a batch is complete."""
@@ -134,6 +154,8 @@ class Delivery(Source):
             self._refill()
             return
         if begun:
+            if self._turns is not None:
+                self._refill()  # torch's workers make what was drawn, which moves their random streams on
             self._drop(self._epoch)
         if following is not None:
             self._drop(following)
@@ -199,15 +221,12 @@ class Delivery(Source):
             epoch.work.empty_batches.append(epoch.num_given)
             return None
         finally:
-            # Afterwards, so that its slot no longer counts as in flight. One batch less is enough for all workers, but
-            # where they have torch's random streams: these go on by as many batches as torch gives out.
+            # Afterwards, so that its slot no longer counts as in flight. One batch less is enough for all workers.
             window = self._window
-            if (
-                self._turns is not None
-                or window.batches < window.workers_in_all + 2
-                or not self.pool.slots.has_enough(window.batches)
-            ):
+            if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
                 self._refill()
+            elif self._turns is not None:
+                epoch.draw()  # as torch: the training loop may use the generators that the sampler draws from
 
     def _wait_ready(self) -> int | None:
         slots, patience = self.pool.slots, self._window.timeout or self._patience
@@ -271,7 +290,7 @@ class Delivery(Source):
             batch_id, num_rows = epoch.num_made, 0
             begun = 0 if observe.listener is None else time.perf_counter_ns()
             try:
-                indices = next(epoch.index_batches)
+                indices = epoch.next_indices()
                 if not self._window.auto_collation:
                     num_rows = 1
                 elif hasattr(indices, "__len__"):
