@@ -194,7 +194,7 @@ def served_as(spec: Spec, **changes: Any) -> Spec:
         known=known,
         order_seed=seed,
         keyed_by=keyed_by,
-        sample_seed=seed if keyed_by is not None else None,
+        sample_seed=seed if iterable or keyed_by is not None else None,
         ids_are_indices=ids_are_indices,
         whole_reason=whole,
         uncut_reason=whole or uncut,
@@ -221,6 +221,7 @@ def keyed_by_of(spec: Spec, seed: int | None) -> str | None:
         (spec.fuse is True, "fuse=True"),
         (isinstance(spec.chunk_size, int), "chunk_size"),
         (retries, "on_error"),
+        (spec.resident is not None, "resident"),
     ):
         if asks:
             return name

@@ -250,6 +250,8 @@ def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
         value = state.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
             raise StateError(f"{name} must be an integer of at least 0, got {name}={value!r}")
+    if state.get("seeding", "sample") not in ("sample", "torch"):
+        raise StateError(f"seeding must be 'sample' or 'torch', got seeding={state['seeding']!r}")
     if state["kind"] == "position":
         _check_position(sampling, state["position"], state["global_batch_size"])
         return
@@ -266,7 +268,7 @@ def _check_values(sampling: Sampling, state: dict[str, Any]) -> None:
 
 def _warn_of_seeding(sampling: Sampling, state: dict[str, Any]) -> None:
     """Warn where samples will have other random numbers than without the interruption."""
-    if state["kind"] == "iterable":
+    if state["kind"] == "iterable" or not (sampling.assigned or sampling.seeded):
         return
     saved, seeding = state.get("seeding"), _seeding_of(sampling)
     if saved != seeding:

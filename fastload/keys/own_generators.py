@@ -38,8 +38,8 @@ _WORDS, _MOST_BLOCKS = 624, 2048
 
 REMEDY = (
     "draw from the global generators (random, numpy.random, torch), which are seeded for each sample, or make the "
-    "generator inside the call from a draw of theirs; or give the DataLoader seeding='torch' and no seed: torch's "
-    "streams, which depend on num_workers"
+    "generator inside the call from a draw of theirs; or give the DataLoader no seed: then all are torch's, and "
+    "depend on num_workers"
 )
 
 

@@ -79,6 +79,7 @@ class Sampling:
     order_seed: int | None = None
     keyed_by: str | None = None
     assigned: bool = False
+    seeded: bool = False
 
     @property
     def samplers(self) -> Iterator[Any]:
@@ -131,7 +132,7 @@ def known_batches(sampling: Sampling) -> KnownBatches | None:
         rows = known_rows(sampling.sampler)
         return None if rows is None else KnownBatches(rows, None, False)
     batches, num_skipped = without_skipping(sampling.batch_sampler)
-    if _iterates_as(batches, EpochBatchSampler) and _iterates_as(batches.sampler, EpochSampler):
+    if iterates_as(batches, EpochBatchSampler) and iterates_as(batches.sampler, EpochSampler):
         known = KnownBatches(batches.sampler.epoch_order, batches.batch_size, False)
     else:
         rows = known_rows(batches.sampler) if type(batches) is BatchSampler else None
@@ -143,7 +144,7 @@ def known_batches(sampling: Sampling) -> KnownBatches | None:
 
 def known_rows(sampler: Any) -> EpochOrder | None:
     """Return the rows that a sampler of indices gives, where they are known; None for those that may do anything."""
-    if _iterates_as(sampler, EpochSampler):
+    if iterates_as(sampler, EpochSampler):
         rows: EpochOrder = sampler.epoch_order
         # The sampler inside of a DistributedBatchSampler is nothing on its own.
         return rows if rows.shard.global_batch_size is None else None
@@ -156,7 +157,7 @@ def known_rows(sampler: Any) -> EpochOrder | None:
     return None
 
 
-def _iterates_as(sampler: Any, kind: type) -> bool:
+def iterates_as(sampler: Any, kind: type) -> bool:
     """Whether a sampler is of this kind, and iterated as that, also if it is of a class derived from it."""
     return isinstance(sampler, kind) and type(sampler).__iter__ is kind.__iter__  # type: ignore[attr-defined]
 

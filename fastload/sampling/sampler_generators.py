@@ -24,9 +24,8 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from ..base.nesting import attributes_of
 from ..errors import StateError
-from .distributed import DistributedBatchSampler, DistributedSampler
-from .epochs import Sampling
-from .samplers import KeyedSampler
+from .epochs import Sampling, iterates_as
+from .samplers import EpochBatchSampler, EpochSampler
 
 _MAX_DEPTH = 4
 _MAX_ITEMS = 20
@@ -35,14 +34,7 @@ _LEAVES = (str, bytes, int, float, complex, type(None), type, np.ndarray, torch.
 _KINDS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 
 # Their order is a function of their attributes, or of the sampler in them.
-_DRAWING_NOTHING = (
-    SequentialSampler,
-    TorchDistributedSampler,
-    DistributedSampler,
-    KeyedSampler,
-    BatchSampler,
-    DistributedBatchSampler,
-)
+_DRAWING_NOTHING = (SequentialSampler, TorchDistributedSampler, BatchSampler)
 
 
 def generator_states(sampling: Sampling) -> dict[str, Any]:
@@ -177,7 +169,12 @@ def _global(sampling: Sampling) -> dict[str, Any]:
     """Return the global generators that a sampler may draw from."""
     if isinstance(sampling.dataset, IterableDataset):
         return {}
-    drawing = [sampler for sampler in sampling.samplers if type(sampler) not in _DRAWING_NOTHING]
+    drawing = [
+        sampler
+        for sampler in sampling.samplers
+        if type(sampler) not in _DRAWING_NOTHING
+        and not (iterates_as(sampler, EpochSampler) or iterates_as(sampler, EpochBatchSampler))
+    ]
     foreign = [sampler for sampler in drawing if not type(sampler).__module__.startswith("torch.utils.data")]
     found: dict[str, Any] = {}
     if foreign or any(getattr(sampler, "generator", None) is None for sampler in drawing):

@@ -169,8 +169,9 @@ class Fetcher:
         if type(samples) is list and len(samples) == len(item.indices):
             rows = _rows if self.watch is None else self.watch.collate(_rows)
             made: tuple[Outcome, int, Any] = rows(samples, item, sink)
-            if made[0] != Outcome.UNSENDABLE or not self._job.streams:
-                return made  # else samples are not made a second time
+            if made[0] in (Outcome.ROWS, Outcome.OWN_ROWS) or not self._job.streams:
+                return made
+            return Outcome.BATCH, item.layout, self._collated(samples)  # the batch is whole, and is made once
         if self.samples.failures and type(samples) is list:
             return Outcome.SAMPLES, 0, samples  # their batch is put together without those that were left out
         return Outcome.BATCH, item.layout, self._collated(samples)  # a __getitems__ may give anything

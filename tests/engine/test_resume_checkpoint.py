@@ -50,16 +50,16 @@ class Shuffled(torch.utils.data.Sampler[int]):
 
 
 def torchs(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Noisy(), 4, shuffle=True, num_workers=num_workers)
+    return fastload.DataLoader(Noisy(), 4, shuffle=True, num_workers=num_workers, seeding="sample")
 
 
 def torchs_generator(num_workers: int = 0) -> Any:
     sampler = RandomSampler(range(LENGTH), generator=torch.Generator().manual_seed(num_workers))
-    return fastload.DataLoader(Noisy(), 4, sampler=sampler, num_workers=num_workers)
+    return fastload.DataLoader(Noisy(), 4, sampler=sampler, num_workers=num_workers, seeding="sample")
 
 
 def users_sampler(num_workers: int = 0) -> Any:
-    return fastload.DataLoader(Noisy(), 4, sampler=Shuffled(), num_workers=num_workers)
+    return fastload.DataLoader(Noisy(), 4, sampler=Shuffled(), num_workers=num_workers, seeding="sample")
 
 
 def stream(num_workers: int = 0) -> Any:

@@ -64,17 +64,19 @@ POSITION: dict[str, Callable[[], dict[str, Any]]] = {
 }
 FAST_FORWARD: dict[str, Callable[[], dict[str, Any]]] = {
     "torch's distributed": lambda: {"batch_size": 5, "seed": 3, "sampler": DistributedSampler(Drawing(), 2, 1)},
-    "a generator": lambda: {"batch_size": 8, "shuffle": True, "generator": generator(3)},
+    "a generator": lambda: {"batch_size": 8, "seeding": "sample", "shuffle": True, "generator": generator(3)},
     "two generators": lambda: {
         "batch_size": 8,
+        "seeding": "sample",
         "generator": generator(4),
         "sampler": RandomSampler(Drawing(), replacement=True, num_samples=40, generator=generator(3)),
     },
     "a batch sampler": lambda: {
         "batch_sampler": BatchSampler(RandomSampler(Drawing(), generator=generator(3)), 7, False),
         "generator": generator(1),
+        "seeding": "sample",
     },
-    "in order, a generator": lambda: {"batch_size": 8, "generator": generator(3)},
+    "in order, a generator": lambda: {"batch_size": 8, "seeding": "sample", "generator": generator(3)},
 }
 ALL = {**POSITION, **FAST_FORWARD}
 
@@ -122,7 +124,7 @@ def test_samplers_that_are_not_ours_resume_with_workers_too(name, persistent):
 def test_an_order_from_the_global_generators_is_drawn_again_and_they_stay_where_they_are(sampler, num_workers):
     def make() -> DataLoader[Any]:
         chosen = {"shuffle": True} if sampler == "torch's" else {"sampler": ShuffledByRandom(53)}
-        return DataLoader(Drawing(), 8, num_workers=num_workers, **chosen)
+        return DataLoader(Drawing(), 8, num_workers=num_workers, seeding="sample", **chosen)
 
     first = make()
     iterator = iter(first)
@@ -560,7 +562,8 @@ def test_setting_another_epoch_after_loading_is_in_the_state_too():
 
 def test_between_epochs_persistent_workers_keep_their_randomness():
     def make() -> DataLoader[Any]:
-        return DataLoader(Drawing(), 8, shuffle=True, generator=generator(3), num_workers=2, persistent_workers=True)
+        options = {"num_workers": 2, "persistent_workers": True, "seeding": "sample"}
+        return DataLoader(Drawing(), 8, shuffle=True, generator=generator(3), **options)
 
     loader = make()
     list(loader)

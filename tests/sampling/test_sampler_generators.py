@@ -228,7 +228,7 @@ def test_with_the_global_generator_restored_all_goes_on_as_it_would_have(way, ow
         return [[batches(loader), torch.rand(1).item()] for _ in range(epoch)]
 
     def make() -> DataLoader[Any]:
-        return DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=own_seed, **WAYS[way])
+        return DataLoader(Drawing(LENGTH), 8, shuffle=True, seed=own_seed, seeding="sample", **WAYS[way])
 
     torch.manual_seed(5)
     loader = make()
@@ -285,7 +285,8 @@ def test_an_epoch_reaches_a_sampler_inside_of_a_batch_sampler(ours, seed):
     def make() -> DataLoader[Any]:
         kind = fastload.DistributedSampler if ours else DistributedSampler
         sampler = kind(Drawing(LENGTH), 2, 0)
-        return DataLoader(Drawing(LENGTH), batch_sampler=BatchSampler(sampler, 4, False), seed=seed)
+        batches = BatchSampler(sampler, 4, False)
+        return DataLoader(Drawing(LENGTH), batch_sampler=batches, seed=seed, seeding="sample")
 
     loader = make()
     loader.set_epoch(2)
@@ -313,7 +314,7 @@ def test_a_copy_of_a_loader_with_a_loaded_state_begins_there_too():
 def test_a_sampler_that_gives_fewer_batches_than_were_given_is_an_error():
     def make(length: int) -> DataLoader[Any]:
         sampler = RandomSampler(range(LENGTH), num_samples=length, replacement=True)
-        return DataLoader(Drawing(LENGTH), 8, sampler=sampler)
+        return DataLoader(Drawing(LENGTH), 8, sampler=sampler, seeding="sample")
 
     resumed = make(16)
     resumed.load_state_dict(stopped_at(make(40), 0, 4))
