@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -467,3 +469,26 @@ def test_explain_names_the_device_and_the_transform():
 def test_bad_arguments_are_clear_errors(options, message):
     with pytest.raises(ConfigError, match=message):
         DataLoader(Images(), 5, **options)
+
+
+class Drawn(Sized):
+    """Draws from all global generators."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.rand(2) + random.random() + float(np.random.rand())
+
+
+@pytest.mark.parametrize(
+    "more", [{"device": "cpu"}, {"batch_transform": torch.clone}, {}], ids=["device", "transform", "plain"]
+)
+def test_without_workers_and_seed_a_batch_is_drawn_when_torch_would_draw_it(more):
+    def seen(kind: Any, **options: Any) -> list[Any]:
+        random.seed(1)
+        np.random.seed(2)
+        torch.manual_seed(3)
+        found = []
+        for batch in kind(Drawn(23), 4, shuffle=True, **options):
+            found += [batch.tolist(), torch.rand(1).item(), random.random(), np.random.rand()]  # dropout, say
+        return found
+
+    assert seen(DataLoader, **more) == seen(torch.utils.data.DataLoader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import random
 import signal
 import traceback
 from collections.abc import Callable
@@ -742,3 +743,33 @@ def test_stop_iteration_behind_a_corrupt_file_does_not_end_a_fused_pass(tmp_path
     with pytest.raises(DatasetError, match="StopIteration"):
         list(loader)
     loader.close()
+
+
+class FailsBeforeItDraws(Sized):
+    def __getitem__(self, index: int) -> Any:
+        if index in (3, 4, 11):
+            raise ValueError(index)
+        return index, torch.rand(()).item(), random.random()
+
+
+class NoneInPlace(FailsBeforeItDraws):
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return super().__getitem__(index)
+        except ValueError:
+            return None
+
+
+def without_none(samples: list[Any]) -> Any:
+    return default_collate([sample for sample in samples if sample is not None])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_samples_left_out_leave_torchs_random_streams_to_the_others(num_workers):
+    def seen(kind: Any, dataset: Any, **options: Any) -> list[Any]:
+        torch.manual_seed(3)
+        random.seed(3)
+        return [[part.tolist() for part in batch] for batch in kind(dataset, 4, num_workers=num_workers, **options)]
+
+    expected = seen(torch.utils.data.DataLoader, NoneInPlace(20), collate_fn=without_none)
+    assert seen(DataLoader, FailsBeforeItDraws(20), on_error="skip") == expected
