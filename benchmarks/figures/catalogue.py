@@ -13,6 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
     "headline": tables.headline,
+    "streams": tables.streams,
     "pipelines": tables.pipelines,
     "cached": tables.cached,
     "peers": tables.peers,

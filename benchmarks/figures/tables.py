@@ -11,6 +11,8 @@ FUSED = "fastload fuse=True"
 WORDS = {name: one.what for name, one in PIPELINES.items()}
 """A pipeline of ``benchmarks/pipelines`` in words for readers."""
 
+KEYS = "Measured with a key for each sample, the default until 2026-11-29 and now what `seed=1` means."
+
 RATIO = "Ratios to torch's loader, above 1 in fastload's favour: 2 means twice as fast."
 
 
@@ -75,7 +77,25 @@ def headline(rows: Rows) -> str:
         line("the same run: `fastload pack --coefficients`", value_cell(packed), "FFCV, its own file", times, ""),
     ]  # fmt: skip
     head = ("what you use", "fastload, samples/s", "compared with", "times as fast", "first batch: times as fast")
-    return markdown(head, lines, about="Two workers, two cores.", short=True)
+    return markdown(head, lines, about=f"Two workers, two cores. {KEYS}", short=True)
+
+
+STREAMS = (
+    ("files opened with Pillow: first batch, of torch's time", "Pillow, first batch"),
+    ("files opened with cv2: first batch, of torch's time", "cv2, first batch"),
+    ("text of uneven length: samples a second, of torch's", "text of uneven length"),
+    ("22 pipelines, only the import changed: the same, median", "22 pipelines"),
+)
+
+
+def streams(rows: Rows) -> str:
+    """What torch's random streams cost beside a key for each sample."""
+    lines = [
+        line(words, *(value_cell(row) for row in rows.suite("by_hand") if row.case == f"streams: {case}"))
+        for words, case in STREAMS
+    ]
+    about = "Two workers; first batches: a fresh process, batches of 50; samples a second: steady."
+    return markdown(("", "no `seed`: torch's streams", "with keys"), lines, about=about, short=True)
 
 
 def pipelines(rows: Rows) -> str:
@@ -92,7 +112,7 @@ def pipelines(rows: Rows) -> str:
     everything = [all_pipelines(rows), "", "", all_pipelines(rows, workers=0)]
     lines.append(line(f"all {len(lines)}: median", "", *everything))
     head = ("pipeline", "samples/s", "steady", "processor time", "first batch", "steady, without workers")
-    return markdown(head, lines, about=RATIO)
+    return markdown(head, lines, about=f"{RATIO} {KEYS}")
 
 
 CACHED = "fastload cache='2GiB'"
