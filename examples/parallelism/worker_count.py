@@ -3,7 +3,7 @@
     python examples/parallelism/worker_count.py
 
 torch seeds worker ``w`` with ``base_seed + w``, so a sample's random numbers depend on which worker loads it, and when;
-in fastload they depend on (seed, epoch, index).
+in fastload with a seed they depend on (seed, epoch, index).
 
 Measured (torch 2.13): torch's order is always the same, its augmentation differs for each number of workers; fastload's
 are both always the same, also for two ranks.
