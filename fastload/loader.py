@@ -71,13 +71,12 @@ class DataLoader(compat.TorchDataLoader[T]):
         ray_options: options of the actors: Ray's (``num_cpus``, ``resources``, ``runtime_env`` and others), and
             ``placement_timeout``, ``share_memory``, ``compare_nodes``: see docs/ray.md.
         seed: None: order and random numbers are torch's, bit for bit. An integer of up to 128 bits: they depend only
-            on it and on the epoch, which advances by itself, whatever the workers, ranks and interruptions.
-        seeding: ``"torch"``: torch's random streams for each worker, and batch ``i`` from worker ``i % num_workers``.
-            ``"sample"``: ``random``, NumPy and torch are seeded before each sample, from its own key. None: the
-            latter with a ``seed``, a sampler of fastload's, or what needs keys, else the former; see
-            docs/determinism.md.
-        chunk_size: samples in a task, which needs keys. None: with keys chosen by the measured cost of a sample, else
-            whole batches. ``"batch"``: whole batches, for datasets that load neighbours together.
+            on it and on the epoch, which advances by itself.
+        seeding: ``"torch"``: torch's random streams, and batch ``i`` from worker ``i % num_workers``. ``"sample"``:
+            ``random``, NumPy and torch are seeded before each sample, from its own key. None: keys with a ``seed``, a
+            sampler of fastload's or what needs them, else streams: see docs/determinism.md.
+        chunk_size: samples in a task. None: with keys chosen by the measured cost of a sample, else all of a batch.
+            ``"batch"``: whole batches, for datasets that load neighbours together.
         overlap_epochs: whether the first batches of the next epoch are loaded while this one ends. Needs persistent
             workers, and an integer ``seed`` or one of fastload's samplers.
         device: ``"cuda"`` or another device: batches are copied there ahead of time, on a separate stream.
@@ -107,16 +106,15 @@ class DataLoader(compat.TorchDataLoader[T]):
             docs/cache.md.
         cache_size: for a folder: the most that it may take, as ``"200GiB"`` or in bytes.
         worker_threads: samples that each worker process loads at a time, in threads, where a sample waits for storage;
-            with a ``seed`` the same bits. Without processes (``num_workers=0``): worker threads alone. The dataset must be
-            thread-safe.
+            with a ``seed`` the same bits. Without processes (``num_workers=0``): worker threads alone. The dataset must
+            be thread-safe.
 
     Arguments that torch does not have are attributes of the same name. Batches stay valid as long as you hold any
-    tensor, view or array of them. With torch's samplers and no ``seed`` batches are torch's, bit for bit, in every
-    epoch, augmentations included. Differences from torch:
+    tensor, view or array of them. With torch's samplers and no ``seed`` they are torch's, bit for bit, but for:
 
     * With keys (``seeding``) augmentation is the sample's own, and a batch is not bound to one worker: a dataset that
       uses ``worker_info.id``, or has generators seeded from ``worker_info.seed`` or ``torch.initial_seed()``, sees
-      other values. Without workers the global generators are restored after each batch; worker threads have their own.
+      other values. Without workers the global generators are restored after each batch; threads have their own.
     * Tensors of different dtypes are promoted to a common dtype, with and without workers. torch's workers use the
       first tensor's dtype, which can lose digits.
     * An exception of the sampler is raised after the batches before it.
@@ -346,7 +344,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         With fastload's orders it takes 150 bytes, is the same on all ranks, and can be loaded on any number of ranks
         and workers. With other samplers it contains the states of their generators (5 to 30 kB). The global generators
-        are not part of it. It records whether samples have keys: see ``load_state_dict``.
+        are not part of it. It records whether samples have keys.
 
         With an IterableDataset it contains what the ``state_dict`` of each replica, or of its iterator, returned, and
         the batches since. If that costs more than 1 % of a batch's time, the first state counts from the epoch's start.
@@ -360,10 +358,10 @@ class DataLoader(compat.TorchDataLoader[T]):
         """Continue with the next iteration where a state was taken.
 
         With fastload's orders this is immediate, at any step. For other samplers the index batches before it are drawn
-        again, without loading samples. With a ``seed`` augmentation goes on exactly. With torch's random streams the
-        order does, and augmentation is drawn anew after a state from the middle of an epoch, with a warning; a state
-        that was saved with the other ``seeding`` is a warning too. An IterableDataset whose place is not in the state is read again from its
-        beginning, with a warning. If another epoch is set before the next iteration, that epoch begins at its start.
+        again, without loading samples. Without a ``seed`` the order goes on exactly, and in the middle of an epoch
+        augmentation is drawn anew, with a warning; so does a state of the other ``seeding``. An IterableDataset whose
+        place is not in the state is read again from its beginning, with a warning. If another epoch is set before the
+        next iteration, that epoch begins at its start.
 
         Args:
             state: what ``state_dict`` returned.

@@ -112,7 +112,7 @@ def pipelines(rows: Rows) -> str:
     everything = [all_pipelines(rows), "", "", all_pipelines(rows, workers=0)]
     lines.append(line(f"all {len(lines)}: median", "", *everything))
     head = ("pipeline", "samples/s", "steady", "processor time", "first batch", "steady, without workers")
-    return markdown(head, lines, about=f"{RATIO} {KEYS}")
+    return markdown(head, lines, about=RATIO)
 
 
 CACHED = "fastload cache='2GiB'"
