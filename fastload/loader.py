@@ -359,7 +359,7 @@ class DataLoader(compat.TorchDataLoader[T]):
 
         With fastload's orders this is immediate, at any step. For other samplers the index batches before it are drawn
         again, without loading samples. Without a ``seed`` the order goes on exactly, and in the middle of an epoch
-        augmentation is drawn anew, with a warning; so does a state of the other ``seeding``. An IterableDataset whose
+        augmentation is drawn anew, with a warning, as from a state of the other ``seeding``. An IterableDataset whose
         place is not in the state is read again from its beginning, with a warning. If another epoch is set before the
         next iteration, that epoch begins at its start.
 
