@@ -43,6 +43,8 @@ class _Pending:
     error: BaseException | None = None
     redo: bool = False
     """Whether a worker must load it again and collate it, since its samples could not be sent."""
+    ended: bool = False
+    """Whether the worker's replica had ended, in place of a batch."""
 
 
 class _EpochUnderWay:
@@ -67,6 +69,9 @@ class _EpochUnderWay:
         self.num_complete = 0
         """Complete batches that were not given yet."""
         self.num_made = 0
+        self.num_lost = 0
+        """Batches that were assigned to workers whose replicas had ended already. torch counts them as under way: so
+        the streams of the others go on by as many batches as torch's."""
         self.next_given = 0
         self.num_given = 0
 
@@ -208,6 +213,9 @@ class Delivery(Source):
         epoch = self._epoch
         pending = epoch.batches.pop(batch_id)
         epoch.num_complete -= 1
+        if pending.ended:
+            self._replica_ended(epoch, pending.worker_id)
+            return None
         if pending.worker_id is not None and self._turns is not None:
             self._turns.load[pending.worker_id] -= 1
         epoch.num_given += 1  # an error has the batch's place
@@ -254,7 +262,8 @@ class Delivery(Source):
         return [*self._epoch.batches.values(), *following]
 
     def _num_under_way(self) -> int:
-        return len(self._epoch.batches) + (0 if self._following is None else len(self._following.batches))
+        following = 0 if self._following is None else len(self._following.batches)
+        return len(self._epoch.batches) + self._epoch.num_lost + following
 
     def _num_complete(self) -> int:
         return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)
@@ -414,8 +423,10 @@ class Delivery(Source):
             self.pool.slots.release(item.slot)
             return
         if result.outcome == Outcome.EXHAUSTED:
-            self._replica_ended(epoch, result.worker_id)
+            # Noted when it is this batch's turn, as by torch: until then its worker has turns.
+            batch.ended, batch.missing, batch.slot = True, 0, 0
             self.pool.slots.release(item.slot)
+            epoch.complete(item.batch_id)
             return
         if item.kind != Kind.BATCH and result.outcome != Outcome.ERROR:
             self._book.observe_cost(result.busy_ns, len(item.indices))
@@ -443,13 +454,14 @@ class Delivery(Source):
                 batch.error, batch.missing = error, 0
         epoch.complete(batch_id)
 
-    def _replica_ended(self, epoch: _EpochUnderWay, worker_id: int) -> None:
+    def _replica_ended(self, epoch: _EpochUnderWay, worker_id: int | None) -> None:
         """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""
-        assert self._turns is not None
+        assert self._turns is not None and worker_id is not None
         self._turns.active[worker_id] = False
-        for batch_id, batch in list(epoch.batches.items()):
-            if batch.worker_id == worker_id and batch.missing:
-                del epoch.batches[batch_id]
+        lost = [id_ for id_, batch in epoch.batches.items() if batch.worker_id == worker_id]
+        for batch_id in lost:
+            epoch.num_complete -= not epoch.batches.pop(batch_id).missing
+        epoch.num_lost += len(lost)
 
     def _drop(self, epoch: _EpochUnderWay) -> None:
         """Forget the batches of an epoch. A slot is free when nobody can be writing to it any more."""

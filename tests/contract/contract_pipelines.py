@@ -123,7 +123,8 @@ def two_views(folder: Path) -> Pipeline:
 
 def detection(folder: Path) -> Pipeline:
     steps = [v2.ToImage(), v2.RandomPhotometricDistort(p=1), v2.RandomZoomOut(), v2.RandomIoUCrop()]
-    transform = v2.Compose([*steps, v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes()])
+    end = v2.ToDtype(torch.float32, scale=True), v2.SanitizeBoundingBoxes()
+    transform = v2.Compose([*steps, v2.RandomHorizontalFlip(), *end])
     return Files(folder, "{}.jpg", by_pillow_with_boxes, transform), {"batch_size": 2, "collate_fn": transposed}
 
 
@@ -143,7 +144,8 @@ class Albumented:
         import albumentations
 
         crop = albumentations.RandomResizedCrop(size=(24, 24))
-        self.transform = albumentations.Compose([crop, albumentations.HorizontalFlip(), albumentations.ColorJitter()])
+        steps = [crop, albumentations.HorizontalFlip(), albumentations.ColorJitter()]
+        self.transform = albumentations.Compose(steps, seed=4)
 
     def __call__(self, image: Any) -> Any:
         return torch.from_numpy(self.transform(image=image)["image"].transpose(2, 0, 1))
@@ -367,10 +369,13 @@ class Monai(Sized):
         image = ["image"]
         noise = transforms.RandGaussianNoised(image, prob=0.5)
         crop = transforms.RandSpatialCropd(image, (8, 8), random_size=False)
-        self.transform = transforms.Compose([transforms.RandFlipd(image, 0.5), noise, crop])
+        end = transforms.ToTensord(image, track_meta=False)
+        self.transform = transforms.Compose([transforms.RandFlipd(image, 0.5), noise, crop, end])
+        self.transform.set_random_state(6)
 
     def __getitem__(self, index: int) -> Any:
-        return self.transform({"image": torch.full((1, 12, 12), float(index)) + torch.arange(12), "label": index})
+        sample = self.transform({"image": torch.full((1, 12, 12), float(index)) + torch.arange(12), "label": index})
+        return {"image": sample["image"], "label": index}  # what else MONAI notes there has addresses of objects
 
 
 def monai(folder: Path) -> Pipeline:
