@@ -456,7 +456,8 @@ class Delivery(Source):
 
     def _replica_ended(self, epoch: _EpochUnderWay, worker_id: int | None) -> None:
         """Forget what a worker whose replica has ended was still to make; its slots come back with the results."""
-        assert self._turns is not None and worker_id is not None
+        assert self._turns is not None
+        assert worker_id is not None
         self._turns.active[worker_id] = False
         lost = [id_ for id_, batch in epoch.batches.items() if batch.worker_id == worker_id]
         for batch_id in lost:
