@@ -17,6 +17,7 @@ from ..base.terminal_bar import TerminalBar
 from ..errors import ConfigError
 from ..loader import DataLoader
 from ..tune.runner import Runner, refused, setting_of
+from ..tune.search import Compared
 from ..tune.settings import STAGES, Machine, Setting, candidates
 
 SAMPLES = 64
@@ -29,7 +30,7 @@ _LONGEST_S = 3.0
 
 
 def advice_for(loader: DataLoader[Any]) -> Iterator[str]:
-    """Measure what changes of ``fuse``, ``seeding`` and ``cache`` bring, with copies of the loader; yield lines.
+    """Measure what changes of ``fuse`` and ``cache`` bring, with copies of the loader; yield lines.
 
     Blocking: while a few hundred samples are made, or for some seconds at most; with a bar on standard error where that
     is a terminal.
@@ -47,7 +48,7 @@ def _advice(loader: DataLoader[Any], runner: Runner) -> Iterator[str]:
     found = [one for stage in STAGES[:2] for one in candidates(stage, present, machine)]
     live = [present, *(one for one in found if one.resident is None)]
     times: dict[Setting, list[float]] = {one: [] for one in live}
-    differ: dict[Setting, str] = {}
+    compared: dict[Setting, Compared] = {}
     with TerminalBar() as bar:
         bar.begin(_ROUNDS * len(live))
         for number in range(_ROUNDS):
@@ -55,7 +56,7 @@ def _advice(loader: DataLoader[Any], runner: Runner) -> Iterator[str]:
                 raise_if_interrupted()
                 bar.describe(f"measuring {SAMPLES} samples: {setting.in_words(present)}")
                 try:
-                    cpu_s, made, differs = runner.processor_time(setting, SAMPLES)
+                    cpu_s, made, compared[setting] = runner.processor_time(setting, SAMPLES)
                 except ConfigError:
                     if setting == present:
                         raise
@@ -63,7 +64,6 @@ def _advice(loader: DataLoader[Any], runner: Runner) -> Iterator[str]:
                 finally:
                     bar.advance()
                 times[setting].append(cpu_s)
-                differ[setting] = differ.get(setting) or differs
     before = times.pop(present)
     unit = "sample" if runner.unit == "samples" else "batch"
     cost = f"{statistics.median(before) * 1e3:.3g} ms of processor time per {unit}"
@@ -72,11 +72,18 @@ def _advice(loader: DataLoader[Any], runner: Runner) -> Iterator[str]:
     worth = [setting for setting, found in times.items() if found and 0.0 < _WORTH * max(found) <= min(before)]
     for setting in sorted(worth, key=lambda setting: statistics.median(times[setting])):
         (name, value), *_ = setting.changes(present).items()
-        factor, differs = statistics.median(before) / statistics.median(times[setting]), differ[setting]
-        same = "the same batches" if not differs else f"other batches under the same seed ({differs})"
-        yield f"{name}={value!r}: {factor:.1f} times as fast; {same}"
+        factor = statistics.median(before) / statistics.median(times[setting])
+        yield f"{name}={value!r}: {factor:.1f} times as fast; {_batches(compared[setting])}"
         if name == "cache" and runner.cache_note:
             yield runner.cache_note
     if not worth:
-        yield "other values of fuse, seeding and cache gain less than 10 %"
-    yield "fastload tune also tries worker_method, num_workers, chunk_size, resident and prefetch_factor"
+        yield "other values of fuse and cache gain less than 10 %"
+    yield "fastload tune also tries worker_method, num_workers, seed, chunk_size, resident and prefetch_factor"
+
+
+def _batches(found: Compared) -> str:
+    if found.differs:
+        return f"other batches ({found.differs})"
+    if found.augmentation:
+        return f"other augmentation ({found.augmentation}), since {found.because}"
+    return "these batches draw nothing, and are equal" if found.because else "the same batches"

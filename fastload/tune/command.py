@@ -156,9 +156,11 @@ VERB = Verb(
     name="tune",
     summary="try settings of a loader, and recommend the fastest",
     description="""\
-Try settings of a loader on this machine, and recommend the fastest that gives the same batches.
+Try settings of a loader on this machine, and recommend the fastest that gives the same batches. Without a seed these
+are torch's: with another number of worker processes the augmentation is another, as with torch's loader, and the table
+says so. What leaves torch's batches (seed=1, threads, fuse=True) is shown as "other augmentation", not recommended.
 
-Processes or threads, how many, fuse, seeding, chunk_size, resident and prefetch_factor are tried in turns. A script
+Processes or threads, how many, fuse, cache, seed, chunk_size, resident and prefetch_factor are tried in turns. A script
 runs unmodified up to its first batch, and ends there: nothing is trained.""",
     loader_of_script="a loader that the script has made when it asks for its first batch",
     object="a DataLoader, some in a list or dict, or a function that returns such",

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base.console import as_html, plain_table, section
 from .search import Interval, Outcome, Trial
-from .settings import as_call, as_options
+from .settings import as_call, as_options, workers_in_words
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class TuneReport:
         """Return the result in one sentence."""
         outcome = self.outcome
         if outcome.best is not None and outcome.best.gain is not None:
-            return f"{_times(outcome.best.gain)} as fast as now, with the same batches"
+            return f"{_times(outcome.best.gain)} as fast as now{_with_batches(outcome.best)}"
         if outcome.interrupted:
             return "nothing is recommended: interrupted before the last comparison"
         if outcome.present.differs:
@@ -79,8 +79,9 @@ class TuneReport:
         if runner_up is None:
             return "nothing is recommended: no setting with the same batches was faster in every round"
         words = runner_up.setting.in_words(outcome.present.setting)
-        if runner_up.differs or runner_up.failed:
-            why = f"gives other batches ({runner_up.differs})" if runner_up.differs else f"failed ({runner_up.failed})"
+        if not runner_up.eligible:
+            found = runner_up.differs or runner_up.augmentation
+            why = f"failed ({runner_up.failed})" if runner_up.failed else f"gives other batches ({found})"
             return f"nothing is recommended: in the last comparison, {words} {why}"
         assert runner_up.gain is not None
         return f"nothing is recommended: {words} was {_times(runner_up.gain)} as fast, which may be noise"
@@ -94,10 +95,13 @@ class TuneReport:
             made.append(f"{left}more time may help: --seconds {max(60, math.ceil(0.3 * self.seconds) * 10)}")
         best = self.outcome.best or self.outcome.present
         faster_still = "faster still" if self.outcome.best is not None else "faster"
-        faster = [trial for trial in self.outcome.trials if trial.differs and trial.speedup > 1.05 * best.speedup]
+        others = [
+            trial for trial in self.outcome.trials if trial.augmentation and not (trial.as_torch or trial.differs)
+        ]
+        faster = [trial for trial in others if trial.speedup > 1.05 * best.speedup]
         made += [
-            f"{trial.setting.in_words(self.outcome.present.setting)} is {faster_still}, but gives other batches "
-            f"({trial.differs}), because it draws other random numbers; use it if that is acceptable"
+            f"{trial.setting.in_words(self.outcome.present.setting)} is {faster_still}, but with other augmentation "
+            f"({trial.augmentation}), since {trial.because}; use it if that is acceptable"
             for trial in sorted(faster, key=lambda trial: -trial.speedup)[:2]
         ]
         return made
@@ -170,7 +174,31 @@ def _numbers(trial: Trial) -> Iterator[str]:
     yield _duration(statistics.median(cpu)) if cpu else "-"
     held = [one.memory for one in trial.slices if one.memory is not None]
     yield f"{max(held) / 2**20:,.0f} MiB" if held else "-"
-    yield "differ" if trial.differs else "same"
+    yield _batches(trial)
+
+
+def _batches(trial: Trial) -> str:
+    """Return how a setting's batches compare with the present ones, in a few words."""
+    if trial.differs:
+        return "differ"
+    if trial.augmentation:
+        return f"torch's {_with_workers(trial)}" if trial.as_torch else "other augmentation"
+    return "same, none drawn" if trial.because else "same"
+
+
+def _with_batches(best: Trial) -> str:
+    """Return which batches a recommended setting gives, for the end of a sentence."""
+    if not best.because:
+        return ", with the same batches"
+    if best.augmentation:
+        return (
+            f", with torch's batches {_with_workers(best)}: the augmentation is another than now, since {best.because}"
+        )
+    return f"; the batches that were compared are equal and draw nothing, others may not be, since {best.because}"
+
+
+def _with_workers(trial: Trial) -> str:
+    return f"with {workers_in_words(trial.setting)}" if trial.setting.num_workers else "without workers"
 
 
 def _times(gain: Interval) -> str:

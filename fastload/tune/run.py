@@ -25,7 +25,7 @@ _LEAST_SLICE_S = 0.15
 
 
 def tune(loader: DataLoader[Any], *, seconds: float, subject: str, command: str = "") -> TuneReport:
-    """Find the fastest setting of a loader that gives the same batches; the loader stays as it is.
+    """Find the fastest setting of a loader that gives the same batches, or torch's; the loader stays as it is.
 
     ``subject`` and ``command``: see :class:`TuneReport`.
 

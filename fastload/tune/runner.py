@@ -11,11 +11,11 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, RandomSampler
 
 from ..arguments import FusingArguments
 from ..base import compat
@@ -29,12 +29,12 @@ from ..loader import DataLoader
 from ..profiling.dominant import dominant
 from ..profiling.measuring import BATCH, measured_stages_ms
 from ..sampling.sampler_generators import generators_kept
-from ..spec import part, sampling_of, spec_of
+from ..spec import Spec, part, sampling_of, served_as, spec_of, with_arguments_of
 from ..verification.hashing import BatchHashes, hash_batch
 from ..verification.rebuilding import arguments_of, build, with_copied_parts
 from ..verification.record import first_difference, undisturbed
-from .search import Slice
-from .settings import WORKER_THREADS, Setting
+from .search import Compared, Slice
+from .settings import SEED, WORKER_THREADS, Setting
 from .survival import how_it_died
 from .usage import memory, none_is_free, usage
 
@@ -86,7 +86,6 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     values = {
         "fuse": ("auto", True),
-        "seeding": ("sample", "torch"),
         "resident": ("host", "device"),
         "cache": ("auto",),
     }
@@ -101,9 +100,37 @@ def refused(loader: DataLoader[Any]) -> list[tuple[str, Any]]:
     plan = possible_plan(part(spec_of(loader), FusingArguments))
     if isinstance(plan, str) or not plan.fused:
         found.append(("fuse", True))
-    if isinstance(loader.dataset, IterableDataset):
+    spec = spec_of(loader)
+    if not spec.assigned or spec.iterable or spec.seeding is not None:
+        found.append(("seed", SEED))
+    if spec.assigned:  # batches are not cut anyway
+        found += [("chunk_size", None), ("chunk_size", "batch")]
+    if spec.iterable or spec.seeding == "torch":
         found += [("worker_threads", number) for number in WORKER_THREADS]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """Where the samples of a map-style dataset have their random numbers from; equal ones give equal samples."""
+
+    workers: int | None = None
+    """So many have torch's random streams; None: the samples have keys, or draw nothing."""
+    seed: int | None = None
+    """Of the keys; None: torch's base seed."""
+    fused: bool = False
+    """Whether the parameters of transforms are drawn together, by a fused plan."""
+    keyed_by: str = field(default="", compare=False)
+    """What asks for keys."""
+
+
+def _draws_of(spec: Spec) -> _Draws | None:
+    """Return where samples have their random numbers from; None: they draw nothing, or belong to replicas."""
+    if spec.iterable or not (spec.assigned or spec.seeded):
+        return None
+    if spec.keyed_by is None:
+        return _Draws(workers=spec.num_workers)
+    return _Draws(seed=spec.sample_seed, fused=spec.fuse is True, keyed_by=spec.keyed_by)
 
 
 class Runner:
@@ -115,6 +142,7 @@ class Runner:
 
     def __init__(self, loader: DataLoader[Any], slice_s: float, check_s: float, read_s: float) -> None:
         self._arguments = {**arguments_of(loader), "timeout": loader.timeout or _TIMEOUT_S}
+        self._spec = with_arguments_of(loader)
         self._present = setting_of(loader)
         self._auto_collation: bool = loader._auto_collation
         self._rows = loader.batch_size
@@ -122,6 +150,8 @@ class Runner:
         self._rate = 0.0
         self._by_sample = self._auto_collation and compat.collates_by_default(loader.collate_fn)
         self._reference: list[BatchHashes] = []
+        self._keyed: dict[int | None, list[BatchHashes]] = {}
+        """Seed of the keys -> batches of the present setting with such keys."""
         self._shares_parts = False
         self._kept: dict[Setting, DataLoader[Any]] = {}
         self._has_filled = self._present.cache is not None
@@ -164,10 +194,10 @@ class Runner:
                     "the loader returns no batch: is its dataset empty, or smaller than a batch that drop_last drops?"
                 )
             hashes = self._hashed(itertools.chain([batch], iterator), _COMPARED, _COMPARING * self._slice_s)
-            differs = self._compare(hashes)
             rows = self._rows or sum(one.num_samples for one in hashes) / len(hashes)
             batches, seconds, (cpu_s, queued_s, others) = self._timed(twin, iterator)
             held = memory()
+        found = self._compare(setting, hashes)
         number = batches * rows
         self._rate = max(self._rate, number / seconds)
         return Slice(
@@ -178,14 +208,14 @@ class Runner:
             others=others,
             crowded=others is not None and cpu_s is not None and none_is_free(others, cpu_s / seconds),
             memory=None if held is None or before is None else max(0, held - before),
-            differs=differs,
+            **asdict(found),
         )
 
-    def processor_time(self, setting: Setting, number: int) -> tuple[float, int, str]:
+    def processor_time(self, setting: Setting, number: int) -> tuple[float, int, Compared]:
         """Load samples without workers, after a few others, with one torch thread as in a worker.
 
-        Returns their processor time, in seconds per sample; their number, smaller in a small dataset; and where they
-        differ from those of the first call. Raises as :meth:`measure`.
+        Returns their processor time, in seconds per sample; their number, smaller in a small dataset; and how they
+        compare with those of the first call. Raises as :meth:`measure`.
         """
         rows, number, order = self._small_batches(setting, _BATCH, number)
         self._fill_before(setting, **order)
@@ -205,7 +235,10 @@ class Runner:
                 f"the loader returns {'a single' if hashes else 'no'} batch, too few to measure; use a larger dataset"
             )
         made = min(len(loaded) * rows, max(1, number))
-        return cpu_s / made, made, self._compare(hashes)
+        because = self._because(setting, self._present.having(num_workers=0))[0]
+        difference = self._difference(self._reference, hashes)
+        found = Compared(augmentation=difference, because=because) if because else Compared(differs=difference)
+        return cpu_s / made, made, found
 
     def dominant(self) -> list[str]:
         """Load some samples as the loader does, with one of its workers; return which transform takes most of each.
@@ -221,15 +254,20 @@ class Runner:
                 return [f"which transform takes most of a sample is unknown: {error}"]
         return [] if found is None else found.lines
 
-    def check(self, setting: Setting) -> str:
-        """Compare the batches of about ``check_s`` seconds; return where they differ, empty if nowhere."""
+    def check(self, setting: Setting) -> Compared:
+        """Compare the batches of about ``check_s`` seconds."""
         if len(self._reference) < _CHECKED:
             with self._running(self._present) as twin:
                 longer = self._hashed(iter(twin), _CHECKED, self._check_s)
             if len(longer) > len(self._reference):
                 self._reference = longer
-        with self._running(setting) as twin:
-            return self._compare(self._hashed(iter(twin), len(self._reference), 2 * self._check_s))
+        found = self._compare(setting, self._first(setting, len(self._reference)))
+        if found.augmentation and found.as_torch:
+            # With keys its workers must give the same as the present ones.
+            keyed = self._first(setting, len(self._reference), seeding="sample")
+            if difference := self._difference(self._under_keys(None, len(keyed)), keyed):
+                return Compared(differs=difference)
+        return found
 
     def _small_batches(self, setting: Setting, most: int, number: int) -> tuple[int, int, dict[str, Any]]:
         """Return how to load ``number`` samples after a first batch, in batches of at most ``most``.
@@ -346,12 +384,55 @@ class Runner:
                 break
         return hashes
 
-    def _compare(self, hashes: list[BatchHashes]) -> str:
-        if not self._reference:
-            self._reference = hashes
-        number = min(len(hashes), len(self._reference))
-        difference = first_difference([self._reference[:number]], [hashes[:number]])
+    def _first(self, setting: Setting, number: int, **changes: Any) -> list[BatchHashes]:
+        """Hash the first batches of a setting, up to a number, within some seconds."""
+        with self._running(setting, **changes) as twin:
+            return self._hashed(iter(twin), number, 2 * self._check_s)
+
+    def _under_keys(self, seed: int | None, number: int) -> list[BatchHashes]:
+        """Return the first batches of the present setting, if each sample has a key; ``seed``: of the keys."""
+        if len(self._keyed.get(seed, ())) < number:
+            keys = {"seeding": "sample"} if seed is None else {"seed": seed}
+            self._keyed[seed] = self._first(self._present, number, **keys)
+        return self._keyed[seed]
+
+    @staticmethod
+    def _difference(reference: list[BatchHashes], hashes: list[BatchHashes]) -> str:
+        if not reference:
+            reference += hashes
+        number = min(len(hashes), len(reference))
+        difference = first_difference([reference[:number]], [hashes[:number]])
         return "" if difference is None else str(difference)
+
+    def _because(self, setting: Setting, present: Setting) -> tuple[str, bool]:
+        """Return why a setting draws other random numbers than the present one, and whether torch's loader does so.
+
+        Empty: it draws the same.
+        """
+        now, then = (_draws_of(served_as(self._spec, **asdict(one))) for one in (present, setting))
+        if now is None or then is None or now == then:
+            return "", False
+        if now.fused != then.fused:
+            return "fuse=True draws the parameters of transforms by itself", False
+        if then.workers is None:
+            return f"{then.keyed_by} gives each sample random numbers of its own", False
+        return "each worker has a random stream of its own, as in torch", now.workers is not None
+
+    def _compare(self, setting: Setting, hashes: list[BatchHashes]) -> Compared:
+        """Compare batches with the first ones of the present setting; those are measured first."""
+        difference = self._difference(self._reference, hashes)
+        because, as_torch = self._because(setting, self._present)
+        if not because:
+            return Compared(differs=difference)
+        if setting.seed != self._present.seed and isinstance(self._spec.sampler, RandomSampler):
+            difference = difference or "the order, which the seed shuffles too"
+        draws = _draws_of(served_as(self._spec, **asdict(setting)))
+        if difference and draws is not None and draws.keyed_by and not draws.fused:
+            # Workers may do more to samples than give them other random numbers.
+            wrong = self._difference(self._under_keys(draws.seed, len(hashes)), hashes)
+            if wrong:
+                return Compared(differs=wrong)
+        return Compared(augmentation=difference, because=because, as_torch=as_torch)
 
     # -- what is timed ------------------------------------------------------------------------------------------------
 

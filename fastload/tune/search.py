@@ -66,7 +66,21 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Compared:
+    """How the batches of a setting compare with the present ones."""
+
+    differs: str = ""
+    """Where they are others, for no reason that is known; empty: nowhere."""
+    augmentation: str = ""
+    """Where they are others because other random numbers are drawn; empty: nowhere."""
+    because: str = ""
+    """Why other random numbers are drawn, if any are; empty: the setting draws the same."""
+    as_torch: bool = False
+    """Whether torch's loader draws these with such workers, and those of the present setting with the present ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice(Compared):
     """One measurement of a setting."""
 
     rate: float
@@ -83,8 +97,6 @@ class Slice:
     """Whether they left none free."""
     memory: int | None = None
     """Bytes that this process and the workers use, beyond what this process used before; None as above."""
-    differs: str = ""
-    """Where its batches differ from the present ones; empty: nowhere."""
 
 
 @dataclass(slots=True)
@@ -94,6 +106,10 @@ class Trial:
     setting: Setting
     slices: list[Slice] = field(default_factory=list)
     differs: str = ""
+    augmentation: str = ""
+    because: str = ""
+    as_torch: bool = False
+    """These four: as in :class:`Compared`."""
     failed: str = ""
     speedup: float = 1.0
     """Its speed relative to the present setting, from slices that were measured in turns."""
@@ -107,8 +123,14 @@ class Trial:
 
     @property
     def eligible(self) -> bool:
-        """Whether it may be recommended: measured, and with the present batches."""
-        return bool(self.slices) and not self.differs and not self.failed
+        """Whether it may be recommended: measured, and with the present batches, or torch's for its workers."""
+        others = bool(self.augmentation) and not self.as_torch
+        return bool(self.slices) and not (self.differs or others or self.failed)
+
+    def learn(self, found: Compared) -> None:
+        """Take over what a comparison has found; a difference stays."""
+        self.differs, self.augmentation = self.differs or found.differs, self.augmentation or found.augmentation
+        self.because, self.as_torch = found.because, found.as_torch
 
 
 class Measure(Protocol):
@@ -117,8 +139,8 @@ class Measure(Protocol):
     def measure(self, setting: Setting) -> Slice:
         """Run a loader with a setting for a slice of time. Raises what the loader raises."""
 
-    def check(self, setting: Setting) -> str:
-        """Compare more of its batches with the present ones; return where they differ, empty if nowhere."""
+    def check(self, setting: Setting) -> Compared:
+        """Compare more of its batches with the present ones."""
 
 
 @dataclass(slots=True)
@@ -182,7 +204,7 @@ class Search:
             self._measure(first)
         while len(chain) > 1:
             try:
-                chain[-1].differs = self.runner.check(chain[-1].setting)
+                chain[-1].learn(self.runner.check(chain[-1].setting))
             except (Exception, SystemExit) as error:  # of the user's code
                 chain[-1].failed = in_a_line(error)
             if chain[-1].eligible:
@@ -241,7 +263,7 @@ class Search:
             return None
         self._took[trial.setting] = self.clock() - begun
         trial.slices.append(slice_)
-        trial.differs = trial.differs or slice_.differs
+        trial.learn(slice_)
         return slice_
 
     def _stage(self, best: Trial, trials: list[Trial], end: float) -> Trial | None:

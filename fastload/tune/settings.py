@@ -17,6 +17,8 @@ from ..base.worker_kinds import WORKER_KINDS
 from ..run.defaults import OPTIONS
 
 WORKER_THREADS = (16, 4, 64)
+SEED = 1
+"""Of the loader that is tried with keys, where it has torch's random streams."""
 PREFETCH = 2
 """torch's default for ``prefetch_factor``."""
 
@@ -29,11 +31,11 @@ class Setting:
     worker_method: str
     prefetch_factor: int | None
     fuse: bool | str
-    seeding: str
     chunk_size: int | str | None
     resident: str | None
     worker_threads: int = 1
     cache: Any = None
+    seed: int | None = None
 
     def having(self, **changes: Any) -> Setting:
         """Return the setting with other arguments; ``prefetch_factor`` is None exactly without workers.
@@ -41,7 +43,7 @@ class Setting:
         ``worker_threads`` is 1 where processes cannot have several.
         """
         changed = dataclasses.replace(self, **changes)
-        if not changed.num_workers or changed.worker_method != "multiprocessing" or changed.seeding == "torch":
+        if not changed.num_workers or changed.worker_method != "multiprocessing":
             changed = dataclasses.replace(changed, worker_threads=1)
         if not changed.num_workers:
             return dataclasses.replace(changed, prefetch_factor=None)
@@ -57,13 +59,18 @@ class Setting:
 
     def in_words(self, present: Setting) -> str:
         """Return the workers, and the other arguments that differ from the present setting."""
-        words = [WORKER_KINDS[self.worker_method].counted(self.num_workers) if self.num_workers else "inline"]
+        words = [workers_in_words(self)]
         words += [
             f"{name}={_quoted(value)}"
             for name, value in self.changes(present).items()
             if name not in ("num_workers", "worker_method")
         ]
         return ", ".join(words)
+
+
+def workers_in_words(setting: Setting) -> str:
+    """Return number and kind of the workers."""
+    return WORKER_KINDS[setting.worker_method].counted(setting.num_workers) if setting.num_workers else "inline"
 
 
 def as_call(changes: Mapping[str, Any]) -> str:
@@ -105,7 +112,6 @@ Stage = Callable[[Setting, Machine], list[Setting]]
 def _making(best: Setting, machine: Machine) -> list[Setting]:
     """How samples are loaded: the largest gains, so they come first."""
     made = [best.having(fuse=level) for level in ("auto", True)]
-    made.append(best.having(seeding="torch" if best.seeding == "sample" else "sample"))
     made.append(best.having(resident="device" if machine.has_device else "host"))
     return made
 
@@ -118,7 +124,7 @@ def _keeping(best: Setting, machine: Machine) -> list[Setting]:
 def _kind(best: Setting, machine: Machine) -> list[Setting]:
     """Processes or threads; always workers: without them nothing is loaded during the training step."""
     number = best.num_workers or machine.processors
-    return [best.having(num_workers=number, worker_method=method) for method in ("thread", "multiprocessing")]
+    return [best.having(num_workers=number, worker_method=method) for method in ("multiprocessing", "thread")]
 
 
 def _number(best: Setting, machine: Machine) -> list[Setting]:
@@ -138,12 +144,13 @@ def _waiting(best: Setting, machine: Machine) -> list[Setting]:
 
 
 def _flow(best: Setting, machine: Machine) -> list[Setting]:
-    """Tasks and batches in flight."""
+    """Tasks and batches in flight; and keys for the samples, with which workers share a batch."""
     if not best.num_workers:
         return []
     made = [best.having(prefetch_factor=2 * (best.prefetch_factor or PREFETCH))]
-    if best.seeding == "sample":
-        made.append(best.having(chunk_size=None if best.chunk_size == "batch" else "batch"))
+    if best.seed is None:
+        made.append(best.having(seed=SEED))
+    made.append(best.having(chunk_size=None if best.chunk_size == "batch" else "batch"))
     return made
 
 

@@ -28,6 +28,7 @@ from fastload.run import child, targets
 from fastload.run.result_file import result_file, write_result
 from fastload.tune import runner
 from fastload.tune.runner import Runner
+from fastload.tune.search import Compared
 from fastload.tune.settings import Setting
 
 TRAIN = """
@@ -167,7 +168,7 @@ def test_names_of_the_users_are_no_markup_and_one_worker_is_one(capsys: pytest.C
     data = type("Own[red]", (list,), {})([1, 2])
     said = shown(fastload.DataLoader(data, num_workers=1), capsys)
     assert "Own[red]  as it is  Own[red] is not one of the known datasets" in said
-    assert "workers    1 process\n" in said
+    assert "workers     1 process\n" in said
 
 
 def test_on_a_narrow_terminal_nothing_is_cut_off(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
@@ -300,24 +301,24 @@ class Counting(Dataset[Any]):
         return self.length
 
 
-def test_cheap_samples_that_draw_nothing_are_advised_to_do_without_seeding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_makes_samples_cheaper_is_said_with_the_batches_that_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples are made; only the times are given, since the advice turns on microseconds."""
     measure = Runner.processor_time
 
-    def timed(runner: Runner, setting: Setting, number: int) -> tuple[float, int, str]:
-        cpu_s, made, differs = measure(runner, setting, number)
+    def timed(runner: Runner, setting: Setting, number: int) -> tuple[float, int, Compared]:
+        cpu_s, made, found = measure(runner, setting, number)
         assert 0 < cpu_s < 0.01
-        return (1e-6 if setting.seeding == "torch" else 2e-6), made, differs
+        return (1e-6 if setting.fuse else 2e-6), made, found
 
     monkeypatch.setattr(Runner, "processor_time", timed)
-    said = [*advice_for(fastload.DataLoader(Counting(), batch_size=256, num_workers=2))]
+    said = [*advice_for(fastload.DataLoader(Counting(), batch_size=256, num_workers=2, fuse=False))]
     assert said[:-1] == [
         f"now: 0.002 ms of processor time per sample (measured on {SAMPLES}, without workers)",
-        "seeding='torch': 2.0 times as fast; the same batches",
+        "fuse='auto': 2.0 times as fast; the same batches",
     ]
 
 
-def test_where_a_sample_is_work_seeding_is_not_worth_a_word() -> None:
+def test_where_a_sample_is_work_small_gains_are_not_worth_a_word() -> None:
     class Busy(Counting):
         def __getitem__(self, index: int) -> Any:
             end = time.process_time() + 0.002
@@ -326,7 +327,7 @@ def test_where_a_sample_is_work_seeding_is_not_worth_a_word() -> None:
             return index
 
     now, nothing, _ = advice_for(fastload.DataLoader(Busy(), batch_size=16))
-    assert nothing == "other values of fuse, seeding and cache gain less than 10 %"
+    assert nothing == "other values of fuse and cache gain less than 10 %"
     assert float(now.split()[1]) == pytest.approx(2.0, rel=0.5)
 
 
@@ -362,7 +363,8 @@ def test_fusion_of_torchvisions_transforms_is_measured() -> None:
     said = [*advice_for(fastload.DataLoader(cifar, batch_size=32))]
     (fused,) = [line for line in said if line.startswith("fuse=True: ")]
     assert float(fused.split()[1]) > 1.5
-    assert "other batches under the same seed (the values differ" in fused
+    assert "other augmentation (the values differ" in fused
+    assert fused.endswith("since fuse=True draws the parameters of transforms by itself")
 
 
 def test_the_loader_and_its_dataset_stay_as_they_are() -> None:

@@ -9,7 +9,6 @@ PRESENT = Setting(
     worker_method="multiprocessing",
     prefetch_factor=2,
     fuse=False,
-    seeding="sample",
     chunk_size=None,
     resident=None,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from fastload.cache import shared, store
 from fastload.errors import ConfigError
 from fastload.late import opener
 from fastload.tune import usage
-from fastload.tune.runner import Runner, setting_of
+from fastload.tune.runner import Runner, refused, setting_of
+from fastload.tune.search import Compared
 from fastload.tune.survival import how_it_died
 
 
@@ -42,6 +45,11 @@ class Noisy(Dataset[Any]):
         return self.length
 
 
+class Squares(Noisy):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(index**2)
+
+
 class BrokenByThreads(Noisy):
     """Keeps the sample that it makes where all threads see it."""
 
@@ -55,19 +63,74 @@ def runner_of(loader: Any, **arguments: float) -> Runner:
     return Runner(loader, **{"slice_s": 0.05, "check_s": 0.2, "read_s": 10.0, **arguments})
 
 
-def test_other_workers_give_the_same_batches_and_seeding_by_torch_others():
-    loader = fastload.DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=1)
+NOTHING = Compared()
+OTHERS = "the values differ: epoch 0, batch "
+
+
+def compared(found: Compared) -> Compared:
+    return Compared(**{one.name: getattr(found, one.name) for one in fields(Compared)})
+
+
+def test_with_a_seed_other_workers_give_the_same_batches():
+    loader = fastload.DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=1, seed=1)
     runner, present = runner_of(loader), setting_of(loader)
     runner.measure(present)
     for same in (present, present.having(worker_method="thread", num_workers=2), present.having(num_workers=0)):
         found = runner.measure(same)
-        assert found.differs == ""
+        assert compared(found) == NOTHING
         assert found.rate > 0
         assert found.first_s > 0
-    assert runner.measure(present.having(seeding="torch")).differs.startswith(
-        "the values differ: epoch 0, batch 0, sample 0"
-    )
-    assert runner.check(present.having(chunk_size="batch")) == ""
+    assert runner.check(present.having(chunk_size="batch")) == NOTHING
+
+
+def test_without_a_seed_another_number_of_workers_gives_torchs_batches_and_keys_give_other_augmentation():
+    loader = fastload.DataLoader(Noisy(), batch_size=8, num_workers=1)
+    runner, present = runner_of(loader), setting_of(loader)
+    for same in (present, present, present.having(prefetch_factor=4)):
+        assert compared(runner.measure(same)) == NOTHING
+    for number in (0, 2):
+        for found in (runner.measure, runner.check):
+            said = found(present.having(num_workers=number))
+            assert (said.differs, said.as_torch) == ("", True)
+            assert said.augmentation.startswith(OTHERS)
+            assert said.because == "each worker has a random stream of its own, as in torch"
+    for keyed, asks in (
+        (present.having(worker_method="thread"), "worker_method='thread'"),
+        (present.having(seed=1),) * 2,
+    ):
+        for found in (runner.measure, runner.check):
+            said = found(keyed)
+            assert (said.differs, said.as_torch) == ("", False)
+            assert said.augmentation.startswith(OTHERS)
+            assert said.because.startswith("seed=1" if asks is keyed else asks)
+
+
+def test_a_seed_has_an_order_of_its_own_for_a_loader_that_shuffles():
+    loader = fastload.DataLoader(Squares(), batch_size=8, shuffle=True, num_workers=1)
+    runner, present = runner_of(loader), setting_of(loader)
+    runner.measure(present)
+    assert runner.measure(present.having(seed=1)).augmentation == "the order, which the seed shuffles too"
+    threads = runner.measure(present.having(worker_method="thread"))
+    assert threads.because
+    assert not threads.augmentation
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seed", "chunks"),
+    [
+        ({}, True, False),
+        ({"seed": 1}, False, True),
+        ({"worker_method": "thread", "num_workers": 2}, False, True),
+        ({"seeding": "torch"}, False, False),
+        ({"sampler": fastload.DistributedSampler(range(200), 1, 0)}, False, True),
+    ],
+)
+def test_a_seed_is_tried_only_where_samples_have_torchs_streams(arguments, seed, chunks):
+    loader = fastload.DataLoader(Noisy(), batch_size=8, **arguments)
+    with contextlib.closing(runner_of(loader)):  # a cache is asked for meanwhile
+        left_out = refused(loader)
+    assert (("seed", 1) not in left_out) == seed
+    assert (("chunk_size", "batch") not in left_out) == chunks
 
 
 def test_a_dataset_that_threads_break_is_seen():
@@ -75,7 +138,7 @@ def test_a_dataset_that_threads_break_is_seen():
     runner, present = runner_of(loader), setting_of(loader)
     assert runner.measure(present).differs == ""
     threads = present.having(num_workers=4, worker_method="thread", chunk_size=1)
-    assert runner.measure(threads).differs or runner.check(threads)
+    assert runner.measure(threads).differs or runner.check(threads).differs
 
 
 class DiesInThreads(Noisy):
@@ -207,7 +270,7 @@ def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path
     assert "for its 20 samples" in runner.cache_note
     cpu_s, _, differs = runner.processor_time(present.having(cache="auto"), 10)
     assert cpu_s > 0
-    assert differs == ""
+    assert differs == NOTHING
     runner.close()
     assert shared.contents() is None
     assert not shared.is_asked_for()
@@ -224,8 +287,8 @@ def test_without_a_file_that_is_kept_a_cache_is_not_measured():
 
 def test_what_the_loader_refuses_is_raised_as_it_says_it():
     loader = fastload.DataLoader(Noisy(), batch_size=8, seed=1)
-    with pytest.raises(ConfigError, match="cannot be combined with seed=1"):
-        runner_of(loader).measure(setting_of(loader).having(seeding="torch"))
+    with pytest.raises(ConfigError, match="seed must be"):
+        runner_of(loader).measure(setting_of(loader).having(seed="one"))
 
 
 def test_an_empty_loader_is_an_error():

@@ -19,7 +19,7 @@ from present_setting import PRESENT
 from fastload.base import console
 from fastload.errors import ConfigError
 from fastload.tune.report import TuneReport
-from fastload.tune.search import Outcome, Search, Slice, Trial, median_interval
+from fastload.tune.search import Compared, Outcome, Search, Slice, Trial, median_interval
 from fastload.tune.settings import STAGES, Machine, Setting, as_call, as_options, candidates
 
 
@@ -31,7 +31,8 @@ class Made:
     noise: float = 0.0
     cpu_s: float | None = None
     differs: Callable[[Setting], str] = lambda setting: ""
-    checked: Callable[[Setting], str] = lambda setting: ""
+    checked: Callable[[Setting], Compared] = lambda setting: Compared()
+    drawn: Callable[[Setting], Compared] = lambda setting: Compared()
     slice_s: float = 0.5
     now: float = 0.0
     seen: list[Setting] = field(default_factory=list)
@@ -41,9 +42,11 @@ class Made:
         self.now += self.slice_s
         self.seen.append(setting)
         rate = self.speed(setting) * self.draw.lognormvariate(0, self.noise)
-        return Slice(rate=rate, first_s=0.1, cpu_s=self.cpu_s, differs=self.differs(setting))
+        found = self.drawn(setting)
+        others = {"augmentation": found.augmentation, "because": found.because, "as_torch": found.as_torch}
+        return Slice(rate=rate, first_s=0.1, cpu_s=self.cpu_s, differs=self.differs(setting), **others)
 
-    def check(self, setting: Setting) -> str:
+    def check(self, setting: Setting) -> Compared:
         self.now += self.slice_s
         return self.checked(setting)
 
@@ -156,7 +159,10 @@ def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_sett
     def speed(setting: Setting) -> float:
         return threads_are_faster(setting) * (2.0 if setting.fuse == "auto" else 1.0)
 
-    made = Made(speed, checked=lambda setting: "batch 9" if setting.worker_method == "thread" else "")
+    def checked(setting: Setting) -> Compared:
+        return Compared(differs="batch 9" if setting.worker_method == "thread" else "")
+
+    made = Made(speed, checked=checked)
     outcome = made.search()
     assert outcome.best is not None
     assert outcome.best.setting.changes(PRESENT) == {"fuse": "auto"}
@@ -167,13 +173,13 @@ def test_a_setting_that_fails_is_kept_with_its_reason_and_the_others_are_tried()
     def speed(setting: Setting) -> float:
         if setting.resident is not None:
             raise ConfigError("the dataset is random. Do this\nand more")
-        if setting.seeding == "torch":
+        if setting.seed is not None:
             raise ZeroDivisionError("by zero")
         return threads_are_faster(setting)
 
     made = Made(speed)
     outcome = made.search()
-    assert max(Counter(one for one in made.seen if one.seeding == "torch" or one.resident).values()) == 1
+    assert max(Counter(one for one in made.seen if one.seed is not None or one.resident).values()) == 1
     failed = {trial.failed for trial in outcome.trials if trial.failed}
     assert failed == {"the dataset is random", "ZeroDivisionError: by zero"}
     assert outcome.best is not None
@@ -251,7 +257,7 @@ SETTINGS = st.builds(
     st.integers(0, 8),
     worker_method=st.sampled_from(["multiprocessing", "thread"]),
     fuse=st.sampled_from([False, True, "auto"]),
-    seeding=st.sampled_from(["sample", "torch"]),
+    seed=st.sampled_from([None, 1, 7]),
     chunk_size=st.sampled_from([None, "batch", 3]),
     resident=st.sampled_from([None, "host"]),
     cache=st.sampled_from([None, "auto", "64GiB"]),
@@ -293,7 +299,7 @@ def test_all_that_was_asked_for_is_tried():
         "worker_method",
         "prefetch_factor",
         "fuse",
-        "seeding",
+        "seed",
         "chunk_size",
         "resident",
         "cache",
@@ -303,13 +309,20 @@ def test_all_that_was_asked_for_is_tried():
 def test_a_loader_without_workers_is_tried_with_some_of_each_kind():
     inline = PRESENT.having(num_workers=0)
     words = [one.in_words(inline) for one in candidates(STAGES[2], inline, Machine(processors=4))]
-    assert words == ["4 threads", "4 processes"]
+    assert words == ["4 processes", "4 threads"]
 
 
 def test_what_is_left_out_is_not_tried():
     machine = Machine(processors=2, left_out=frozenset({("fuse", True), ("resident", "host")}))
     found = candidates(STAGES[0], PRESENT, machine)
-    assert [one.changes(PRESENT) for one in found] == [{"fuse": "auto"}, {"seeding": "torch"}]
+    assert [one.changes(PRESENT) for one in found] == [{"fuse": "auto"}]
+
+
+def test_a_seed_is_tried_where_there_is_none_and_workers_could_share_a_batch():
+    assert [one.seed for one in candidates(STAGES[-1], PRESENT, Machine(processors=2))] == [None, 1, None]
+    assert {one.seed for one in candidates(STAGES[-1], PRESENT.having(seed=7), Machine(processors=2))} == {7}
+    streams = Machine(processors=2, left_out=frozenset({("chunk_size", "batch")}))
+    assert [one.changes(PRESENT) for one in candidates(STAGES[-1], PRESENT, streams)][1:] == [{"seed": 1}]
 
 
 @pytest.mark.parametrize(
@@ -328,12 +341,26 @@ def test_options_of_fastload_run_are_given_where_there_are_some_for_all(changes,
 # -- reports -----------------------------------------------------------------------------------------------------------
 
 
-def trial(rate: float, speedup: float = 1.0, differs: str = "", number: int = 2, **changes: object) -> Trial:
+KEYS = Compared(augmentation="the values differ: batch 0", because="seed=1 gives each sample its own")
+STREAMS = Compared(augmentation="the values differ: batch 0", because="each worker has a stream", as_torch=True)
+NONE_DRAWN = Compared(because="worker_method='thread' gives each sample its own")
+
+
+def trial(
+    rate: float,
+    speedup: float = 1.0,
+    differs: str = "",
+    number: int = 2,
+    drawn: Compared = Compared(),  # noqa: B008 # it is frozen
+    **changes: object,
+) -> Trial:
     slices = [
         Slice(rate=rate * (1 + 0.1 * one), first_s=0.012, cpu_s=25e-6, memory=5 << 20, differs=differs)
         for one in range(number)
     ]
-    return Trial(PRESENT.having(**changes), slices, differs=differs, speedup=speedup)
+    made = Trial(PRESENT.having(**changes), slices, differs=differs, speedup=speedup)
+    made.learn(drawn)
+    return made
 
 
 def report(outcome: Outcome, **arguments: object) -> TuneReport:
@@ -354,7 +381,7 @@ def report(outcome: Outcome, **arguments: object) -> TuneReport:
 def found() -> Outcome:
     best = trial(2345.6, 2.3, worker_method="thread")
     best.gain = median_interval([2.2, 2.3, 2.4])
-    others = trial(9000, 9.0, differs="the values differ: batch 0", seeding="torch", number=1)
+    others = trial(9000, 9.0, seed=1, number=1, drawn=KEYS)
     failed = Trial(PRESENT.having(resident="host"), failed="the dataset is random")
     return Outcome(trial(1000), [others, best, failed], best=best)
 
@@ -370,13 +397,14 @@ def test_the_table_has_a_row_for_each_setting_the_recommended_one_first_and_othe
     rows = [" ".join(line.split()) for line in lines]
     at = rows.index("▶ 2 threads 2,463 [2,346 - 2,580] 2.30 12 ms 25 µs 5 MiB same")
     assert rows[at + 1] == "2 processes (present) 1,050 [1,000 - 1,100] 1.00 12 ms 25 µs 5 MiB same"
-    assert rows[at + 2].startswith('2 processes, seeding="torch" 9,000 9.00 12 ms')
-    assert rows[at + 2].endswith("differ")
+    assert rows[at + 2].startswith("2 processes, seed=1 9,000 9.00 12 ms")
+    assert rows[at + 2].endswith("other augmentation")
     assert "2.30 times [2.20 - 2.40] as fast as now, with the same batches" in rows
     assert '    DataLoader(..., worker_method="thread")' in lines
     assert "    fastload run --worker-method=thread train.py --epochs 3" in lines
     assert '  2 processes, resident="host": the dataset is random' in lines
-    assert any('2 processes, seeding="torch" is faster still, but gives other batches' in row for row in rows)
+    said_of_it = "2 processes, seed=1 is faster still, but with other augmentation (the values differ: batch 0), since"
+    assert any(said_of_it in row for row in rows)
 
 
 def test_on_a_narrow_terminal_no_number_is_cut_off(found, capsys, monkeypatch):
@@ -394,7 +422,8 @@ def test_the_json_says_the_same(found):
     assert read["command"] == "fastload run --worker-method=thread train.py --epochs 3"
     assert read["best"]["gain"] == {"value": 2.3, "low": 2.2, "high": 2.4}
     assert [one["rate"] for one in read["present"]["slices"]] == [1000, 1100]
-    assert [one["differs"] for one in read["trials"]] == ["the values differ: batch 0", "", ""]
+    assert [one["augmentation"] for one in read["trials"]] == ["the values differ: batch 0", "", ""]
+    assert [one["differs"] for one in read["trials"]] == ["", "", ""]
     assert read["trials"][2]["slices"] == []
 
 
@@ -405,6 +434,51 @@ def test_what_fastload_run_has_no_option_for_is_to_be_pasted(found):
     assert made.without_an_edit() is None
     assert report(Outcome(trial(1000), [], best=trial(3000, 3.0, fuse=True)), command="").without_an_edit() is None
     assert json.loads(made.to_json())["line"] == "DataLoader(..., num_workers=4)"
+
+
+@pytest.mark.parametrize(
+    ("drawn", "number", "verdict", "word"),
+    [
+        (Compared(), 4, ", with the same batches", "same"),
+        (
+            STREAMS,
+            4,
+            ", with torch's batches with 4 processes: the augmentation is another than now, since each worker has a",
+            "torch's with 4 processes",
+        ),
+        (STREAMS, 0, ", with torch's batches without workers: the augmentation", "torch's without workers"),
+        (NONE_DRAWN, 4, "; the batches that were compared are equal and draw nothing, others may", "same, none drawn"),
+    ],
+)
+def test_which_batches_a_recommended_setting_gives_is_said(drawn, number, verdict, word, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "150")
+    best = trial(3000, 3.0, drawn=drawn, num_workers=number)
+    best.gain = median_interval([3.0])
+    assert best.eligible
+    made = report(Outcome(trial(1000), [best], best=best))
+    assert made.verdict().removeprefix("3.00 times [3.00 - 3.00] as fast as now").startswith(verdict)
+    (row,) = (line for line in said(made, capsys) if line.startswith("▶"))
+    assert row.endswith(word)
+
+
+def test_other_augmentation_is_recommended_only_where_torch_has_the_same_with_these_workers():
+    def drawn(setting: Setting) -> Compared:
+        if setting.seed is not None or setting.worker_method == "thread":
+            return KEYS
+        return STREAMS if setting.num_workers != PRESENT.num_workers else Compared()
+
+    def speed(setting: Setting) -> float:
+        return threads_are_faster(setting) * (3.0 if setting.seed is not None else 1.0) * setting.num_workers
+
+    outcome = Made(speed, noise=0.02, drawn=drawn, checked=drawn).search()
+    assert outcome.best is not None
+    assert outcome.best.setting.changes(PRESENT) == {"num_workers": 4}
+    (seeded,) = (trial for trial in outcome.trials if trial.setting.seed == 1)
+    assert seeded.setting.num_workers == 4
+    assert seeded.speedup > 2.5 * outcome.best.speedup
+    made = report(outcome)
+    assert any(note.startswith("4 processes, seed=1 is faster still, but with other") for note in made.all_notes())
+    assert "same batches" not in made.verdict()
 
 
 @pytest.mark.parametrize(
