@@ -31,11 +31,10 @@ _DECODING = ("decode", "imread")
 def model_of(workload: Workload) -> LoaderModel:
     """Return the model of the loader that was recorded."""
     loader = workload.loader
-    order: Order = "batch" if loader.get("in_order") is not False else "any"
     return LoaderModel(
         workers=int(loader.get("num_workers") or 0),
         prefetch=int(loader.get("prefetch_factor") or 2),
-        order="sample" if loader.get("engine") == "fastload" else order,
+        order=_order(loader, {}),
         whole=loader.get("collate") not in (None, "default_collate"),
         pin=any(batch.pin_ns for batch in workload.batches),
         persistent=bool(loader.get("persistent_workers")),
@@ -43,6 +42,14 @@ def model_of(workload: Workload) -> LoaderModel:
         paces=workload.paces,
         device_lag=_device_lag(workload),
     )
+
+
+def _order(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> Order:
+    """Return how work is shared: without keys a batch belongs to one worker, but where nothing is drawn."""
+    _, after = chosen(loader, settings)
+    if after.engine == "fastload" and (after.seeding == "sample" or loader.get("draws_nothing")):
+        return "sample"
+    return "batch" if settings.get("in_order", loader.get("in_order") is not False) else "any"
 
 
 def _device_lag(workload: Workload) -> int:
@@ -57,19 +64,17 @@ def has_copies(workload: Workload) -> bool:
     return any(batch.copy_ns for batch in workload.batches)
 
 
-def changed_model(model: LoaderModel, settings: Mapping[str, Any]) -> LoaderModel:
-    """Return the model with changed settings.
+def changed_model(model: LoaderModel, loader: Mapping[str, Any], settings: Mapping[str, Any]) -> LoaderModel:
+    """Return the model of a loader with changed settings.
 
     Raises:
         ConfigError: a setting has a value that is not supported.
     """
-    engine = settings.get("engine", "fastload" if model.order == "sample" else "torch")
-    in_order = settings.get("in_order", model.order != "any")
     return dataclasses.replace(
         model,
         workers=_count(settings, "num_workers", model.workers, 0),
         prefetch=_count(settings, "prefetch_factor", model.prefetch, 1),
-        order="sample" if engine == "fastload" else "batch" if in_order else "any",
+        order=_order(loader, settings),
         persistent=bool(settings.get("persistent_workers", model.persistent)),
         pin=bool(settings.get("pin_memory", model.pin)),
     )
@@ -206,8 +211,12 @@ _LINES: dict[tuple[str, Any], list[str]] = {
         "+x = x.to(device).float().div(255)  # x is uint8: do not convert it earlier",
     ],
     ("pin_memory", True): ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"],
-    ("fuse", True): ["# random transforms then draw from each sample's key, so samples differ from fuse='auto'"],
-    ("seeding", "torch"): ["# samples then depend on the number of workers, as with torch"],
+    ("fuse", True): ["# other augmentation: random transforms then draw from each sample's key"],
+    ("seeding", "sample"): [
+        "# other augmentation: each sample then draws from a key of its own, not from torch's streams,",
+        "# whatever the workers; so workers share a batch",
+    ],
+    ("seeding", "torch"): ["# without a seed; augmentation then is torch's, and depends on the number of workers"],
     ("cache", "encoded"): [
         "# needs more than one line: copy the files to a disk in memory (tmpfs), or read",
         "# their bytes in the dataset before workers start; they must fit into memory",
@@ -245,6 +254,10 @@ def lines_of(
         values = {name: loader.get(name, before.get(name)) for name in named}
         values = {name: value for name, value in values.items() if name not in _FASTLOAD_ONLY or value is not None}
         changed = {name: settings[name] for name in named}
+        if changed.get("seeding") == "sample":
+            del changed["seeding"]
+            values.pop("seeding", None)  # it may follow from other arguments
+            changed["seed"] = 1
         called = "DataLoader" if loader.get("torchs", True) else "LOADER"
         lines += [f"-{called}({_arguments(values)}){which}", f"+{called}({_arguments(changed)}){which}"]
     for name, value in settings.items():

@@ -23,6 +23,7 @@ class Choice(NamedTuple):
     fuse: bool | str | None
     """None with torch's loader."""
     seeding: str | None
+    """``"torch"``: its random streams; ``"sample"``: a key for each sample, whatever asks for it."""
     cache: str | None = None
     """``"auto"``: with a cache that has the files already, wherever it is; None: without one."""
 
@@ -32,13 +33,14 @@ class Choice(NamedTuple):
 
 
 TORCH = Choice("torch", None, None)
-TRIED = (
-    Choice("fastload", "auto", "sample"),
-    Choice("fastload", True, "sample"),
-    Choice("fastload", "auto", "torch"),
-    Choice("fastload", False, "sample"),
-)
-"""What is tried besides torch's loader and the recorded loader's settings."""
+USUAL = Choice("fastload", "auto", "torch")
+"""fastload's loader in place of torch's."""
+
+
+def tried_beside(usual: Choice) -> list[Choice]:
+    """Return what is tried of fastload's loader besides the usual choice and torch's loader."""
+    choices = [USUAL, Choice("fastload", True, "sample"), Choice("fastload", "auto", "sample")]
+    return [one._replace(cache=usual.cache) for one in (*choices, usual._replace(fuse=False))]
 
 
 class CostRatio(NamedTuple):
@@ -130,11 +132,12 @@ def chosen(loader: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Choi
                 "is not known; record with worker_method='multiprocessing'"
             )
         return before, TORCH
-    defaults = before if is_fastload else Choice("fastload", "auto", "sample")
+    defaults = before if is_fastload else USUAL
+    fuse = settings.get("fuse", defaults.fuse)
     after = Choice(
         "fastload",
-        settings.get("fuse", defaults.fuse),
-        settings.get("seeding", defaults.seeding),
+        fuse,
+        settings.get("seeding", "sample" if fuse is True else defaults.seeding),
         "auto" if with_cache else defaults.cache,
     )
     if after.fuse is True and after.seeding == "torch":

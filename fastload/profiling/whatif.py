@@ -37,7 +37,7 @@ from .schema import Fix, Grid, Interval, Simulation
 from .simulation import LoaderModel, SimulatedRun, simulate
 from .stats import ratio_interval
 from .trace import Rank, Trace
-from .trials import TRIED, chosen
+from .trials import chosen, tried_beside
 from .workers import loader_text
 from .workload import Workload, measure_workload, total
 
@@ -61,6 +61,7 @@ _TITLES = {
     "engine=torch": "torch's loader",
     "persistent_workers=True": "keep workers between epochs",
     "in_order=False": "deliver batches as they are ready",
+    "seeding=sample": "seed=1, so that workers share batches",
     "cache=auto": "keep coefficients, from the second epoch on",
     "uint8=True": "copy uint8 to the device, and convert there",
     "pin_memory=True": "copy from page-locked memory, while the loop continues",
@@ -106,7 +107,7 @@ class WhatIf:
             "num_workers": model.workers,
             "prefetch_factor": model.prefetch,
             "in_order": model.order != "any",
-            "engine": "fastload" if model.order == "sample" else "torch",
+            "engine": "fastload" if self.loader.get("engine") == "fastload" else "torch",
             "persistent_workers": model.persistent,
             **{name: self.loader.get(name) for name in ("fuse", "seeding", "cache")},
         }
@@ -132,7 +133,7 @@ class WhatIf:
         """Return what certain settings would bring; raises as :meth:`predict`."""
         step = self.predict(settings)
         run = self._runs(settings)[-1]
-        model = changed_model(self._models[-1], settings)
+        model = changed_model(self._models[-1], self.loader, settings)
         return Fix(
             title=self._title(settings),
             change=lines_of(self.settings, self.loader, settings, self._of) + self._room(settings),
@@ -186,7 +187,7 @@ class WhatIf:
         cost = sample_cost(self._workload, settings).value if cost is None else cost
         workload = changed_workload(self._workload, settings, cost)
         run = self._run if workload is self._workload else functools.partial(simulate, workload)
-        return [run(changed_model(model, settings)) for model in self._models]
+        return [run(changed_model(model, self.loader, settings)) for model in self._models]
 
     def _doubt(self, reproduced_ns: float, lost: float) -> str:
         """Return why predictions cannot be trusted; empty if they can."""
@@ -289,20 +290,26 @@ class WhatIf:
         """Return settings of fastload's loader for which it is known what samples cost."""
         found = [engine] if engine else []
         before, usual = chosen(self.loader, engine)
-        tried = [choice._replace(cache=usual.cache) for choice in TRIED]
-        for choice in (*tried, usual._replace(cache="auto")):
+        for choice in (*tried_beside(usual), usual._replace(cache="auto")):
             changes = {"fuse": choice.fuse, "seeding": choice.seeding, "cache": choice.cache}
             changes = {name: value for name, value in changes.items() if value != getattr(usual, name)}
+            if choice.fuse is True:
+                changes.pop("seeding", None)  # it has keys
             if not changes or not {before, choice} <= self._workload.trials.cpu_ns.keys():
                 continue
             settings = {**engine, **changes}
             cost, usual_cost = (sample_cost(self._workload, these) for these in (settings, engine))
-            if cost.high * (1 + _WORTH) < usual_cost.value:
+            is_cheaper = cost.high * (1 + _WORTH) < usual_cost.value
+            # With keys workers share a batch, which may be worth what keys cost.
+            if is_cheaper or ("seeding" in changes and self._is_faster(settings, engine)):
                 found.append(settings)
         if not found or self._is_shared:  # it is unknown what more workers would get
             return found
         found += self._with_workers(min(found, key=lambda one: sample_cost(self._workload, one).value))
         return found if self.settings["num_workers"] else found[-1:]
+
+    def _is_faster(self, settings: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+        return self._step_ns(settings) * (1 + _WORTH) < self._step_ns(than)
 
     def _spare_workers(self) -> list[Fix]:
         """Return how many workers are enough if the loop is the limit."""

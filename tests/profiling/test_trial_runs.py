@@ -56,7 +56,7 @@ class Numbers(Dataset[Any]):
         return torch.rand(2) + random.random() + index
 
 
-WITH_CACHE = Choice("fastload", "auto", "sample", "auto")
+WITH_CACHE = Choice("fastload", "auto", "torch", "auto")
 
 
 class Stream(IterableDataset[Any]):
@@ -120,8 +120,10 @@ def test_each_choice_is_tried_and_what_is_not_possible_has_a_reason():
 
 
 def test_of_a_loader_of_ours_what_it_was_set_to_is_tried_too():
-    (note,) = tried(fastload.DataLoader(Numbers(), 16, fuse=False, seeding="torch"))
-    assert {Choice("fastload", False, "torch"), Choice("torch", None, None)} <= trials_of(note).cpu_ns.keys()
+    arguments: list[dict[str, Any]] = [{}, {"seed": 1}, {"seeding": "torch"}]
+    for asked, seeding in zip(arguments, ("torch", "sample", "torch"), strict=True):
+        (note,) = tried(fastload.DataLoader(Numbers(), 16, fuse=False, **asked))
+        assert {Choice("fastload", False, seeding), Choice("torch", None, None)} <= trials_of(note).cpu_ns.keys()
 
 
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
@@ -148,8 +150,8 @@ def test_what_a_cache_spares_of_images_is_measured_and_what_it_takes(given: Any,
     loader = fastload.DataLoader(folder, 4, **given) if given else DataLoader(folder, 4)
     found = trials_of(tried(loader)[0])
     before, after = (
-        Choice("fastload", given.get("fuse", "auto"), "sample"),
-        WITH_CACHE._replace(fuse=given.get("fuse", "auto")),
+        (usual := Choice("fastload", given.get("fuse", "auto"), "sample" if given.get("fuse") else "torch")),
+        usual._replace(cache="auto"),
     )
     if "cache" in given:
         assert before not in found.cpu_ns
@@ -271,7 +273,8 @@ def test_what_was_not_tried_is_an_error_with_the_reason():
     ("loader", "settings", "after"),
     [
         ({"engine": "torch"}, {}, TORCH),
-        ({"engine": "torch"}, {"engine": "fastload"}, AUTO),
+        ({"engine": "torch"}, {"engine": "fastload"}, AUTO._replace(seeding="torch")),
+        ({"engine": "torch"}, {"engine": "fastload", "seeding": "sample"}, AUTO),
         ({"engine": "torch"}, {"engine": "fastload", "fuse": True}, FUSED),
         ({"engine": "fastload", "fuse": False, "seeding": "sample"}, {"fuse": True}, FUSED),
         ({"engine": "fastload", "fuse": False, "seeding": "torch"}, {}, Choice("fastload", False, "torch")),

@@ -230,6 +230,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"on_device": ["Normalize", "Mine"]},
     {"fuse": True},
     {"seeding": "torch"},
+    {"seeding": "sample"},
 ]
 
 
@@ -255,6 +256,12 @@ def test_the_loader_is_exchanged_in_the_direction_that_was_asked_for() -> None:
     assert lines({"engine": "fastload"})[:2] == [f"-{torchs}", f"+{ours}"]
     assert lines({"engine": "torch"}, engine="fastload") == [f"-{ours}", f"+{torchs}"]
     assert lines({"engine": "torch"}) == [""]
+
+
+def test_keys_are_asked_for_by_a_seed_and_told_to_change_the_augmentation() -> None:
+    call, *words = lines({"seeding": "sample"}, engine="fastload", seeding="torch")[1:]
+    assert call == "+DataLoader(..., seed=1)"
+    assert words[0].startswith("# other augmentation: ")
 
 
 def test_of_two_knobs_that_change_the_same_line_it_stands_there_once() -> None:

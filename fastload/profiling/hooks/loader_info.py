@@ -16,7 +16,7 @@ _LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtin
 """Packages whose ``__len__`` may be called at any time."""
 _ARGUMENTS = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
-    *("timeout", "worker_method", "fuse", "seeding"),
+    *("timeout", "worker_method", "fuse"),
 )
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
         "resident": is_resident,
         "num_workers": 0 if is_resident else _plain(loader.num_workers),
         **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
+        "seeding": seeding_of(loader),
+        "draws_nothing": _draws_nothing(dataset),
         "cache": _cache(loader),
         "context": str(context),
         "copied": _copied(dataset) if _has_processes(loader) and not is_resident else [],
@@ -74,10 +76,35 @@ def _copied(dataset: Any) -> list[str]:
     return []
 
 
+def seeding_of(loader: Any) -> str | None:
+    """Return where samples of a loader of fastload's have their random numbers from; None: it is another's.
+
+    ``"torch"``: its streams; ``"sample"``: a key for each sample.
+    """
+    if not _is_fastloads(loader):
+        return None
+    from ...sampling.epochs import Sampling, seed_of
+    from ...spec import keyed_by_of, part, with_arguments_of
+
+    spec = with_arguments_of(loader)
+    is_stream = isinstance(loader.dataset, sys.modules["torch.utils.data"].IterableDataset)
+    return "torch" if is_stream or keyed_by_of(spec, seed_of(part(spec, Sampling))) is None else "sample"
+
+
+def _draws_nothing(dataset: Any) -> bool:
+    from ...keys.seeding import draws_nothing
+
+    return draws_nothing(dataset)
+
+
 def _cache(loader: Any) -> Any:
     """Return the argument of a loader of fastload's; None: another's attribute of this name is anything."""
+    return _plain(loader.cache) if _is_fastloads(loader) else None
+
+
+def _is_fastloads(loader: Any) -> bool:
     module = sys.modules.get("fastload.loader")
-    return _plain(loader.cache) if module is not None and isinstance(loader, module.DataLoader) else None
+    return module is not None and isinstance(loader, module.DataLoader)
 
 
 def _plain(value: Any) -> Any:

@@ -128,7 +128,8 @@ def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
     from torch.utils.data import IterableDataset
 
     from ...base import compat
-    from ..trials import TORCH, TRIED, Choice, chosen
+    from ..trials import TORCH, USUAL, chosen, tried_beside
+    from .loader_info import seeding_of
 
     torch.set_num_threads(1)  # as in a worker
     has_processes = bool(loader.num_workers) and not has_threads(getattr(loader, "worker_method", None))
@@ -142,15 +143,14 @@ def _measured(loader: DataLoader[Any], with_stages: bool) -> dict[str, Any]:
     size = _batch_size(loader, draw)
     indices = [draw.randrange(len(dataset)) for _ in range(size * (_MOST_ROUNDS + 1))]
     engine = type(loader).__module__.partition(".")[0]
-    known = {name: getattr(loader, name, None) for name in ("fuse", "seeding", "cache")}
-    mine, _ = chosen({"engine": engine, **known}, {})
-    usual = mine if mine.engine == "fastload" and mine.fuse is not False else Choice("fastload", "auto", "sample")
-    cached = usual._replace(cache="auto")
+    known = {name: getattr(loader, name, None) for name in ("fuse", "cache")}
+    mine, _ = chosen({"engine": engine, "seeding": seeding_of(loader), **known}, {})
+    usual = mine if mine.engine == "fastload" else USUAL
+    cached = usual._replace(fuse=usual.fuse or "auto", cache="auto")
     room = _own_cache()
     running: dict[Choice, Iterator[Any]] = {}
     reasons: dict[Choice, str] = {}
-    tried = [choice._replace(cache=mine.cache) for choice in TRIED]
-    for choice in dict.fromkeys([mine, TORCH, *tried, cached]):
+    for choice in dict.fromkeys([mine, TORCH, *tried_beside(usual), cached]):
         try:
             running[choice] = _batches(loader, choice, indices, size)
         except Exception as error:
