@@ -49,7 +49,7 @@ OWN_ARGUMENTS = {
     "remote_workers": 0,
     "ray_options": None,
     "seed": None,
-    "seeding": "sample",
+    "seeding": None,
     "chunk_size": None,
     "overlap_epochs": True,
     "device": None,

@@ -168,8 +168,8 @@ def _seeding(spec: Spec) -> str:
         streams = "a stream for each worker" if spec.num_workers else "the generators of this process"
         return f"torch's: {streams}, so every batch is torch's, bit for bit"
     name = "index" if spec.ids_are_indices else "position in the epoch"
-    words = f"each sample, by its {name}, since {spec.keyed_by} asks for it"
-    return words if spec.sample_seed is not None else f"{words}; without a seed torch's base seed is used"
+    words = f"each sample, by its {name}, since {spec.keyed_by} asks for it: not as torch, but alike for any workers"
+    return words if spec.sample_seed is not None else f"{words}; without a seed from torch's base seed"
 
 
 def _failures(on_error: str, max_errors: int, statistics: Statistics, failures: Any) -> Iterator[tuple[str, str]]:

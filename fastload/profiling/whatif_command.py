@@ -51,7 +51,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     settings.add_argument("--uint8", action="store_true", default=None, help="copy uint8 to the device, not float32")
     settings.add_argument("--engine", choices=("torch", "fastload"), help="torch's or fastload's loader")
     settings.add_argument("--fuse", type=_fuse, metavar="auto|true|false", help="of fastload's loader")
-    settings.add_argument("--seeding", choices=("sample", "torch"), help="of fastload's loader")
+    settings.add_argument(
+        "--seeding", choices=("sample", "torch"), help="each sample by its key, as with a seed; or torch's streams"
+    )
     settings.add_argument("--cache", choices=("auto", "encoded", "decoded"), help="keep coefficients, files or images")
     settings.add_argument("--decoder-speedup", type=float, metavar="X", help="decoding is X times as fast")
     settings.add_argument(

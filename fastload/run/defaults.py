@@ -23,7 +23,7 @@ OPTIONS: Mapping[str, str] = {
     "seed": "an integer",
     "worker_method": "multiprocessing, thread or ray",
     "remote_workers": "workers of a Ray cluster beside the local ones",
-    "seeding": "sample or torch",
+    "seeding": "sample or torch; none: by the seed",
     "chunk_size": "samples a task; or batch",
     "resident": "host, device or auto",
     "decoder": "auto, native, torchvision or pillow",

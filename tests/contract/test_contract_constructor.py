@@ -15,7 +15,7 @@ import torch
 from contract_harness import Raised, as_in_torch, consume, epochs, generator, outcome, recorded, subject_class
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, RandomSampler, SequentialSampler, Subset
 
-OWN_DEFAULTS = {"worker_method": "multiprocessing", "seed": None, "seeding": "sample", "chunk_size": None}
+OWN_DEFAULTS = {"worker_method": "multiprocessing", "seed": None, "seeding": None, "chunk_size": None}
 own_only = pytest.mark.skipif(ways.SUBJECT_IS_TORCH, reason="about what only our class has")
 
 

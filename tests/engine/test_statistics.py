@@ -58,7 +58,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
             "slots": 0,
             "slots_in_flight": 0,
         },
-        ["workers     none", "each sample, by its position in the epoch", "3 batches, 10 samples"],
+        [
+            "workers     none",
+            "torch's: the generators of this process, so every batch is torch's",
+            "3 batches, 10 samples",
+        ],
     ),
     "processes": (
         Squares(10),
@@ -78,10 +82,10 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         [
             "2 processes, started by fork; batches come ",
             "; dataset inherited",
-            "chunks of ",
-            "taken by whichever worker is free",
+            "the whole batch: each worker has one random stream, as in torch; with a seed, batches are cut",
+            "batch i to worker i % num_workers, as torch",
             "at most 4 batches (num_workers x prefetch_factor), in order",
-            "each sample, by its position in the epoch",
+            "torch's: a stream for each worker, so every batch is torch's, bit for bit",
             "3 batches, 10 samples; ",
         ],
     ),
@@ -89,7 +93,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         Squares(10),
         {"batch_size": 4, "shuffle": True, "seed": 1, **FORKED},
         {"batches": 3, "samples": 10},
-        ["each sample, by its index"],
+        [
+            "chunks of ",
+            "taken by whichever worker is free",
+            "each sample, by its index, since seed=1 asks for it: not as torch, but alike for any workers\n",
+        ],
     ),
     "more ahead, out of order": (
         Squares(30),
@@ -107,7 +115,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         Squares(10),
         {"batch_size": 4, "num_workers": 2, "worker_method": "thread"},
         {"batches": 3, "worker_method": "thread", "transport": "memory", "batches_without_layout": 0},
-        ["2 threads", "each sample, by its position in the epoch"],
+        [
+            "2 threads",
+            "each sample, by its position in the epoch, since worker_method='thread' asks for it",
+            "without a seed from torch's base seed",
+        ],
     ),
     "a dataset that draws nothing": (
         TensorDataset(torch.arange(10)),
@@ -123,7 +135,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
     ),
     "whole batches asked for": (
         Squares(10),
-        {"batch_size": 5, "chunk_size": "batch", **FORKED},
+        {"batch_size": 5, "chunk_size": "batch", "seed": 1, **FORKED},
         {"batches": 2, "batches_without_layout": 0},
         ["the whole batch: chunk_size='batch'"],
     ),
@@ -144,7 +156,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         {"batch_size": 5, "seeding": "torch", **FORKED},
         {"batches": 2, "batches_without_layout": 0},
         [
-            "the whole batch: seeding='torch'",
+            "the whole batch: each worker has one random stream",
             "assignment  batch i to worker i % num_workers",
             "torch's: a stream for each worker",
         ],
@@ -153,7 +165,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[str]]] = {
         Squares(10),
         {"batch_size": 5, "seeding": "torch"},
         {"batches": 2, "worker_method": "inline"},
-        ["none: torch's, in this process"],
+        ["torch's: the generators of this process"],
     ),
     "an iterable dataset": (
         Counting(8),

@@ -28,7 +28,7 @@ from torch.utils.data import (
 import fastload
 from fastload.base import copied_lists
 from fastload.profiling.formatting import unit_of
-from fastload.profiling.hooks.loader_info import describe_loader
+from fastload.profiling.hooks.loader_info import describe_loader, seeding_of
 from fastload.profiling.worker_memory import Growth, growth_of, private_bytes
 
 
@@ -121,6 +121,28 @@ def test_what_only_the_scripts_code_knows_is_not_asked_for(tmp_path: Path, make:
         assert run() == plain
     told = recorded.trace().ranks[0].loaders[0]
     assert (told["length"], told["batches"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seeding"),
+    [
+        ({}, "torch"),
+        ({"seed": 1}, "sample"),
+        ({"seeding": "sample"}, "sample"),
+        ({"num_workers": 2, "worker_method": "thread"}, "sample"),
+        ({"sampler": fastload.DistributedSampler(range(10), 1, 0)}, "sample"),
+    ],
+)
+def test_where_random_numbers_come_from_is_told_without_asking_for_the_length(arguments: Any, seeding: str) -> None:
+    dataset = Counting()
+    loader = fastload.DataLoader(dataset, 4, **arguments)
+    asked = dataset.asked
+    assert seeding_of(loader) == seeding
+    assert dataset.asked == asked
+    assert seeding_of(DataLoader(dataset, 4)) is None
+    assert describe_loader(loader)["draws_nothing"] is False
+    assert describe_loader(DataLoader([1, 2], 4))["draws_nothing"] is True
+    assert describe_loader(fastload.DataLoader(Flow(), 4, seed=1))["seeding"] == "torch"
 
 
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])

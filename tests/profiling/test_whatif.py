@@ -406,6 +406,27 @@ def test_what_trials_took_is_what_fastloads_loader_and_its_settings_are_predicte
     assert fix.change.splitlines()[:2] == ["-DataLoader(..., fuse='auto')", "+DataLoader(..., fuse=True)"]
 
 
+UNEVEN = [*[60.0, 10.0] * 10, *[10.0, 60.0] * 10] * 3
+"""Of two workers one has the slow batches of a while, then the other."""
+
+
+def test_keys_are_advised_where_workers_gain_by_sharing_batches():
+    rank = recorded(UNEVEN, workers=2, prefetch=4, loop_ms=4.0)
+    rank.trials = {0: Trials({TORCH: (MS,), STREAMS: (MS,), AUTO: (MS,)})}
+    found = {fix.title: fix for fix in WhatIf(rank, WARMUP).fixes()}
+    fix = found["fastload's loader, seed=1, so that workers share batches"]
+    assert fix.change.splitlines()[-4:-2] == ["-DataLoader(...)", "+DataLoader(..., seed=1)"]
+    assert "# other augmentation: " in fix.change
+    assert "fastload's loader" not in found  # with torch's streams a batch belongs to a worker, as with torch's loader
+
+
+def test_what_draws_nothing_is_shared_without_keys():
+    rank = recorded(UNEVEN, workers=2, prefetch=4, loop_ms=4.0)
+    whole = predict(rank, {"engine": "fastload"}, WARMUP).value
+    rank.loaders[0] = {**rank.loaders[0], "draws_nothing": True}
+    assert predict(rank, {"engine": "fastload"}, WARMUP).value < 0.9 * whole
+
+
 def test_what_a_cache_brings_from_the_second_epoch_on_counts_the_files_that_fit():
     def cached(share: float) -> Rank:
         rank = tried()

@@ -93,7 +93,7 @@ def test_a_second_install_adds_to_the_first_and_uninstall_takes_all_back():
             "fused is not an argument of fastload.DataLoader; there are defaults for worker_method,",
         ),
         ({"num_workers": 2}, "num_workers is an argument of torch's DataLoader; there are defaults for"),
-        ({"seeding": "tree"}, "seeding must be 'sample' or 'torch', got seeding='tree'"),
+        ({"seeding": "tree"}, "seeding must be None, 'sample' or 'torch', got seeding='tree'"),
         ({"seed": 1, "seeding": "torch"}, "cannot be combined with seed=1"),
         ({"seed": 1, "fuse": 7}, "got fuse=7"),
     ],
@@ -184,7 +184,7 @@ def test_a_wrong_variable_stops_a_program_where_fastload_is_imported():
 @pytest.mark.parametrize(
     ("options", "variable", "message"),
     [
-        ("--seeding tree", "", "seeding must be 'sample' or 'torch', got seeding='tree'"),
+        ("--seeding tree", "", "seeding must be None, 'sample' or 'torch', got seeding='tree'"),
         ("--fuse=perhaps", "", "got fuse='perhaps'"),
         ("--seed 1 --seeding torch", "", "cannot be combined with seed=1"),
         ("", "fuse", "it must have the form fuse=true,seed=1, got 'fuse'"),
