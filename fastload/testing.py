@@ -14,7 +14,7 @@ def assert_deterministic(
     loader_or_dataset: Any,
     *,
     batches: int = 4,
-    seed: int | None = None,
+    seed: int = 0,
     batch_size: int = 8,
     methods: Sequence[Method] = METHODS,
     timeout: float = 60.0,
@@ -25,7 +25,7 @@ def assert_deterministic(
         loader_or_dataset: a DataLoader of fastload or torch, a dataset, or a function without arguments that returns
             one of them.
         batches: batches of an epoch that each run loads; at least 1.
-        seed: for loaders without an integer seed; None: 0.
+        seed: for loaders without a seed.
         batch_size: samples in a batch, for a dataset.
         methods: kinds of workers: ``"inline"``, ``"thread"``, ``"fork"``, ``"spawn"``. Without ``"spawn"`` it is some
             seconds faster.

@@ -11,11 +11,21 @@ from ..run.targets import Target, TargetResult, Verb, add_json_option, positive,
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of ``fastload verify``."""
-    parser.add_argument("--batches", type=positive, default=8, metavar="N", help="batches to load of an epoch (8)")
-    parser.add_argument("--seed", type=int, metavar="N", help="for loaders without a seed of their own (0)")
+    parser.add_argument(
+        "--batches", type=positive, metavar="N", help="batches to load of an epoch (100; 8 with a seed)"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="for loaders without a seed: check that any workers give the same bits"
+    )
+    parser.add_argument(
+        "--time", type=positive, default=60, metavar="SECONDS", help="limit of a comparison with torch's class (60)"
+    )
     parser.add_argument("--batch-size", type=positive, default=8, metavar="N", help="where the target is a dataset (8)")
     parser.add_argument(
-        "--methods", type=_methods, metavar="LIST", help="kinds of workers: inline,thread,fork,spawn (all these), ray"
+        "--methods",
+        type=_methods,
+        metavar="LIST",
+        help="with a seed, kinds of workers: inline,thread,fork,spawn (these), ray",
     )
     parser.add_argument(
         "--loader", dest="number", type=positive, default=1, metavar="N", help="of a script: the N-th it iterates (1)"
@@ -38,7 +48,6 @@ def verify(target: Target, options: dict[str, Any]) -> TargetResult:
         ConfigError: it cannot be verified.
     """
     from ..base.console import show  # takes time: torch
-    from .plan import METHODS
     from .run import verify_subject
     from .subject import subject_of
 
@@ -46,7 +55,8 @@ def verify(target: Target, options: dict[str, Any]) -> TargetResult:
     subject = subject_of(target.value, seed=seed, batch_size=batch_size, timeout=120.0, name=target.name)
     if not target.name:
         subject.spawn_reason = why_not_spawned(getattr(sys.modules["__main__"], "__file__", None))
-    report = verify_subject(subject, batches=options["batches"], methods=options["methods"] or METHODS, progress=True)
+    asked = {"batches": options["batches"], "methods": options["methods"], "time_limit": options["time"]}
+    report = verify_subject(subject, **asked, progress=True)
     if options["json"] != "-":
         show(report.table())
     interrupted = report.interrupted
@@ -55,13 +65,13 @@ def verify(target: Target, options: dict[str, Any]) -> TargetResult:
 
 VERB = Verb(
     name="verify",
-    summary="check that a loader gives the same bits however it is run",
+    summary="check that a loader's batches are torch's, bit for bit",
     description="""\
-Check that a loader gives the same bits however it is run; if not, name the first stage that differs.
+Check that a loader's batches are those of torch's class, bit for bit, and time both.
 
-It is run with several numbers and kinds of workers, sizes of chunks, prefetching, ranks, and a resume in the
-middle, and compared with the loader without workers, and with torch's. A script is run up to the loader that it
-iterates first.""",
+If it has a seed, or is given one, check that it gives the same bits however it is run: with several numbers and
+kinds of workers, sizes of chunks, prefetching, ranks, and a resume in the middle; if not, name the first stage that
+differs. A script is run up to the loader that it iterates first.""",
     loader_of_script="the loader that the script iterates first (or see --loader)",
     object="a DataLoader, a dataset, or a function without arguments that returns one",
     status="""0 equal everywhere; 1 something differs, or could not be loaded; 2 the command was not understood, or no

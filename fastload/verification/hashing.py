@@ -79,6 +79,28 @@ def hash_batch(batch: object, *, by_sample: bool) -> BatchHashes:
     return BatchHashes(tuple(zip(*columns, strict=True)), tuple(whole))
 
 
+def summary_at(batch: object, path: str, row: int | None) -> str:
+    """Return what a batch has at the path of a leaf, of one of its samples, in a few words."""
+    num_rows = None if row is None else _num_rows(batch)
+    for place, value in _leaves(batch, "", (), num_rows):
+        if place == path:
+            return _summary(value if row is None else value[row])  # type: ignore[index] # it has rows
+    return _summary(batch) if not path else "nothing"
+
+
+def _summary(value: object) -> str:
+    array = value.detach().cpu().numpy() if _is_plain_tensor(value) and value.dtype != torch.bfloat16 else value
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+        text = " ".join(repr(value).split())
+        return f"{type(value).__qualname__} {text if len(text) <= 100 else text[:97] + '...'}"
+    kind = (
+        _kind_of_tensor(value, value.shape) if isinstance(value, torch.Tensor) else f"array {array.dtype} {array.shape}"
+    )
+    begin = ", ".join(f"{one:.6g}" if array.dtype.kind == "f" else str(one) for one in array.reshape(-1)[:4])
+    mean = f"; mean {array.mean(dtype=np.float64):.6g}" if array.size and array.dtype.kind in "biuf" else ""
+    return f"{kind}: {begin}{', ...' if array.size > 4 else ''}{mean}"
+
+
 def _leaves(
     value: object, path: str, above: tuple[int, ...], num_rows: int | None = None
 ) -> Iterator[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""Which settings are compared: a covering set, since their product would take hours.
+"""Which settings are compared where a seed is given: a covering set, since their product would take hours.
 
 In: what kind of dataset, which kinds of workers, a seed. Out: checks, each a pair of settings whose records must be
 equal. Each value of each axis is covered: workers 0, 1, 3; inline, thread, fork, spawn; chunks of 1, 3, whole batches
@@ -26,8 +26,6 @@ KNOWN_METHODS: tuple[Method, ...] = (*METHODS, "ray")
 class Setting:
     """How a loader is run for one record."""
 
-    engine: Literal["fastload", "torch"] = "fastload"
-    seeding: Literal["sample", "torch"] = "sample"
     indices_only: bool = False
     """Record the indices that are asked for, not the samples."""
     method: Method = "inline"
@@ -51,8 +49,6 @@ class Setting:
         words = [_workers(self.num_workers, self.method)]
         if self.worker_threads > 1:
             words.append(f"{self.worker_threads} samples at a time")
-        if self.engine == "torch":
-            words.insert(0, "torch")
         if self.chunk_size is not None:
             words.append("whole batches" if self.chunk_size == "batch" else f"chunks of {self.chunk_size}")
         if self.prefetch_factor is not None:
@@ -85,11 +81,6 @@ class PlannedCheck:
     name: str
     setting: Setting
     reference: Setting = REFERENCE
-
-    @property
-    def family(self) -> str:
-        """Checks of one name and family usually fail for the same reason: the first one is analysed."""
-        return "torch" if self.reference.engine == "torch" else self.setting.method
 
 
 _WITH_PROCESSES = (
@@ -143,8 +134,7 @@ def plan_checks(
         made += _WITH_RAY
     if has_cache:
         made += [("cache", setting) for setting in _with_cache(process)]
-    checks = [PlannedCheck(name=name, setting=setting) for name, setting in made]
-    return checks + _against_torch("torch's order", process) + _against_torch("torch's samples", process)
+    return [PlannedCheck(name=name, setting=setting) for name, setting in made]
 
 
 def _with_cache(process: Method | None) -> list[Setting]:
@@ -155,13 +145,6 @@ def _with_cache(process: Method | None) -> list[Setting]:
 
 def _process_of(methods: Sequence[Method]) -> Method | None:
     return "fork" if "fork" in methods else "spawn" if "spawn" in methods else None
-
-
-def _against_torch(name: str, process: Method | None) -> list[PlannedCheck]:
-    indices_only = name == "torch's order"
-    plain = Setting(seeding="torch", indices_only=indices_only, num_epochs=2 if indices_only else 1)
-    settings = [plain] if process is None else [plain, replace(plain, method=process, num_workers=2)]
-    return [PlannedCheck(name=name, setting=one, reference=replace(one, engine="torch")) for one in settings]
 
 
 def plan_iterable_checks(methods: Sequence[Method], *, has_cache: bool = False) -> list[PlannedCheck]:
@@ -185,4 +168,4 @@ def plan_iterable_checks(methods: Sequence[Method], *, has_cache: bool = False) 
         if "ray" in methods:
             pairs.append((replace(one, method="ray"), one))
         made += [PlannedCheck(name="replicas", setting=setting, reference=reference) for setting, reference in pairs]
-    return made + _against_torch("torch's samples", process)
+    return made

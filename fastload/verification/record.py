@@ -40,23 +40,23 @@ def record(
     """
 
     def prints(loader: DataLoader[Any], epoch: int, number: int) -> list[BatchHashes]:
-        batches = _batches(subject, setting, loader, epoch, number)
+        batches = _batches(subject, loader, epoch, number)
         return [_print(subject, setting, batch, by_samples) for batch in batches]
 
     with undisturbed():
         if setting.world_size:
             ranks = []
             for rank in range(setting.world_size):  # one after the other
-                with _closing(subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)) as loader:
+                with closing(subject.loader(setting, edit=edit, by_samples=by_samples, rank=rank)) as loader:
                     ranks.append(prints(loader, 0, num_batches))
             steps = itertools.zip_longest(*ranks, fillvalue=BatchHashes(()))
             return [[BatchHashes(tuple(sample for batch in step for sample in batch.samples)) for step in steps]]
-        with _closing(subject.loader(setting, edit=edit, by_samples=by_samples)) as loader:
+        with closing(subject.loader(setting, edit=edit, by_samples=by_samples)) as loader:
             if setting.resume_after is None:
                 return [prints(loader, epoch, num_batches) for epoch in range(setting.num_epochs)]
             before = prints(loader, 0, setting.resume_after)
             state = loader.state_dict()
-        with _closing(subject.loader(setting, edit=edit, by_samples=by_samples, workers=setting.resumed_by)) as loader:
+        with closing(subject.loader(setting, edit=edit, by_samples=by_samples, workers=setting.resumed_by)) as loader:
             loader.load_state_dict(state)
             return [before + prints(loader, 0, num_batches - setting.resume_after)]
 
@@ -71,7 +71,7 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def _closing(loader: DataLoader[Any]) -> Iterator[Any]:
+def closing(loader: DataLoader[Any]) -> Iterator[Any]:
     """Stop a loader's workers at the end; torch's class has no method for that."""
     try:
         yield loader
@@ -83,15 +83,10 @@ def _closing(loader: DataLoader[Any]) -> Iterator[Any]:
             kept._shutdown_workers()
 
 
-def _batches(subject: Subject, setting: Setting, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
+def _batches(subject: Subject, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
     """Yield the first batches of the next epoch."""
     seed_global_generators(Keys(subject.seed, epoch, ORDER).key(0))
-    iterator: Any = iter(loader)
-    try:
-        yield from itertools.islice(iterator, number)
-    finally:
-        if setting.engine == "torch" and setting.num_workers:
-            iterator._shutdown_workers()
+    yield from itertools.islice(loader, number)
 
 
 def _print(subject: Subject, setting: Setting, batch: Any, by_samples: bool) -> BatchHashes:
@@ -185,9 +180,9 @@ def with_index(subject: Subject, setting: Setting, num_batches: int, found: Diff
         return found
     setting = replace(setting, indices_only=True)
     try:
-        with undisturbed(), _closing(subject.loader(setting)) as loader:
+        with undisturbed(), closing(subject.loader(setting)) as loader:
             for epoch in range(found.epoch + 1):
-                batches = list(_batches(subject, setting, loader, epoch, num_batches))
+                batches = list(_batches(subject, loader, epoch, num_batches))
         rows = [list(batch) if subject.auto_collation else [batch] for batch in batches[: found.batch + 1]]
         return replace(found, position=sum(map(len, rows[:-1])) + found.row, index=repr(rows[-1][found.row]))
     except (Exception, SystemExit):  # of a sampler of the user's that cannot be iterated again

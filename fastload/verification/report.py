@@ -89,15 +89,96 @@ class Check:
 
 
 @dataclass(slots=True, kw_only=True)
+class Equality:
+    """Whether the batches are those of torch's class, bit for bit."""
+
+    pipeline: str
+    """In a few words."""
+    verdict: Literal["equal", "different", "not repeatable", "other augmentation"] = "equal"
+    """``"not repeatable"``: torch's class itself differs between two runs. ``"other augmentation"``: by design."""
+    num_batches: int = 0
+    """Batches that were compared and are equal."""
+    num_epochs: int = 0
+    """Epochs that they are of."""
+    out_of_time: bool = False
+    """Whether the time limit has ended it before the number of batches that was asked for."""
+    difference: Difference | None = None
+    torch_value: str = ""
+    """What torch's class has at that place, in a few words; empty if it was not loaded again."""
+    fastload_value: str = ""
+    """What fastload has there."""
+    causes: list[str] = field(default_factory=list)
+    """What the difference probably comes from."""
+    error: str = ""
+    """The error of the dataset that has ended it."""
+    timed_batches: int = 0
+    """Batches of each epoch that was timed; 0: it was too short, or not timed."""
+    timed_epochs: int = 0
+    """Epochs of each class that were timed."""
+    torch_rate: float = 0.0
+    """Batches in a second."""
+    fastload_rate: float = 0.0
+    pickled: list[str] = field(default_factory=list)
+    """Types of values that were compared by their pickles."""
+
+    def summary(self) -> str:
+        """Return the result in one sentence."""
+        epochs = {1: "one epoch", 2: "two epochs"}.get(self.num_epochs, f"{self.num_epochs} epochs")
+        count = f"{self.num_batches} {'batch' if self.num_batches == 1 else 'batches'} of {epochs}"
+        if self.difference is not None:
+            place = f"epoch {self.difference.epoch}, batch {self.difference.batch}"
+            where = f"{place}, after {self.num_batches} equal ones"
+            return {
+                "not repeatable": f"NOT comparable: torch's class itself differs between two runs (at {where})",
+                "other augmentation": f"NOT torch's batches, by design: other augmentation (from {where})",
+            }.get(self.verdict, f"NOT equal to torch's: {where}")
+        if not self.num_batches:
+            return f"nothing was compared: {self.error or 'the loader returns no batch'}"
+        if not self.torch_rate:
+            return f"{count} equal torch's, bit for bit"
+        times = self.fastload_rate / self.torch_rate
+        return f"{count} equal torch's, bit for bit; {times:.{1 if times >= 1 else 2}f} times as fast"
+
+    def details(self) -> list[str]:
+        """Return what the result is made of, line by line."""
+        lines = []
+        if self.difference is not None:
+            lines.append(str(self.difference))
+            if self.torch_value or self.fastload_value:
+                lines.append(f"torch:    {self.torch_value or 'not loaded again'}")
+                lines.append(f"fastload: {self.fastload_value}")
+            lines += [f"· {cause}" for cause in self.causes]
+        if self.error and self.num_batches:
+            lines.append(f"it ends with an error: {self.error}")
+        if self.num_batches and self.difference is None:
+            lines.append("compared: values, types, dtypes and shapes, and the generators' states after each epoch")
+        if self.torch_rate:
+            turns = "torch, fastload" + (", fastload, torch" if self.timed_epochs > 1 else "")
+            lines.append(
+                f"timed after that, without comparing: {self.timed_batches} batches of a further epoch, its start "
+                f"included, in turns ({turns}): {self.torch_rate:.3g} and {self.fastload_rate:.3g} batches a second"
+            )
+        elif self.num_batches and self.difference is None:
+            lines.append(
+                "not timed: " + ("it ended before that" if self.error or self.out_of_time else "it is too short")
+            )
+        if self.out_of_time:
+            lines.append("the time limit ended it before the number of batches that was asked for")
+        return lines
+
+
+@dataclass(slots=True, kw_only=True)
 class VerifyReport:
     """What ``fastload.verify`` found."""
 
     subject: str
     """What was verified, as text."""
-    seed: int
-    """The seed of all runs."""
+    seed: int | None
+    """The seed of all runs; None: none was given, so that batches are compared with those of torch's class."""
     batches: int
     """Batches of an epoch that each run loaded."""
+    equality: Equality | None = None
+    """The comparison with torch's class; None: a seed was given."""
     checks: list[Check] = field(default_factory=list)
     """The comparisons, each with ``name``, ``setting``, ``verdict``, ``difference`` and ``culprit``."""
     notes: list[str] = field(default_factory=list)
@@ -117,6 +198,8 @@ class VerifyReport:
 
     def summary(self) -> str:
         """Return the result in one sentence."""
+        if self.equality is not None:
+            return "interrupted: nothing is known" if self.interrupted else self.equality.summary()
         counts = {verdict: sum(check.verdict == verdict for check in self.checks) for verdict in _MARKS}
         words = [f"{count} {verdict}" for verdict, count in counts.items() if count]
         if self.ok:
@@ -129,9 +212,16 @@ class VerifyReport:
             words.append("the other checks were not made")
         return f"{outcome}: {', '.join(words)}, {self.seconds:.1f} s"
 
+    def issue_line(self) -> str:
+        """Return a line to paste into an issue: the result, the pipeline, and versions."""
+        pipeline = self.subject if self.equality is None else self.equality.pipeline
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return f"fastload verify: {self.summary()} ({pipeline}; {versions})"
+
     def to_json(self) -> str:
         """Return the report as JSON: its fields, ``"ok"``, ``"summary"``, and ``"version"`` of the format."""
-        return json.dumps({"version": 1, "ok": self.ok, "summary": self.summary(), **asdict(self)}, indent=2)
+        told = {"version": 1, "ok": self.ok, "summary": self.summary(), "issue_line": self.issue_line()}
+        return json.dumps(told | asdict(self), indent=2)
 
     def raise_for_difference(self) -> None:
         """Raise an error if ``ok`` is False.
@@ -155,6 +245,12 @@ class VerifyReport:
         from rich.console import Group
         from rich.text import Text
 
+        if self.equality is not None:
+            result = Text(self.summary(), "bold green" if self.ok else "bold red")
+            found = [("result", self.equality.details()), *([("notes", self.notes)] if self.notes else [])]
+            found.append(("to paste into an issue", [self.issue_line()]))
+            sections = [part for title, lines in found if lines for part in (Text(""), section(title, lines))]
+            return Group(Text(self.subject, "bold"), Text(""), result, *sections)
         wide = {"header": "setting", "ratio": 1}
         rows = plain_table(["", "check", wide, "result", {"header": "s", "justify": "right", "no_wrap": True}])
         last = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -16,43 +16,55 @@ import torch
 
 from ..base.interrupts import Interrupted, raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
+from ..base.version import __version__
 from ..errors import ConfigError, one_line
 from .culprit import find_culprit
+from .equality import compare
 from .plan import KNOWN_METHODS, METHODS, REFERENCE, Method, PlannedCheck, Setting, plan_checks, plan_iterable_checks
 from .record import Record, first_difference, pickled_kinds, record, with_index
-from .report import Check, VerifyReport
+from .report import Check, Verdict, VerifyReport
 from .subject import Subject, subject_of
+
+_BATCHES = 100
+_BATCHES_WITH_KEYS = 8
 
 
 def verify(
     loader_or_dataset: Any,
     *,
-    batches: int = 8,
+    batches: int | None = None,
     seed: int | None = None,
     batch_size: int = 8,
-    methods: Sequence[Method] = METHODS,
+    methods: Sequence[Method] | None = None,
     timeout: float = 120.0,
+    time_limit: float = 60.0,
     progress: bool | None = None,
 ) -> VerifyReport:
-    """Check that a loader gives the same bits however it is run; if not, name the first stage that differs.
+    """Check that a loader's batches are torch's, bit for bit; with a seed, that they are the same however it is run.
 
-    The loader is run with 0, 1 and 3 workers of every kind, several chunk sizes and prefetch factors, persistent
-    workers, simulated ranks, and a resume in the middle. Each run is compared with the one without workers. Then its
-    order, and its samples with ``seeding="torch"``, are compared with those of torch's class. Each run works on a copy,
-    so nothing that you pass is changed. It takes about twenty runs of ``batches`` batches, and some seconds for
-    ``"spawn"``.
+    **Without a seed**, fastload's class and torch's get the same dataset, arguments and global seeds, and their batches
+    of two epochs are compared, and the states of the global generators after each. Then both are timed. If a batch
+    differs, torch's class is run again, which shows whether the dataset itself differs from run to run.
+
+    **With a seed**, of the loader, of one of fastload's samplers or as an argument, the loader is run with 0, 1 and 3
+    workers of every kind, several chunk sizes and prefetch factors, persistent workers, simulated ranks, and a resume
+    in the middle. Each run is compared with the one without workers; the first stage that differs is named. It takes
+    about twenty runs of ``batches`` batches, and some seconds for ``"spawn"``.
+
+    Each run works on a copy, so nothing that you pass is changed.
 
     Args:
         loader_or_dataset: a DataLoader of fastload or torch, a dataset, or a function without arguments that returns
-            one of them. A loader is rebuilt with an integer seed.
-        batches: batches of an epoch that each run loads; at least 1.
-        seed: for loaders without an integer seed; None: 0.
+            one of them.
+        batches: batches of an epoch that each run loads, at least 1; None: 100, or 8 with a seed.
+        seed: for loaders without a seed; None: they are compared with torch's class.
         batch_size: samples in a batch, for a dataset.
-        methods: kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"``; and ``"ray"``,
-            which is not checked by default.
+        methods: with a seed, kinds of workers: ``"inline"`` (always used), ``"thread"``, ``"fork"``, ``"spawn"`` (None:
+            these), ``"ray"``.
         timeout: seconds without a batch after which a run fails, for loaders without a timeout.
-        progress: what is printed to standard error. True: a progress bar on a terminal, otherwise a line for each
-            check; False: nothing; None: only the bar.
+        time_limit: seconds that a comparison with torch's class takes; it ends with the batch that it then waits for.
+        progress: what is printed to standard error. True: a progress bar on a terminal, otherwise lines; False:
+            nothing; None: only the bar.
 
     Returns:
         The report. It also contains the errors of the dataset.
@@ -61,44 +73,83 @@ def verify(
         ConfigError: ``loader_or_dataset`` cannot be verified, or another argument is out of its range.
     """
     subject = subject_of(loader_or_dataset, seed=seed, batch_size=batch_size, timeout=timeout)
-    return verify_subject(subject, batches=batches, methods=methods, progress=progress)
+    return verify_subject(subject, batches=batches, methods=methods, time_limit=time_limit, progress=progress)
 
 
-def verify_subject(subject: Subject, *, batches: int, methods: Sequence[Method], progress: bool | None) -> VerifyReport:
+def verify_subject(
+    subject: Subject,
+    *,
+    batches: int | None,
+    methods: Sequence[Method] | None,
+    time_limit: float,
+    progress: bool | None,
+) -> VerifyReport:
     """Do what ``verify`` does, for a loader that has been taken apart.
 
     Raises:
         ConfigError: an argument is out of range.
     """
+    if batches is None:
+        batches = _BATCHES_WITH_KEYS if subject.seeded else _BATCHES
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise ConfigError(f"batches must be a positive integer, got {batches=}")
-    if isinstance(methods, str) or not set(methods) <= set(KNOWN_METHODS):
+    if methods is not None and (isinstance(methods, str) or not set(methods) <= set(KNOWN_METHODS)):
         raise ConfigError(f"methods must be some of {', '.join(KNOWN_METHODS)}, got {methods!r}")
+    if methods is not None and not subject.seeded:
+        raise ConfigError(
+            f"methods={methods!r} needs a seed: without one, batches are compared with those of torch's class, with "
+            "the loader's own workers. Give seed=0 too, or leave methods out"
+        )
+    if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit > 0:
+        raise ConfigError(f"time_limit must be a number of seconds above 0, got {time_limit=}")
+    seed = f"seed {subject.seed}" if subject.seeded else "no seed"
     report = VerifyReport(
-        subject=f"{subject.name}; {batches} batches of an epoch, seed {subject.seed}",
-        seed=subject.seed,
+        subject=f"{subject.name}; {batches} batches of an epoch, {seed}",
+        seed=subject.seed if subject.seeded else None,
         batches=batches,
         notes=subject.notes,
         versions={
-            "python": platform.python_version(),
+            "fastload": __version__,
             "torch": str(torch.__version__),
-            "numpy": np.__version__,
+            "Python": platform.python_version(),
+            "NumPy": np.__version__,
             "platform": sys.platform,
         },
     )
     begun = time.perf_counter()
     with TerminalBar(shown=progress is not False) as bar:
         try:
-            _Run(subject, methods, report, bar, bool(progress) and not sys.stderr.isatty()).run()
+            prints_lines = bool(progress) and not sys.stderr.isatty()
+            if subject.seeded:
+                _Run(subject, METHODS if methods is None else methods, report, bar, prints_lines).run()
+            else:
+                _compare_with_torch(subject, report, time_limit, bar, prints_lines)
         except Interrupted as error:
             report.interrupted = error.number
     report.seconds = time.perf_counter() - begun
     return report
 
 
+def _compare_with_torch(
+    subject: Subject, report: VerifyReport, time_limit: float, bar: TerminalBar, prints_lines: bool
+) -> None:
+    equality = compare(subject, batches=report.batches, time_limit=time_limit, bar=bar, prints_lines=prints_lines)
+    report.equality = equality
+    verdict: Verdict = "different" if equality.difference else "equal" if equality.num_batches else "error"
+    check = Check(name="torch's batches", setting=equality.pipeline, verdict=verdict, reason=equality.error)
+    check.num_batches, check.difference = equality.num_batches, equality.difference
+    report.checks.append(check)
+    if equality.pickled:
+        report.notes.append(_note_of_pickles(equality.pickled))
+
+
+def _note_of_pickles(kinds: Iterable[str]) -> str:
+    return f"compared by their pickles, which may differ though the values are equal: {', '.join(sorted(kinds))}"
+
+
 @dataclass
 class _Run:
-    """One verification."""
+    """One verification of keys."""
 
     subject: Subject
     methods: Sequence[Method]
@@ -145,8 +196,7 @@ class _Run:
                 words = f"[{number}/{len(planned)}] {check.name}: {check.setting}: {check.verdict}"
                 print(f"fastload verify: {words} ({check.seconds:.1f} s)", file=sys.stderr, flush=True)
         if self._pickled:
-            names = ", ".join(sorted(self._pickled))
-            report.notes.append(f"compared by their pickles, which may differ though the values are equal: {names}")
+            report.notes.append(_note_of_pickles(self._pickled))
 
     def _first_record(self) -> Record | Check:
         """Return the batches without workers, with which most others are compared; a failed check if there are none."""
@@ -198,7 +248,7 @@ class _Run:
 
     def _explain(self, check: Check, planned: PlannedCheck, reference: Setting) -> None:
         """Add the dataset index of the difference; and the stage, to the first check of its name and family."""
-        subject, family, num_batches = self.subject, planned.family, self.report.batches
+        subject, family, num_batches = self.subject, planned.setting.method, self.report.batches
         assert check.difference is not None
         if (family, planned.name) not in self._analysed and not planned.setting.indices_only:
             self._analysed.add((family, planned.name))
@@ -231,8 +281,6 @@ class _Run:
             return "this system cannot fork"
         if "spawn" in methods and self._why_not_spawned is not None:
             return self._why_not_spawned
-        if on_error != "raise" and planned.name == "torch's samples":
-            return f"on_error={on_error!r} continues after an error of a sample, which torch's class raises"
         if on_error == "skip" and setting.world_size > 1:
             return "with on_error='skip' a rank may have one step less than the others"
         if setting.world_size:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +25,7 @@ from ..loader import DataLoader, argument_defaults
 from ..sampling.distributed import DistributedBatchSampler
 from ..sampling.epochs import KnownBatches
 from ..sampling.samplers import KeyedSampler, check_seed
-from ..spec import spec_of
+from ..spec import Spec, spec_of
 from ..work import Shard
 from .hashing import Leaf, leaves
 from .plan import Setting
@@ -38,6 +39,13 @@ _KEPT = (
     *("on_error", "max_errors", "fuse", "decoder", "resident", "cache", "cache_size"),
 )
 """The arguments of a loader that are the same in every run."""
+
+
+_NOT_OF_BATCHES = {"device": None, "batch_transform": None, "pin_memory": False, "in_order": True, "seed": None}
+"""Arguments that a comparison with torch's class leaves out."""
+
+_WORKERS = 2
+"""Workers of a loader that is made for a dataset."""
 
 
 class _SampleLeaves:
@@ -77,7 +85,12 @@ class Subject:
     arguments: dict[str, Any]
     """Of :class:`fastload.DataLoader`, all but those that a setting chooses. With ``shuffle``, each sample comes once
     in random order, so that fastload's own order can be used."""
+    given: dict[str, Any]
+    """The arguments as they were given, those of torch's class and of fastload's, for a comparison with torch's."""
     seed: int
+    """Of the checks of keys; 0 if none was given."""
+    seeded: bool
+    """Whether a seed was given. Without one, every batch shall be torch's."""
     timeout: float
     """Seconds without a batch after which a run counts as failed."""
     notes: list[str] = field(default_factory=list)
@@ -115,19 +128,20 @@ class Subject:
         """The user's sampler or batch sampler; None if the order is torch's or fastload's own."""
         return self.arguments["batch_sampler"] or self.arguments["sampler"]
 
-    def copied_arguments(self) -> dict[str, Any]:
-        """Return the arguments with copies for one run; with the objects themselves, and a note, if they have none."""
+    def copied_arguments(self, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return arguments with copies for one run; with the objects themselves, and a note, if they have none."""
+        arguments = self.arguments if arguments is None else arguments
         # Samplers remember their epoch.
         if not self._cannot_copy and not (draws_nothing(self.dataset) and self.collate_fn is self.sampler is None):
             try:
-                return with_copied_parts(self.arguments)
+                return with_copied_parts(arguments)
             except Exception as error:  # whatever the user's class raises
                 self._cannot_copy = True
                 self.notes.append(
                     f"the dataset cannot be copied ({type(error).__name__}: {error}), so all runs share it: what one "
                     "run changes in it affects the next one"
                 )
-        return dict(self.arguments)
+        return dict(arguments)
 
     def loader(
         self,
@@ -152,7 +166,7 @@ class Subject:
             arguments["resident"] = None
         if not setting.cache:
             arguments |= {"cache": None, "cache_size": None}
-        if setting.indices_only or setting.seeding == "torch":  # what these arguments need is not there
+        if setting.indices_only:  # what these arguments need is not there
             arguments |= {"on_error": "raise", "decoder": "auto", "fuse": "auto" if fused else arguments["fuse"]}
         if setting.indices_only:
             arguments |= {"dataset": _Indices(length), "collate_fn": _unchanged}
@@ -161,8 +175,7 @@ class Subject:
         if setting.world_size:
             arguments |= {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
             arguments["batch_sampler"] = self._share_of_rank(setting.world_size, rank, length or 0)
-        if setting.seeding == "torch" or self.iterable:
-            # The order, or the base seed of replicas, comes from it.
+        if self.iterable:  # the base seed of replicas comes from it
             arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
         arguments["num_workers"] = setting.num_workers if workers is None else workers
         if arguments["num_workers"]:
@@ -170,16 +183,28 @@ class Subject:
             arguments["prefetch_factor"] = setting.prefetch_factor
             if setting.method in ("fork", "spawn"):
                 arguments["multiprocessing_context"] = setting.method
-        if setting.engine == "torch":
-            return _torch_loader(arguments)
-        if setting.seeding == "sample":
-            arguments |= {"seed": self.seed, "chunk_size": setting.chunk_size}
+        arguments |= {"seed": self.seed, "seeding": "sample", "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
         arguments["remote_workers"] = 0
         arguments["worker_threads"] = setting.worker_threads
         if setting.method != "ray":
             arguments["ray_options"] = None
-        return build({**arguments, "seeding": setting.seeding})
+        return build(arguments)
+
+    def torchs_loader(self) -> Any:
+        """Build a loader of torch's class with the arguments as they were given."""
+        return _torch_loader(self.copied_arguments(self.given))
+
+    def same_loader(self) -> DataLoader[Any]:
+        """Build a loader of fastload's class with the arguments as they were given."""
+        return build(self.copied_arguments(self.given))
+
+    @cached_property
+    def spec(self) -> Spec:
+        """How the loader is served with the arguments as they were given."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return spec_of(build(self.given))
 
     @property
     def global_batch_size(self) -> int:
@@ -250,7 +275,10 @@ def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float
     shuffle = not isinstance(target, IterableDataset)
     name = f"{name or type(target).__name__}, in batches of {batch_size}{', shuffled' if shuffle else ''}"
     arguments = {**_default_arguments(), "dataset": target, "batch_size": batch_size, "shuffle": shuffle}
-    return Subject(name=name, arguments=arguments, seed=seed or 0, timeout=timeout)
+    given = arguments | {"num_workers": _WORKERS, "prefetch_factor": None, "timeout": timeout}
+    return Subject(
+        name=name, arguments=arguments, given=given, seed=seed or 0, seeded=seed is not None, timeout=timeout
+    )
 
 
 def _default_arguments() -> dict[str, Any]:
@@ -268,7 +296,8 @@ def _is_dataset(target: Any) -> bool:
 def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: float, name: str) -> Subject:
     given = arguments_of(loader)
     arguments = _default_arguments() | {name: given[name] for name in _KEPT if name in given}
-    own_seed = spec_of(loader).sample_seed if isinstance(loader, DataLoader) else None
+    seeds = spec_of(loader).order_seed if isinstance(loader, DataLoader) else None
+    seed = seed if seeds is None else seeds
     sampler, notes = loader.sampler, []
     if given["batch_sampler"] is not None:
         arguments["batch_sampler"], cut = given["batch_sampler"], "batches by its batch_sampler"
@@ -280,17 +309,18 @@ def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: 
             arguments["shuffle"], cut = True, f"{cut}, shuffled"
         elif not isinstance(loader.dataset, IterableDataset) and type(sampler) is not SequentialSampler:
             arguments["sampler"] = sampler
-        if plain and own_seed is None:
-            notes.append("the loader shuffles: verified with fastload's seeded order; torch's is checked separately")
+        if plain and seeds is None and seed is not None:
+            notes.append("the loader shuffles: verified with fastload's seeded order")
+    limit = loader.timeout or timeout
     default = compat.default_collate if loader._auto_collation else compat.default_convert
     if loader.collate_fn is default:
         arguments["collate_fn"] = None
-    if given.get("seeding") == "torch":
+    if given.get("seeding") == "torch" and seed is not None:
         notes.append("seeding='torch' depends on num_workers by design; verified with seeding='sample'")
     if not loader.in_order:
         notes.append("in_order=False returns batches as they are completed; verified with in_order=True")
     if given.get("resident") == "device":
-        arguments["resident"] = "host"
+        given["resident"] = arguments["resident"] = "host"
         notes.append("resident='device' is verified on the host, as resident='host'")
     if given.get("batch_transform") is not None:
         notes.append("batch_transform is left out: the batches before it are compared")
@@ -299,8 +329,10 @@ def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: 
     return Subject(
         name=f"{name or type(loader.dataset).__name__}, {cut}",
         arguments=arguments,
-        seed=own_seed if own_seed is not None else seed or 0,
-        timeout=loader.timeout or timeout,
+        given={**_default_arguments(), **given, **_NOT_OF_BATCHES, "timeout": loader.num_workers and limit},
+        seed=seed or 0,
+        seeded=seed is not None,
+        timeout=limit,
         notes=notes,
     )
 
