@@ -27,13 +27,16 @@ from ..keys.seeding import ORDER, Keys, seed_global_generators
 from .culprit import causes_in
 from .hashing import BatchHashes, digest_of, hash_batch, summary_at
 from .record import closing, first_difference, pickled_kinds, undisturbed
-from .report import Difference, Equality
+from .report import Difference, Equality, counted
 from .stages import find_stages
 from .subject import Subject
 
 _NUM_EPOCHS = 2
 _LEAST_S = 0.1
-"""What takes less is not timed."""
+"""What takes less in all is not timed."""
+_ENOUGH_S = 6.0
+_MOST_ROUNDS = 10
+"""Epochs are timed until both classes together have taken so long, or so many of each have been."""
 _LINE_S = 10.0
 """Seconds between two lines of progress within an epoch."""
 _GENERATORS = ("random", "NumPy", "torch", "the loader's generator")
@@ -41,6 +44,10 @@ _GENERATORS = ("random", "NumPy", "torch", "the loader's generator")
 _BY_ENTROPY = (
     "it draws from something that no seed reaches: the system's entropy, the clock, a generator made without a seed "
     "(np.random.default_rng()), the order of threads or of a set"
+)
+_REMEDY = (
+    "draw from the global generators (random, numpy.random, torch), or make a generator from a draw of theirs, so that "
+    "a seed of the script reaches it"
 )
 
 
@@ -167,13 +174,13 @@ class _Comparison:
                 now = time.monotonic()
                 if now - told >= _LINE_S:
                     told = now
-                    self._tell(f"{side.name}, {what}: {count} batches so far")
+                    self._tell(f"{side.name}, {what}: {counted(count)} so far")
                 if now - begun >= seconds:
                     self._stopped = count < number
                     break
         finally:
             batches.close()  # type: ignore[attr-defined] # it is a generator
-        self._tell(f"{side.name}, {what}: {count} batches ({time.monotonic() - begun:.1f} s)")
+        self._tell(f"{side.name}, {what}: {counted(count)} ({time.monotonic() - begun:.1f} s)")
 
     def _tell(self, words: str) -> None:
         if self._prints_lines:
@@ -261,7 +268,7 @@ class _Comparison:
         repeatable = self._repeats(place)
         keyed_by = subject.spec.keyed_by
         causes = [
-            f"{name}: {cause}"
+            f"{name}: {cause.partition(';')[0]}"
             for name, part in (
                 (type(subject.dataset).__qualname__, subject.dataset),
                 *((stage.label, stage.transform) for stage in find_stages(subject.dataset)),
@@ -272,7 +279,7 @@ class _Comparison:
         ]
         if repeatable is False:
             found.verdict = "not repeatable"
-            found.causes = causes or [_BY_ENTROPY]
+            found.causes = [*(causes or [_BY_ENTROPY]), _REMEDY]
         elif keyed_by is not None:
             found.verdict = "other augmentation"
             found.causes = [
@@ -319,25 +326,29 @@ class _Comparison:
         number = len(self._made[0].batches)
         totals = {"torch": 0.0, "fastload": 0.0}
         epoch, begun = _NUM_EPOCHS, time.monotonic()
-        for order in ((torchs, ours), (ours, torchs)):
-            if order[0] is ours and 1.2 * (time.monotonic() - begun) > self._left():
-                break
+        order = [torchs, ours]
+        while True:
             for side in order:
                 taken, seconds = self._timed(side, epoch, number)
-                if side is torchs and order[0] is torchs:
+                if not found.timed_epochs and side is torchs:
                     number = taken
                 totals[side.name] += seconds
             found.timed_epochs += 1
             epoch += 1
+            order.reverse()
+            spent, rounds = time.monotonic() - begun, found.timed_epochs
+            if spent >= _ENOUGH_S or rounds == _MOST_ROUNDS or 1.2 * spent / rounds > self._left():
+                break
         if min(totals.values()) >= _LEAST_S:
             found.timed_batches = number
-            rounds = number * found.timed_epochs
-            found.torch_rate, found.fastload_rate = rounds / totals["torch"], rounds / totals["fastload"]
+            in_all = number * found.timed_epochs
+            found.torch_rate, found.fastload_rate = in_all / totals["torch"], in_all / totals["fastload"]
 
     def _timed(self, side: _Side, epoch: int, number: int) -> tuple[int, float]:
-        seconds, count = max(self._left() / 3, 1.0), 0
+        # The first epoch of torch's class says how many batches the others have.
+        seconds, count = float("inf") if self._found.timed_epochs else max(self._left() / 3, 1.0), 0
         begun = time.perf_counter()
-        for _ in self._steps(side, "timed", epoch, number, seconds if side.name == "torch" else float("inf")):
+        for _ in self._steps(side, f"timed, epoch {epoch + 1}", epoch, number, seconds):
             count += 1
         return count, time.perf_counter() - begun
 

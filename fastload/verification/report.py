@@ -22,6 +22,11 @@ _MARKS = {
 }
 
 
+def counted(batches: int) -> str:
+    """Return a number of batches in words."""
+    return "1 batch" if batches == 1 else f"{batches} batches"
+
+
 class NotDeterministic(FastloadError, AssertionError):
     """A verification found a difference; the message is its table, which names the stage."""
 
@@ -124,10 +129,10 @@ class Equality:
     def summary(self) -> str:
         """Return the result in one sentence."""
         epochs = {1: "one epoch", 2: "two epochs"}.get(self.num_epochs, f"{self.num_epochs} epochs")
-        count = f"{self.num_batches} {'batch' if self.num_batches == 1 else 'batches'} of {epochs}"
+        count = f"{counted(self.num_batches)} of {epochs}"
         if self.difference is not None:
             place = f"epoch {self.difference.epoch}, batch {self.difference.batch}"
-            where = f"{place}, after {self.num_batches} equal ones"
+            where = f"{place}, after {self.num_batches} equal ones" if self.num_batches else place
             return {
                 "not repeatable": f"NOT comparable: torch's class itself differs between two runs (at {where})",
                 "other augmentation": f"NOT torch's batches, by design: other augmentation (from {where})",
@@ -153,10 +158,10 @@ class Equality:
         if self.num_batches and self.difference is None:
             lines.append("compared: values, types, dtypes and shapes, and the generators' states after each epoch")
         if self.torch_rate:
-            turns = "torch, fastload" + (", fastload, torch" if self.timed_epochs > 1 else "")
+            epochs = "a further epoch" if self.timed_epochs == 1 else f"each of {self.timed_epochs} further epochs"
             lines.append(
-                f"timed after that, without comparing: {self.timed_batches} batches of a further epoch, its start "
-                f"included, in turns ({turns}): {self.torch_rate:.3g} and {self.fastload_rate:.3g} batches a second"
+                f"timed in turns, after that and without comparing: {counted(self.timed_batches)} of {epochs}, its start "
+                f"included: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second"
             )
         elif self.num_batches and self.difference is None:
             lines.append(
@@ -248,9 +253,10 @@ class VerifyReport:
         if self.equality is not None:
             result = Text(self.summary(), "bold green" if self.ok else "bold red")
             found = [("result", self.equality.details()), *([("notes", self.notes)] if self.notes else [])]
-            found.append(("to paste into an issue", [self.issue_line()]))
             sections = [part for title, lines in found if lines for part in (Text(""), section(title, lines))]
-            return Group(Text(self.subject, "bold"), Text(""), result, *sections)
+            line = Text(self.issue_line(), no_wrap=True, overflow="ignore")
+            to_paste = [Text(""), Text("to paste into an issue:", "bold"), line]
+            return Group(Text(self.subject, "bold"), Text(""), result, *sections, *to_paste)
         wide = {"header": "setting", "ratio": 1}
         rows = plain_table(["", "check", wide, "result", {"header": "s", "justify": "right", "no_wrap": True}])
         last = ""
