@@ -362,6 +362,8 @@ def _pipeline(subject: Subject) -> str:
         words.append("with " + ", ".join(transforms[:6]) + (", ..." if len(transforms) > 6 else ""))
     number = given["num_workers"]
     words.append("no workers" if not number else "1 worker" if number == 1 else f"{number} workers")
+    if given["worker_method"] != "multiprocessing":
+        words.append(f"worker_method={given['worker_method']!r}")
     context = given.get("multiprocessing_context")
     if number and context is not None:
         words.append(context if isinstance(context, str) else context.get_start_method())

@@ -139,6 +139,8 @@ class Equality:
             }.get(self.verdict, f"NOT equal to torch's: {where}")
         if not self.num_batches:
             return f"nothing was compared: {self.error or 'the loader returns no batch'}"
+        if self.error:
+            return f"{count} equal torch's, bit for bit; then {self.error}"
         if not self.torch_rate:
             return f"{count} equal torch's, bit for bit"
         times = self.fastload_rate / self.torch_rate
@@ -153,20 +155,16 @@ class Equality:
                 lines.append(f"torch:    {self.torch_value or 'not loaded again'}")
                 lines.append(f"fastload: {self.fastload_value}")
             lines += [f"· {cause}" for cause in self.causes]
-        if self.error and self.num_batches:
-            lines.append(f"it ends with an error: {self.error}")
-        if self.num_batches and self.difference is None:
+        if self.num_batches and self.difference is None and not self.error:
             lines.append("compared: values, types, dtypes and shapes, and the generators' states after each epoch")
         if self.torch_rate:
             epochs = "a further epoch" if self.timed_epochs == 1 else f"each of {self.timed_epochs} further epochs"
             lines.append(
-                f"timed in turns, after that and without comparing: {counted(self.timed_batches)} of {epochs}, its start "
+                f"timed in turns, after that, without comparing: {counted(self.timed_batches)} of {epochs}, its start "
                 f"included: torch {self.torch_rate:.3g}, fastload {self.fastload_rate:.3g} batches a second"
             )
-        elif self.num_batches and self.difference is None:
-            lines.append(
-                "not timed: " + ("it ended before that" if self.error or self.out_of_time else "it is too short")
-            )
+        elif self.num_batches and self.difference is None and not self.error:
+            lines.append("not timed: " + ("there was no time" if self.out_of_time else "it is too short"))
         if self.out_of_time:
             lines.append("the time limit ended it before the number of batches that was asked for")
         return lines

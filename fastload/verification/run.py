@@ -135,7 +135,8 @@ def _compare_with_torch(
 ) -> None:
     equality = compare(subject, batches=report.batches, time_limit=time_limit, bar=bar, prints_lines=prints_lines)
     report.equality = equality
-    verdict: Verdict = "different" if equality.difference else "equal" if equality.num_batches else "error"
+    loaded = equality.num_batches and not equality.error
+    verdict: Verdict = "different" if equality.difference else "equal" if loaded else "error"
     check = Check(name="torch's batches", setting=equality.pipeline, verdict=verdict, reason=equality.error)
     check.num_batches, check.difference = equality.num_batches, equality.difference
     report.checks.append(check)
