@@ -89,7 +89,10 @@ def summary_at(batch: object, path: str, row: int | None) -> str:
 
 
 def _summary(value: object) -> str:
-    array = value.detach().cpu().numpy() if _is_plain_tensor(value) and value.dtype != torch.bfloat16 else value
+    array = value
+    if _is_plain_tensor(value):
+        plain = value.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg()
+        array = (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
     if not isinstance(array, np.ndarray) or array.dtype.hasobject:
         text = " ".join(repr(value).split())
         return f"{type(value).__qualname__} {text if len(text) <= 100 else text[:97] + '...'}"

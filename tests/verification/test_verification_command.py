@@ -71,19 +71,30 @@ def verify(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_scripts_loader_is_verified_in_place_of_going_on(folder: Path):
-    done = verify("--batches", "2", "--methods=fork,spawn", "train.py")
+    done = verify("--batches", "2", "--seed=0", "--methods=fork,spawn", "train.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "deterministic: 17 equal" in done.stdout
+    assert "deterministic: 13 equal" in done.stdout
     assert "1 spawn" in done.stdout
     assert "the script's own words" in done.stdout
     assert "trained" not in done.stdout
     assert "went on" not in done.stdout
-    assert "fastload verify: [1/17] again: inline, 2 epochs: equal" in done.stderr
+    assert "fastload verify: [1/13] again: inline, 2 epochs: equal" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_scripts_loader_without_a_seed_is_compared_with_torchs(folder: Path):
+    done = verify("train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "12 batches of two epochs equal torch's, bit for bit" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("fastload verify: 12 batches of two epochs equal torch's")
+    assert "trained" not in done.stdout
+    assert "fastload verify: torch, epoch 1 of 2: 6 batches" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: Path):
-    done = verify("--batches", "2", "--methods=inline", "--loader=2", "--json", "-", "train.py", "--bad", "--warm-up")
+    options = ["--batches=2", "--seed=0", "--methods=inline", "--loader=2", "--json", "-"]
+    done = verify(*options, "train.py", "--bad", "--warm-up")
     assert done.returncode == 1, done.stdout + done.stderr
     found = json.loads(done.stdout)
     named = {check["culprit"]["place"] for check in found["checks"] if check["culprit"]}
@@ -94,7 +105,8 @@ def test_a_script_with_a_broken_stage_ends_with_status_1_and_pure_json(folder: P
 @pytest.mark.slow
 def test_an_object_of_a_file_is_verified_with_its_json_in_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    done = verify("--batches", "2", "--methods", "inline", "--batch-size", "4", "--json", "out.json", "train.py:make")
+    options = ["--batches=2", "--seed=0", "--methods", "inline", "--batch-size", "4", "--json", "out.json"]
+    done = verify(*options, "train.py:make")
     assert done.returncode == 1, done.stderr
     assert "first stage that differs: Noise() (dataset.transform, stage 3 of 3)" in done.stdout
     assert "\033" not in done.stdout
@@ -133,6 +145,7 @@ def test_a_script_that_iterates_no_loader_ends_with_status_2(folder: Path):
         (["verified:missing"], "verified has no missing; it has"),
         (["verified:good", "--epochs"], "verified:good takes no arguments, got --epochs"),
         (["verified:not_a_dataset"], "verify takes a DataLoader, a dataset"),
+        (["--methods=fork", "verified:good"], "methods=['fork'] needs a seed"),
         (["verified:broken_factory"], "verified:broken_factory() raised KeyError: 'no such data'"),
     ],
 )
@@ -148,7 +161,15 @@ def test_what_cannot_be_verified_is_told_in_one_line_with_status_2(
 
 
 @pytest.mark.parametrize(
-    "words", [["--batches", "0"], ["--methods", "pigeon"], ["--seed", "x"], ["--batch", "3"], ["--json", "no/x"]]
+    "words",
+    [
+        ["--batches", "0"],
+        ["--methods", "pigeon"],
+        ["--seed", "x"],
+        ["--batch", "3"],
+        ["--json", "no/x"],
+        ["--time", "0"],
+    ],
 )
 def test_an_option_that_is_not_understood_ends_with_status_2(words: list[str], capsys: Any):
     with pytest.raises(SystemExit) as ended:

@@ -1,0 +1,237 @@
+"""Without a seed ``fastload.verify`` compares with torch's class, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import verified
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+
+import fastload
+from fastload.verification.hashing import summary_at
+from fastload.verification.subject import Subject
+
+
+def verify(subject: Any, **options: Any) -> fastload.VerifyReport:
+    return fastload.verify(subject, **{"progress": False, "batches": 4, **options})
+
+
+def equality(report: fastload.VerifyReport) -> Any:
+    assert report.equality is not None
+    return report.equality
+
+
+def drawing() -> verified.Pictures:
+    return verified.Pictures(verified.chain(verified.PythonNoise()))
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        for index in range(30):
+            yield index, torch.rand(2), random.random()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DataLoader(drawing(), 6, shuffle=True),
+        lambda: DataLoader(drawing(), 6, shuffle=True, num_workers=2, persistent_workers=True),
+        lambda: DataLoader(drawing(), 6, num_workers=1, generator=torch.Generator().manual_seed(3), shuffle=True),
+        lambda: DataLoader(drawing(), batch_sampler=BatchSampler(RandomSampler(range(24)), 5, False)),
+        lambda: DataLoader(drawing(), 6, sampler=WeightedRandomSampler([1.0] * 24, 24)),
+        lambda: DataLoader(drawing(), batch_size=None),
+        lambda: DataLoader(drawing(), 6, collate_fn=verified.collate_by_length),
+        lambda: DataLoader(Stream(), 4, num_workers=2),
+        lambda: fastload.DataLoader(drawing(), 6, shuffle=True, num_workers=2),
+        drawing,
+    ],
+)
+def test_batches_of_many_kinds_of_loaders_are_torchs(make: Any):
+    report = verify(make())
+    assert report.ok, report.to_text()
+    found = equality(report)
+    assert (found.num_epochs, found.error, found.difference) == (2, "", None)
+    assert found.num_batches == (6 if found.pipeline.startswith("Pictures, in batches of 8") else 8)
+    assert f"{found.num_batches} batches of two epochs equal torch's, bit for bit" in report.summary()
+
+
+def test_an_epoch_that_ends_is_compared_to_its_end():
+    found = equality(verify(DataLoader(drawing(), 10, shuffle=True), batches=100))
+    assert (found.num_batches, found.num_epochs) == (6, 2)
+
+
+def test_the_line_to_paste_names_result_pipeline_and_versions():
+    report = verify(DataLoader(drawing(), 6, shuffle=True, num_workers=2, persistent_workers=True))
+    line = report.issue_line()
+    assert line in report.to_text(60).splitlines(), "it is not wrapped"
+    assert json.loads(report.to_json())["issue_line"] == line
+    for words in (
+        report.summary(),
+        "Pictures, in batches of 6, shuffled, with RandomHorizontalFlip, PythonNoise, RandomCrop, 2 workers",
+        f"fastload {fastload.__version__}",
+        f"torch {torch.__version__}",
+        "Python 3.",
+    ):
+        assert words in line
+
+
+def test_the_rates_of_both_are_told_with_what_was_timed():
+    found = equality(verify(DataLoader(drawing(), 6), batches=2))
+    found.timed_batches, found.timed_epochs, found.torch_rate, found.fastload_rate = 2, 3, 10.0, 26.0
+    assert found.summary() == "4 batches of two epochs equal torch's, bit for bit; 2.6 times as fast"
+    assert "2 batches of each of 3 further epochs" in " ".join(found.details())
+    found.fastload_rate = 8.7
+    assert found.summary().endswith("; 0.87 times as fast")
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_dataset_that_differs_from_run_to_run_is_told_from_a_defect(num_workers: int):
+    dataset = verified.Pictures(verified.chain(verified.Uuid()))
+    report = verify(DataLoader(dataset, 4, num_workers=num_workers))
+    found = equality(report)
+    assert not report.ok
+    assert found.verdict == "not repeatable"
+    assert report.summary().startswith("NOT comparable: torch's class itself differs between two runs")
+    assert "Uuid" in found.causes[0]
+    assert "it uses uuid4" in found.causes[0]
+    assert found.torch_value.startswith("Tensor float32 (3, 8, 8)")
+    assert found.torch_value != found.fastload_value
+
+
+def test_what_needs_keys_has_other_augmentation_by_design():
+    loader = fastload.DataLoader(drawing(), 4, num_workers=2, worker_method="thread")
+    report = verify(loader)
+    assert not report.ok
+    assert equality(report).verdict == "other augmentation"
+    assert "by design" in report.summary()
+    assert "worker_method='thread'" in " ".join(equality(report).causes)
+
+
+def test_what_needs_keys_but_draws_nothing_is_equal():
+    loader = fastload.DataLoader(verified.Pictures(), 4, num_workers=2, worker_method="thread")
+    assert verify(loader).ok
+
+
+class _WrongAt(verified.Pictures):
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        picture, label = super().__getitem__(index)
+        return picture, label + (100 if index == 9 else 0)
+
+
+def given_to_fastload(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
+    """Build fastload's loader with other arguments than torch's, in place of a defect."""
+    same = Subject.same_loader
+
+    def other(subject: Subject) -> Any:
+        given = subject.given
+        subject.given = {**given, **arguments}
+        try:
+            return same(subject)
+        finally:
+            subject.given = given
+
+    monkeypatch.setattr(Subject, "same_loader", other)
+
+
+def test_a_defect_is_told_with_place_and_values(monkeypatch: pytest.MonkeyPatch):
+    given_to_fastload(monkeypatch, dataset=_WrongAt(None))
+    report = verify(DataLoader(verified.Pictures(), 4))
+    found = equality(report)
+    assert found.verdict == "different"
+    assert str(found.difference) == "the values differ: epoch 0, batch 2, sample 1 in it, leaf [1]"
+    assert report.summary() == "NOT equal to torch's: epoch 0, batch 2, after 2 equal ones"
+    assert (found.torch_value, found.fastload_value) == ("Tensor int64 (): 9; mean 9", "Tensor int64 (): 109; mean 109")
+    assert "fastload is at fault" in found.causes[0]
+
+
+@pytest.mark.parametrize(("length", "words"), [(12, "3 instead of 4"), (20, "fastload has more")])
+def test_another_number_of_batches_is_a_difference(length: int, words: str, monkeypatch: pytest.MonkeyPatch):
+    given_to_fastload(monkeypatch, dataset=verified.Pictures(length=length), sampler=None)
+    found = equality(verify(DataLoader(verified.Pictures(length=16), 4), batches=9))
+    assert words in str(found.difference)
+
+
+class _CollateDrawing:
+    def __call__(self, samples: list[Any]) -> Any:
+        np.random.rand()
+        return torch.utils.data.default_collate(samples)
+
+
+def test_the_state_of_the_global_generators_is_compared_too(monkeypatch: pytest.MonkeyPatch):
+    given_to_fastload(monkeypatch, collate_fn=_CollateDrawing())
+    found = equality(verify(DataLoader(verified.Pictures(), 4)))
+    assert found.num_batches == 4
+    assert "the state of the generators differs: NumPy" in str(found.difference)
+
+
+def test_the_users_generators_are_as_before():
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    assert verify(DataLoader(drawing(), 4, shuffle=True)).ok
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[:2]
+    assert torch.equal(torch.get_rng_state(), before[2])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_error_that_both_classes_raise_ends_the_comparison(num_workers: int):
+    report = verify(DataLoader(verified.FailingIn("everywhere"), 4, num_workers=num_workers))
+    assert not report.ok
+    assert report.summary() == (
+        "2 batches of one epoch equal torch's, bit for bit; then both classes raise, at batch 2 of epoch 0: "
+        "KeyError: 'nine'"
+    )
+
+
+def test_an_error_of_fastload_alone_is_a_difference(monkeypatch: pytest.MonkeyPatch):
+    given_to_fastload(monkeypatch, dataset=verified.FailingIn("everywhere"))
+    found = equality(verify(DataLoader(verified.Pictures(), 4)))
+    assert str(found.difference) == "only fastload raises KeyError: 'nine': epoch 0, batch 2"
+
+
+def test_where_the_time_is_over_what_was_compared_is_told():
+    report = verify(DataLoader(drawing(), 4, shuffle=True), time_limit=1e-9)
+    found = equality(report)
+    assert report.ok
+    assert (found.num_batches, found.num_epochs, found.out_of_time) == (2, 2, True)
+    assert "the time limit ended it" in report.to_text(200)
+
+
+def test_a_seed_asks_for_the_checks_of_keys():
+    dataset = verified.Pictures()
+    sampler = fastload.DistributedBatchSampler(dataset, 4, seed=3, rank=0, world_size=1)
+    for loader, options in (
+        (fastload.DataLoader(dataset, 4, seed=1), {}),
+        (fastload.DataLoader(dataset, batch_sampler=sampler), {}),
+        (DataLoader(dataset, 4), {"seed": 2}),
+    ):
+        report = verify(loader, methods=["inline"], **options)
+        assert report.ok, report.to_text()
+        assert report.equality is None
+        assert report.seed in (1, 3, 2)
+        assert {"again", "resume"} <= {check.name for check in report.checks}
+
+
+def test_progress_is_told_line_by_line(capsys: Any):
+    assert verify(DataLoader(drawing(), 4), progress=True).ok
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("fastload verify: torch, epoch 1 of 2: 4 batches (")
+    assert lines[3].startswith("fastload verify: fastload, epoch 2 of 2: 4 batches (")
+
+
+@pytest.mark.parametrize(
+    ("batch", "path", "row", "words"),
+    [
+        ({"x": torch.tensor([[1.0, 2.0], [3.0, 5.0]])}, "['x']", 1, "Tensor float32 (2,): 3, 5; mean 4"),
+        ([["a", "b"], torch.tensor([1, 2])], "[0]", 1, "str 'b'"),
+        (torch.arange(6, dtype=torch.bfloat16), "", None, "Tensor bfloat16 (6,): 0, 1, 2, 3, ...; mean 2.5"),
+        (np.arange(2), "", None, "array int64 (2,): 0, 1; mean 0.5"),
+        ([torch.tensor([], dtype=torch.float32)], "[0]", None, "Tensor float32 (0,): "),
+        ([1], "[7]", None, "nothing"),
+    ],
+)
+def test_a_value_is_told_in_a_few_words(batch: Any, path: str, row: int | None, words: str):
+    assert summary_at(batch, path, row) == words
