@@ -405,7 +405,7 @@ def hugging_face_transform(folder: Path) -> Pipeline:
 
 
 def hugging_face_stream(folder: Path) -> Pipeline:
-    dataset = _hugging_face().to_iterable_dataset(num_shards=4).shuffle(seed=3, buffer_size=6)
+    dataset = _hugging_face().to_iterable_dataset(num_shards=6).shuffle(seed=3, buffer_size=6)
     return dataset.map(jittered, batched=True, batch_size=2).with_format("torch"), {"batch_size": 2}
 
 
