@@ -213,14 +213,13 @@ def keyed_by_of(spec: Spec, seed: int | None) -> str | None:
         return "seeding='sample'" if spec.seeding == "sample" else None
     if seed is not None:
         return f"seed={seed}" if spec.seed is not None else f"the sampler's seed={seed}"
-    retries = spec.on_error not in ("raise", "skip")
     for asks, name in (
         (spec.has_threads, "worker_method='thread'" if not spec.threads_alone else "worker_threads"),
         (spec.worker_threads > 1, "worker_threads"),
         (spec.worker_method == "ray" or bool(spec.remote_workers), "Ray's workers"),
         (spec.fuse is True, "fuse=True"),
         (isinstance(spec.chunk_size, int), "chunk_size"),
-        (retries, "on_error"),
+        (spec.on_error not in ("raise", "skip"), "on_error"),
         (spec.resident is not None, "resident"),
     ):
         if asks:

@@ -114,9 +114,8 @@ class Assembly:
         """
         item, first = parts[0]
         if first.outcome == Outcome.BATCH:
-            return self._pool.take_whole(
-                first.payload, item
-            ), self._book.given_up or "a worker collated it: its samples differ, or __getitems__ gave no list"
+            reason = self._book.given_up or "a worker collated it: its samples differ, or __getitems__ gave no list"
+            return self._pool.take_whole(first.payload, item), reason
         own = first.outcome == Outcome.OWN_ROWS
         if not own and any((one.outcome, one.layout) != (Outcome.ROWS, first.layout) for _, one in parts):
             return self._collated_here(slot, num_rows, parts)
