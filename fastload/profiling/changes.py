@@ -213,8 +213,8 @@ _LINES: dict[tuple[str, Any], list[str]] = {
     ("pin_memory", True): ["-x = x.to(device)", "+x = x.to(device, non_blocking=True)"],
     ("fuse", True): ["# other augmentation: random transforms then draw from each sample's key"],
     ("seeding", "sample"): [
-        "# other augmentation: each sample then draws from a key of its own, not from torch's streams,",
-        "# whatever the workers; so workers share a batch",
+        "# other augmentation: each sample then draws from a key of its own, whatever the workers,",
+        "# and not from torch's streams; so workers share a batch",
     ],
     ("seeding", "torch"): ["# without a seed; augmentation then is torch's, and depends on the number of workers"],
     ("cache", "encoded"): [

@@ -93,7 +93,7 @@ FORKSERVER = [Workers(count=count, persistent=True, start_method="forkserver") f
 SPAWN = Workers(count=2, persistent=True, start_method="spawn")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @as_in_torch(ways.with_workers(*FORKSERVER))
 @each_pipeline("pillow_v1", "detection", "yolo", "text", "own_generators", "stream", "errors_of_samples", "monai")
 def test_batches_are_torchs_with_workers_of_a_fork_server(load, make, files):
@@ -101,7 +101,7 @@ def test_batches_are_torchs_with_workers_of_a_fork_server(load, make, files):
     return epochs(load(dataset, **arguments), LEFT_TWICE)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @as_in_torch(ways.with_workers(SPAWN))
 @each_pipeline("pillow_v2", "memmap", "long_stream")
 def test_batches_are_torchs_with_spawned_workers(load, make, files):

@@ -171,7 +171,8 @@ def test_the_state_of_a_loader_that_skips_is_that_of_the_whole_one(make: Any) ->
 @pytest.mark.parametrize("step", [1, 3, EPOCH])
 def test_a_sampler_that_is_not_ours_is_fast_forwarded(step: int) -> None:
     def make() -> Any:
-        return fastload.DataLoader(Noisy(), 4, shuffle=True, generator=torch.Generator().manual_seed(3))
+        generator = torch.Generator().manual_seed(3)
+        return fastload.DataLoader(Noisy(), 4, shuffle=True, generator=generator, seeding="sample")
 
     running = accelerator(use_seedable_sampler=False)
     prepared = running.prepare(make())

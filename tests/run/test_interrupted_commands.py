@@ -61,7 +61,7 @@ while True:
 
 VERBS = {
     "tune": ["tune", "--seconds", "60"],
-    "verify": ["verify", "--batches", "60"],
+    "verify": ["verify", "--seed", "1", "--batches", "60"],
     "explain": ["explain"],
     "profile": ["profile", "--full", "--out", "recording"],
     "run": ["run"],
