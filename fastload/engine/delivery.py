@@ -144,6 +144,8 @@ class Delivery(Source):
         """The epoch after it, once its work is submitted ahead of time."""
         self._upcoming: EpochWork | None = None
         self._turns: Turns | None = None
+        self._num_ahead = 0
+        """Batches of a paced epoch that were given, and that the training loop has not received."""
         self._replica_batches: list[int] = []
         self._patience: float | None = PATIENCE_S
         """How long to wait without a word, in seconds; None: the user was told."""
@@ -165,6 +167,7 @@ class Delivery(Source):
         if following is not None:
             self._drop(following)
         self._epoch = epoch = _EpochUnderWay(work)
+        self._num_ahead = 0
         self._begun = True
         self.pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._window.num_workers
@@ -190,6 +193,8 @@ class Delivery(Source):
         return self._num_complete()
 
     def next(self, wait: bool = True) -> Batch:
+        if wait:
+            self._num_ahead = 0  # whoever waits has given all batches to the training loop
         self._move_to_warm_slots()
         while True:
             self._receive()
@@ -219,22 +224,35 @@ class Delivery(Source):
         if pending.worker_id is not None and self._turns is not None:
             self._turns.load[pending.worker_id] -= 1
         epoch.num_given += 1  # an error has the batch's place
+        paced = epoch.work.paced
         try:
             batch = self._finish(pending, epoch)
+            self._num_ahead += paced
             if observe.listener is not None:
                 observe.listener.given(self, epoch.number, batch_id, batch.error is not None)
             return batch
         except NothingLeft:
             epoch.num_given -= 1
             epoch.work.empty_batches.append(epoch.num_given)
+            paced = False  # the next one takes its place
             return None
         finally:
-            # Afterwards, so that its slot no longer counts as in flight. One batch less is enough for all workers.
-            window = self._window
-            if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
-                self._refill()
-            elif self._turns is not None:
-                epoch.draw()  # as torch: the training loop may use the generators that the sampler draws from
+            if not paced:
+                self._go_on()
+
+    def received(self) -> None:
+        if self._epoch.work.paced:
+            self._num_ahead = max(0, self._num_ahead - 1)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Submit work once a batch was given, so that its slot does not count as in flight."""
+        window = self._window
+        # One batch less is enough for all workers.
+        if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
+            self._refill()
+        elif self._epoch.work.paced:
+            self._epoch.draw()
 
     def _wait_ready(self) -> int | None:
         slots, patience = self.pool.slots, self._window.timeout or self._patience
@@ -263,7 +281,7 @@ class Delivery(Source):
 
     def _num_under_way(self) -> int:
         following = 0 if self._following is None else len(self._following.batches)
-        return len(self._epoch.batches) + self._epoch.num_lost + following
+        return len(self._epoch.batches) + self._epoch.num_lost + self._num_ahead + following
 
     def _num_complete(self) -> int:
         return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)
