@@ -398,7 +398,7 @@ print(sorted(UNUSED & loaded))
 import fastload.transforms
 print(sorted(LIBRARIES & set(sys.modules)))
 """
-_UNUSED = {"base.at_exit", "buffers.page_lock", "device", "engine.state", "explain", "transforms", "run.adapters"}
+_UNUSED = {"base.at_exit", "device", "engine.state", "explain", "transforms", "run.adapters"}
 _UNUSED |= {
     "callbacks",
     "engine.stall",

@@ -44,8 +44,11 @@ _HOST_TO_DEVICE = Case(
         _side("threads", worker_method="thread"),
     ),
     metrics=_RATE,
-    comparisons=tuple(
-        Comparison(ours=name, theirs="plain copy", least_ratio=0.9) for name in ("prefetch", "processes", "threads")
+    comparisons=(
+        Comparison(ours="prefetch", theirs="plain copy", least_ratio=0.9),
+        # These copy on the host first, into page-locked memory.
+        Comparison(ours="processes", theirs="plain copy"),
+        Comparison(ours="threads", theirs="plain copy"),
     ),
     arguments={"num_batches": 1000, "shape": [256, 3, 224, 224], "num_workers": 8},
     small={"num_batches": 40, "shape": [32, 3, 224, 224], "num_workers": 2},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import mmap
 import os
 import platform
 import re
@@ -201,29 +200,6 @@ def triton() -> Iterator[Finding]:
     yield Finding("Triton kernel", "absent", why, cost, remedy)
 
 
-def page_locking() -> Iterator[Finding]:
-    """Page-lock memory as slots are, and unlock it."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    import numpy as np
-
-    from ..buffers.page_lock import Pages
-
-    pages = Pages(torch.device("cuda", torch.cuda.current_device()))
-    held = mmap.mmap(-1, 1 << 20)
-    address = np.frombuffer(held, dtype=np.uint8).ctypes.data
-    try:
-        pages.register(address, len(held))
-    except RuntimeError as error:
-        cost = "each batch is copied once more on the host"
-        yield Finding("page-locking", "costs", one_line(error), cost, "ulimit -l unlimited")
-        return
-    pages.unregister(address)
-    yield Finding("page-locking", "ok", "batches are copied to the device directly from where workers write them")
-
-
 # -- the system -------------------------------------------------------------------------------------------------------
 
 
@@ -341,7 +317,6 @@ PROBES = (
     Probe("Devices", "CUDA", cuda),
     Probe("Devices", "nvJPEG", nvjpeg),
     Probe("Devices", "Triton kernel", triton),
-    Probe("Devices", "page-locking", page_locking),
     Probe("This machine", "cores", cores),
     Probe("This machine", "memory files", memory_files, needed=True),
     Probe("This machine", "cache", cache),

@@ -9,11 +9,9 @@ from typing import Any
 from .. import observe
 from ..arguments import DeviceArguments
 from ..base import compat_features
-from ..buffers.page_lock import PageLock, page_lock_for
 from ..device.batch_keys import BatchKeys
 from ..device.pinning import PinnedAhead
 from ..device.prefetch import DeviceAhead, mover_of
-from ..device.streams import device_of
 from ..sampling.epochs import Epoch
 from ..spec import Spec, part
 from ..stages import Stage
@@ -39,11 +37,6 @@ class DeviceStage:
 
     def __init__(self, spec: Spec, kept: Kept, epoch: Epoch) -> None:
         self._spec, self._kept, self._epoch = spec, kept, epoch
-
-    def page_lock(self) -> PageLock | None:
-        """Return what locks the slots that the device copies from; None: nothing does."""
-        device = self._spec.device
-        return None if device is None else page_lock_for(device_of(device))
 
     def behind(self, source: Stage, tail: Transform | None) -> DeviceAhead:
         """Return the stage behind a source; ``tail``: what is done before the batch transform."""

@@ -26,7 +26,7 @@ from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
-from .window import Turns, Window, in_warm_slots, lock_one, whole_batch
+from .window import Turns, Window, in_warm_slots, whole_batch
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Delivery(Source):
     Args:
         pool: the workers, which it ends.
         window: how much is under way at once.
-        kept: has the layouts and the counts; it gets the slots when the source is closed.
+        kept: has the layouts and the counts.
     """
 
     _epoch: _EpochUnderWay
@@ -255,12 +255,10 @@ class Delivery(Source):
             self._epoch.draw()
 
     def _wait_ready(self) -> int | None:
-        slots, patience = self.pool.slots, self._window.timeout or self._patience
+        patience = self._window.timeout or self._patience
         deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
-            if slots.memory.page_lock is not None and self._book.layout is not None:
-                lock_one(slots, self._book.layout, self._under_way())
             self.pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
             self._refill()
@@ -528,7 +526,6 @@ class Delivery(Source):
             except DatasetError as error:
                 slots.release(pending.slot)
                 return Batch(error=error)
-        num_lent = slots.num_lent
         try:
             data, reason = self._assembly.build(pending.slot, pending.num_rows, parts)
         except NothingLeft:
@@ -536,8 +533,6 @@ class Delivery(Source):
         except Exception as error:  # of collation
             return Batch(error=error)
         batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out)
-        page_lock = slots.memory.page_lock
-        batch.borrowed = page_lock is not None and page_lock.used and slots.num_lent > num_lent
         if self._window.iterable:
             batch.replica = replica
             batch.position = (made - 1) * self._window.num_workers + result.worker_id
@@ -556,4 +551,3 @@ class Delivery(Source):
     def close(self, grace: float = GRACE) -> None:
         self.note()
         self.pool.close(grace)
-        self._kept.keep_slots(self.pool.slots, self._window.device)
