@@ -109,19 +109,6 @@ _RESIDENT = Case(
     tiny={"num_images": 256, "batch_size": 64},
 )
 
-_DECODE = Case(
-    name="decode",
-    measure="benchmarks.gpu.decode:files",
-    sides=(_side("torchvision nvJPEG", "none"), _side("fastload nvJPEG"), _side("fastload workers")),
-    metrics=(Metric(name="images/s", more_is_better=True),),
-    comparisons=tuple(
-        Comparison(ours=name, theirs="torchvision nvJPEG") for name in ("fastload nvJPEG", "fastload workers")
-    ),
-    arguments={"num_files": 300, "size": [375, 500], "batch_size": 100, "num_workers": 8},
-    small={"num_workers": 2},
-    tiny={"num_files": 8, "size": [30, 40], "batch_size": 4, "num_workers": 1},
-)
-
 _LOADERS = ("resident", "workers")
 _STEP = {"model": "resnet18", "num_images": 50_000, "batch_size": 1024, "num_workers": 8}
 _SMALL_STEP = {"model": "small", "num_images": 4096, "batch_size": 128, "num_workers": 2}
@@ -158,8 +145,8 @@ _TRAINING = (
 )
 
 # Those with a goal first, by weight: a run may end before the last.
-ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_CROPS, _RESIDENT, *_TRAINING, *_OTHER_TRANSFORMS, _DECODE)
-SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked", "decode")
+ALL: tuple[Case, ...] = (_HOST_TO_DEVICE, *_CROPS, _RESIDENT, *_TRAINING, *_OTHER_TRANSFORMS)
+SUBJECTS = ("host-to-device", "transforms", "resident", "step", "host-blocked")
 
 
 def chosen_cases(names: Sequence[str]) -> list[Case]:

@@ -181,13 +181,11 @@ def speed() -> Iterator[Finding]:
 
 def torchvision_io() -> Iterator[Finding]:
     """Let torchvision decode a file."""
-    import torch
+    from ..images.torchvision_io import TorchvisionDecoder, decoded
 
-    from ..images.torchvision_io import TorchvisionDecoder, decode_jpegs
-
-    data, cpu = made_jpeg(), torch.device("cpu")
+    data = made_jpeg()
     try:
-        taken = milliseconds(lambda: decode_jpegs([data], cpu))
+        taken = milliseconds(lambda: decoded(data))
         words = f"decodes a whole file on the CPU in {taken:.2f} ms"
     except RuntimeError as error:
         words = f"decodes no JPEG file: {one_line(error)}"

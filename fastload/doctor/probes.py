@@ -165,22 +165,6 @@ def _driver() -> str | None:
     return "loaded" if Path("/proc/driver/nvidia/version").exists() else None
 
 
-def nvjpeg() -> Iterator[Finding]:
-    """Let a device decode a file."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    from ..images.torchvision_io import decode_jpegs
-
-    try:
-        [image] = decode_jpegs([images.made_jpeg()], torch.device("cuda"))
-    except RuntimeError as error:
-        yield Finding("nvJPEG", "absent", one_line(error), "fastload.images.decode_batch() cannot be used")
-        return
-    yield Finding("nvJPEG", "ok", f"decodes to {list(image.shape)}")
-
-
 def triton() -> Iterator[Finding]:
     """Check whether the fused kernel of :mod:`fastload.transforms` runs."""
     import torch
@@ -315,7 +299,6 @@ PROBES = (
     Probe("Images", "tensors", images.tensors),
     Probe("Images", "measured here", images.speed),
     Probe("Devices", "CUDA", cuda),
-    Probe("Devices", "nvJPEG", nvjpeg),
     Probe("Devices", "Triton kernel", triton),
     Probe("This machine", "cores", cores),
     Probe("This machine", "memory files", memory_files, needed=True),

@@ -48,7 +48,6 @@ NEEDS: dict[str, tuple[bool, str]] = {
     "from ffcv.fields import IntField, RGBImageField": (False, "FFCV's own code, for comparison"),
     "import nvidia.dali.fn as fn": (False, "DALI's own code, for comparison"),
     "import webdataset as wds": (_has("webdataset"), "uv run installs it"),
-    'fastload.images.decode_batch(files, "cuda")': (torch.cuda.is_available(), "nvJPEG on a GPU"),
 }
 
 # First lines of blocks that are no script, but files of pytest: a test below runs them by it.

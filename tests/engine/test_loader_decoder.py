@@ -137,10 +137,6 @@ def test_images_that_lie_in_memory_need_no_decoder():
             f"'auto' or one of {', '.join(map(repr, DECODERS))}, got decoder='Pillow'",
         ),
         ({"decoder": None}, "got decoder=None"),
-        (
-            {"decoder": "nvjpeg", "fuse": True},
-            r"no longer supported: .*; use fastload.images.decode_batch\(.*, or fastload.images.dali.DALILoader",
-        ),
     ],
     ids=str,
 )
