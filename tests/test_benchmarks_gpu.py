@@ -368,7 +368,6 @@ WAYS: dict[str, dict[str, str]] = {
     "on the CPU": {"DEVICE": "cpu"},
     "tests alone": {"PARTS": "tests"},
     "benchmarks alone": {"PARTS": "benchmarks"},
-    "tiles alone": {"PARTS": "tiles"},
 }
 
 
@@ -413,11 +412,6 @@ def test_a_run_of_all_parts_ends_with_a_line_for_each_part_of_the_tests_and_each
     assert printed.splitlines()[-len(verdict) :] == verdict
     called = (tmp_path / "calls").read_text().splitlines()
     assert process.returncode == (0 if way == "on the CPU" else 1)
-    if way == "tiles alone":
-        [swept] = [line for line in called if line.startswith("-m benchmarks.gpu.tiles")]
-        assert swept.endswith(f"--json {out / 'tiles.json'}")
-        assert not [line for line in called if line.startswith(("-m pytest", "-m benchmarks.gpu --"))]
-        return
     if way == "benchmarks alone":
         assert verdict == GOALS
         assert not [line for line in called if line.startswith("-m pytest")]
@@ -462,7 +456,7 @@ def test_parts_that_there_are_not_are_an_error():
         ["benchmarks/gpu/all.sh"], env=os.environ | {"PARTS": "test"}, capture_output=True, text=True, check=False
     )
     assert result.returncode == 2
-    assert "PARTS must be tests, benchmarks, tests,benchmarks or tiles, got PARTS=test" in result.stderr
+    assert "PARTS must be tests, benchmarks or tests,benchmarks, got PARTS=test" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -499,37 +493,3 @@ def test_what_the_machine_lacks_is_said(monkeypatch, capsys):
     assert f"pytest: {pytest.__version__}" in printed
     assert "native library: " in printed
     assert "commit abc1234" in printed
-
-
-def test_a_sweep_keeps_the_fastest_tile_what_failed_and_what_it_had_time_for():
-    from benchmarks.gpu.tiles import CANDIDATES, line_for, sweep
-    from fastload.transforms.measured_tiles import Tile
-
-    assert len(set(CANDIDATES)) == len(CANDIDATES) > 50
-    times = {None: 2.0, CANDIDATES[0]: 3.0, CANDIDATES[2]: 1.0, CANDIDATES[3]: 1.5, CANDIDATES[4]: 0.1}
-    timed = []
-
-    def seconds_with(tile):
-        timed.append(tile)
-        if tile not in times:
-            raise RuntimeError("too many registers\nand more")
-        return times[tile]
-
-    done = sweep(seconds_with, CANDIDATES, lambda: len(timed) == 5)
-    assert timed == [None, *CANDIDATES[:4]], "time was up"
-    assert done.best == CANDIDATES[2]
-    assert done.failed == {CANDIDATES[1]: "too many registers"}
-    shown = json.loads(json.dumps(done.as_json()))
-    assert shown["rule"] == 2.0
-    assert [one[-1] for one in shown["tiles"]] == [1.0, 1.5, 3.0]
-    line = line_for("A GPU", {672: done, 96: done._replace(rule=0.5)})
-    assert eval("{" + line + "}", {"Tile": Tile}) == {"A GPU": {672: CANDIDATES[2]}}, "the rule is the best for 96"
-
-
-@pytest.mark.slow
-def test_tiles_need_a_device(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.gpu.tiles", "--device", "cpu", "--json", str(tmp_path / "tiles.json")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert result.returncode == 1
-    assert "torch has none for --device cpu" in result.stderr
-    assert not (tmp_path / "tiles.json").exists()

@@ -23,7 +23,6 @@ from torch import Tensor
 from ..native.arrays import AxisStep
 from .arguments import Fill, fill_numbers
 from .arithmetic import Arithmetic, Operation
-from .measured_tiles import MEASURED, Tile
 from .resampling import Boxes
 from .tensors import INTEGERS, memory_format_of
 
@@ -66,11 +65,6 @@ def _can_run_triton() -> bool:
     major, minor = triton.__version__.split(".")[:2]
     # Before 3.4 tuples cannot be subscripted, before 3.6 sizes of 1 do not compile.
     return (int(major), int(minor)) >= (3, 6)
-
-
-@functools.cache
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device)
 
 
 @functools.cache
@@ -129,8 +123,7 @@ def transformed(
     copied = arithmetic.operation == Operation.COPY
     integers = INTEGERS[images.element_size()]
     pixel, planes = (channels, num) if channels_last else (1, num * channels)
-    tile = MEASURED.get(_name(images.device), {}).get(size[1] * pixel) if MEASURED else None
-    block, strips, programs = _tiles(size, pixel, planes, tile)
+    block, strips, programs = _tiles(size, pixel, planes)
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
     kernels = _kernels()
     types = kernels.TYPES
@@ -155,7 +148,6 @@ def transformed(
             (fills, arithmetic.factors, arithmetic.summands),
             strips,
             config,
-            num_warps=4 if tile is None else tile.warps,
             **_OPTIONS,
         )
     return out
@@ -228,7 +220,7 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:
         error.add_note(
-            "raised by fastload's Triton kernels for crops, flips, resizing, colours and normalisation; set "
+            "raised by fastload's Triton kernels for crops, flips, resizing and normalisation; set "
             "FASTLOAD_TRITON=0 in the environment to use torch's own operations"
         )
         raise
@@ -246,16 +238,15 @@ class Kernels(NamedTuple):
     """The modules that need Triton."""
 
     fused: Any
-    color: Any
     draws: Any
 
 
 @functools.cache
 def kernels() -> Kernels:
     """Import them."""
-    from . import device_draws_kernel, fused_color_kernel, fused_kernel
+    from . import device_draws_kernel, fused_kernel
 
-    return Kernels(fused_kernel, fused_color_kernel, device_draws_kernel)
+    return Kernels(fused_kernel, device_draws_kernel)
 
 
 def _kernels() -> Any:
@@ -286,20 +277,14 @@ def _bits(numbers: tuple[Any, ...], dtype: torch.dtype) -> tuple[int, ...]:
     return tuple(torch.tensor(numbers, dtype=dtype, device="cpu").view(INTEGERS[dtype.itemsize]).tolist())
 
 
-def _tiles(
-    size: tuple[int, int], pixel: int, planes: int, tile: Tile | None = None
-) -> tuple[tuple[int, int], int, int]:
+def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, int], int, int]:
     """Return (rows, values of a row) of a tile, the number of such strips in a program, and the number of programs.
 
     In a tile of 32 * 128 each of 128 threads has 8 adjacent values in 4 rows. Several strips share what is computed for
     columns: in the code for sm_90, uint8 to bfloat16, 19 instructions for a value with one strip, 11 with eight.
-    ``pixel``: the number of adjacent values of a pixel; ``planes``: of such images; ``tile``: a measured one.
+    ``pixel``: the number of adjacent values of a pixel; ``planes``: of such images.
     """
     height, length = size[0], size[1] * pixel
-    if tile is not None:
-        rows, cols = tile.rows, tile.values
-        strips = min(tile.strips, -(-height // rows))
-        return (rows, cols), strips, planes * -(-length // cols) * -(-height // (rows * strips))
     cols = min(_COLS, max(16, _power_of_two(length)))
     if cols == _COLS and -length % (cols // 2) < -length % cols:
         cols //= 2  # fewer threads have nothing to do

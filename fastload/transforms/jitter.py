@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from . import color, fused, fused_color
+from . import color
 from .arguments import check_integer, check_number, check_probability, check_range, check_size
-from .arithmetic import Arithmetic, Operation
 from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Flags, Stream
-from .gather import transformed
 from .sample import Drawn, SampleTransform
 from .tensors import choose
 
@@ -87,20 +85,7 @@ class ColorJitter(Transform, SampleTransform):
         return params
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
-        return self.changed(images, params, Arithmetic(Operation.COPY, images.dtype))
-
-    def changed(self, images: Tensor, params: Any, arithmetic: Arithmetic) -> Tensor:
-        """Return the transformed images, their values changed afterwards: on CUDA in at most two launches."""
         color.check_channels(images, "ColorJitter")
-        if not fused_color.takes(images):
-            images = self._changed(images, params)
-        elif fused.computes(images, arithmetic):
-            return fused_color.jittered(images, params, arithmetic)
-        else:
-            images = fused_color.jittered(images, params, Arithmetic(Operation.COPY, images.dtype))
-        return transformed(images, [], [], None, arithmetic)
-
-    def _changed(self, images: Tensor, params: Any) -> Tensor:
         order = params["order"]
         none = torch.ones(len(images), dtype=torch.float32, device=images.device)
         factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)

@@ -72,19 +72,11 @@ def compiling(capability: int) -> Iterator[list[Any]]:
     """
     from triton.runtime.driver import driver
 
-    from fastload.transforms import (
-        device_draws,
-        device_draws_kernel,
-        fused,
-        fused_color,
-        fused_color_kernel,
-        fused_kernel,
-    )
+    from fastload.transforms import device_draws, device_draws_kernel, fused, fused_kernel
 
     made: list[Any] = []
     names = {
         fused_kernel: ("transformed", "resized"),
-        fused_color_kernel: ("grey_sums", "changed"),
         device_draws_kernel: ("order", "drawn"),
     }
     kernels = [getattr(module, name) for module, those in names.items() for name in those]
@@ -96,7 +88,7 @@ def compiling(capability: int) -> Iterator[list[Any]]:
         stack.enter_context(mock.patch.dict(os.environ, TRITON_CACHE_DIR=folder))
         stack.enter_context(mock.patch.object(driver, "_active", _Pretended(capability)))
         stack.enter_context(mock.patch.object(fused, "available", return_value=True))
-        for module in (fused, fused_color, device_draws):
+        for module in (fused, device_draws):
             stack.enter_context(mock.patch.object(module, "_kernels", return_value=launchers))
         for kernel in kernels:  # what they have compiled in this process
             kernel.device_caches.clear()

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fastload.sampling.order import Keyed
-from fastload.transforms import device_draws, fused, fused_color
+from fastload.transforms import device_draws, fused
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
 from fastload.transforms.device_draws import EpochState
@@ -36,7 +36,7 @@ class Capture(TorchDispatchMode):
         super().__init__()
         self._calls: list[Callable[[], Any]] = []
         self._captures = self._launching = False
-        for module in (device_draws, fused, fused_color):
+        for module in (device_draws, fused):
             kernels = module._kernels()
             noted = {name: _Noted(kernel, self) for name, kernel in vars(kernels).items() if name != "TYPES"}
             stands = SimpleNamespace(TYPES=getattr(kernels, "TYPES", None), **noted)

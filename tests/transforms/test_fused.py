@@ -15,7 +15,6 @@ from fastload.transforms.arithmetic import Arithmetic, Operation
 from fastload.transforms.base import DTYPES, BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.measured_tiles import Tile
 from fastload.transforms.resampling import Boxes, _in_integers, whole_box
 from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.tensors import memory_format_of
@@ -189,22 +188,6 @@ def test_tiles_cover_the_result_once(size, pixel, planes):
     across, down = -(-size[1] * pixel // cols), -(-size[0] // (rows * strips))
     assert programs == planes * across * down
     assert rows & (rows - 1) == cols & (cols - 1) == 0
-    (rows, cols), strips, programs = fused._tiles(size, pixel, planes, Tile(8, 64, 4, 2))
-    assert (rows, cols) == (8, 64)
-    assert programs == planes * -(-size[1] * pixel // cols) * -(-size[0] // (rows * strips))
-
-
-def test_a_measured_tile_is_used_on_its_gpu_alone_and_changes_no_value(on_cpu, monkeypatch):
-    images = made_images(0, (4, 3, 12, 10))
-    usual, params = Compose(CHAIN)(images, return_params=True)
-    names, tiles = iter(["A GPU", "another"]), []
-    monkeypatch.setattr(fused, "_name", lambda device: next(names))
-    monkeypatch.setattr(fused, "MEASURED", {"A GPU": {8: Tile(4, 16, 2, 2)}})
-    rule = fused._tiles
-    monkeypatch.setattr(fused, "_tiles", lambda *given: tiles.append(rule(*given)) or tiles[-1])
-    for _ in range(2):
-        assert torch.equal(Compose(CHAIN)(images, params=params), usual)
-    assert tiles == [((4, 16), 2, 4 * 3), rule((8, 8), 1, 12)]
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------

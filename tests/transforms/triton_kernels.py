@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.transforms import device_draws, fused, fused_color
+from fastload.transforms import device_draws, fused
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -83,11 +83,8 @@ def allow(monkeypatch: Any) -> list[str]:
         return lambda: stands
 
     monkeypatch.setattr(fused, "_kernels", taking("fused_kernel", "transformed", "resized"))
-    monkeypatch.setattr(fused_color, "_kernels", taking("fused_color_kernel", "grey_sums", "changed"))
     monkeypatch.setattr(interpreter, "_convert_float", converted)
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
-    # Triton's own is compiled: it was imported without the interpreter.
-    monkeypatch.setattr(tl, "sum", lambda values, axis: tl.reduce(values, axis, tl.standard._sum_combine))
     monkeypatch.setattr(fused, "available", lambda device: True)
     monkeypatch.setattr(device_draws, "_kernels", taking("device_draws_kernel", "order", "drawn"))
     return launches
