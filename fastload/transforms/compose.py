@@ -65,8 +65,6 @@ class Compose(Transform):
         ConfigError: no list of at least one transform, a member is not of this package, or the layouts differ.
     """
 
-    draws_on_device = True  # draws nothing beside its members
-
     def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
         if not isinstance(transforms, Iterable):
             raise ConfigError(f"Compose takes a list of transforms, got {transforms!r}; put it in brackets")

@@ -15,7 +15,7 @@ import shutil
 import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -234,23 +234,10 @@ def _result_for(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> tu
     return out, memory_format == torch.channels_last, max(span, out[0].numel()) >= 2**31
 
 
-class Kernels(NamedTuple):
-    """The modules that need Triton."""
-
-    fused: Any
-    draws: Any
-
-
-@functools.cache
-def kernels() -> Kernels:
-    """Import them."""
-    from . import device_draws_kernel, fused_kernel
-
-    return Kernels(fused_kernel, device_draws_kernel)
-
-
 def _kernels() -> Any:
-    return kernels().fused
+    from . import fused_kernel
+
+    return fused_kernel
 
 
 # A place of the result meets the last step first.

@@ -72,14 +72,10 @@ def compiling(capability: int) -> Iterator[list[Any]]:
     """
     from triton.runtime.driver import driver
 
-    from fastload.transforms import device_draws, device_draws_kernel, fused, fused_kernel
+    from fastload.transforms import fused, fused_kernel
 
     made: list[Any] = []
-    names = {
-        fused_kernel: ("transformed", "resized"),
-        device_draws_kernel: ("order", "drawn"),
-    }
-    kernels = [getattr(module, name) for module, those in names.items() for name in those]
+    kernels = [fused_kernel.transformed, fused_kernel.resized]
     launchers = mock.Mock(TYPES=fused_kernel.TYPES)
     for kernel in kernels:
         setattr(launchers, kernel.fn.__name__, _Launcher(kernel, made))
@@ -88,8 +84,7 @@ def compiling(capability: int) -> Iterator[list[Any]]:
         stack.enter_context(mock.patch.dict(os.environ, TRITON_CACHE_DIR=folder))
         stack.enter_context(mock.patch.object(driver, "_active", _Pretended(capability)))
         stack.enter_context(mock.patch.object(fused, "available", return_value=True))
-        for module in (fused, device_draws):
-            stack.enter_context(mock.patch.object(module, "_kernels", return_value=launchers))
+        stack.enter_context(mock.patch.object(fused, "_kernels", return_value=launchers))
         for kernel in kernels:  # what they have compiled in this process
             kernel.device_caches.clear()
             stack.callback(kernel.device_caches.clear)

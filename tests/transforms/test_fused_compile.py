@@ -9,12 +9,8 @@ import torch
 from references import made_images
 from triton_kernels import CHAIN, MEAN, STD
 
-from fastload.sampling.order import Permutation
-from fastload.transforms.base import BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.device_draws import EpochState
-from fastload.transforms.jitter import ColorJitter
 from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -127,21 +123,3 @@ def test_large_samples_compile(compiled, target, moving, shape):
     Compose([moving, ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
     [kernel] = compiled
     assert kernel.asm["cubin"][:4] == b"\x7fELF"
-
-
-@EVERY_TARGET
-@pytest.mark.parametrize("length", [1, 50_000, 1 << 40])
-def test_order_and_draws_compile_without_joined_products(compiled, target, length):
-    state = EpochState(Permutation(length, b"key"), torch.device("cpu"))
-    rows = state.rows(0, min(length, 300))
-    for transform in (RandomCrop(32, 4), RandomHorizontalFlip(0.1), ColorJitter(0.4, 0.4, 0.4, 0.1)):
-        draws = state.draws(rows)
-        draws.finished(transform.draw_for(draws, BatchShape(len(rows), 3, 32, 32)))
-    assert len(compiled) == 4
-    for kernel in compiled:
-        code = kernel.asm["ptx"]
-        assert f".target sm_{target}" in code
-        assert "fma." not in code
-        assert kernel.asm["cubin"][:4] == b"\x7fELF"
-    assert "mul.rn.f64" in compiled[1].asm["ptx"]
-    assert "0d3FB999999999999A" in compiled[2].asm["ptx"], "0.1 in float64, not that of float32"
