@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.made_data import MEAN, STD, noise
-from benchmarks.gpu.measuring import captured, measuring, seconds_of
+from benchmarks.gpu.measuring import CannotMeasure, captured, measuring, seconds_of
 from benchmarks.loops import kept
 from benchmarks.spec import Measurement, Side
 from fastload import transforms as T  # noqa: N812  (as the documentation has it)
+from fastload.transforms import proof
 
 _DTYPE = torch.bfloat16
 
@@ -88,6 +89,9 @@ def _work(
 
     one = _ours(side, recipe, inputs[0], crop)
     _check(one(inputs[0]), (len(inputs[0]), 3, crop, crop))
+    refusals = proof.refusals(inputs[0].device)
+    if side.name == "kernels" and refusals:
+        raise CannotMeasure(f"torch's operations serve: {'; '.join(refusals)}")
     made: deque[Tensor] = deque(maxlen=num_inputs)
 
     def transform() -> None:

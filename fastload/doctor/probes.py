@@ -174,7 +174,8 @@ def triton() -> Iterator[Finding]:
     from ..transforms.fused import available
 
     if available(torch.device("cuda", torch.cuda.current_device())):
-        yield Finding("Triton kernel", "ok", "is used for batches on the device")
+        words = "is used for batches on the device, if its first results are those of torch's operations"
+        yield Finding("Triton kernel", "ok", words)
         return
     why = "it needs Triton 3.6, compute capability 8.0, a C compiler and Python's headers"
     remedy = "apt-get install -y gcc libc6-dev python3-dev"

@@ -16,8 +16,10 @@ from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
 from ..base.retry import Retry
 from ..base.worker_kinds import WORKER_KINDS
+from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..spec import Spec, part
+from ..transforms import proof
 from ..work import brings_source
 from . import tables
 from .fusing import decoder_in_words, images_in_words, plan_of, why_not_split
@@ -72,6 +74,8 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     if spec.batch_transform is not None:
         name = getattr(spec.batch_transform, "__name__", spec.batch_transform)
         lines.append(("transform", f"of whole batches: {name}"))
+    if spec.device is not None or spec.batch_transform is not None:
+        lines += [("kernel", words) for words in proof.in_words(device_or_cpu(spec.device))]
     if spec.on_error != "raise":
         lines += _failures(spec.on_error, spec.max_errors, statistics, kept.counts.failures)
     if statistics.batches:

@@ -71,8 +71,9 @@ def compiling(capability: int) -> Iterator[list[Any]]:
         What has been compiled so far.
     """
     from triton.runtime.driver import driver
+    from triton_kernels import launched
 
-    from fastload.transforms import fused, fused_kernel
+    from fastload.transforms import fused, fused_kernel, proof
 
     made: list[Any] = []
     kernels = [fused_kernel.transformed, fused_kernel.resized]
@@ -85,6 +86,7 @@ def compiling(capability: int) -> Iterator[list[Any]]:
         stack.enter_context(mock.patch.object(driver, "_active", _Pretended(capability)))
         stack.enter_context(mock.patch.object(fused, "available", return_value=True))
         stack.enter_context(mock.patch.object(fused, "_kernels", return_value=launchers))
+        stack.enter_context(mock.patch.object(proof, "served", launched))
         for kernel in kernels:  # what they have compiled in this process
             kernel.device_caches.clear()
             stack.callback(kernel.device_caches.clear)

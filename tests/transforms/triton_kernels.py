@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.transforms import fused
+from fastload.transforms import fused, proof
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -68,12 +68,18 @@ class _Counted:
         return getattr(interpreted(), self._name)[grid]
 
 
+def launched(device: Any, name: str, kind: Any, launch: Any, by_torch: Any, difference: Any) -> Any:
+    """Return the kernel's result in any case, for tests of the kernel itself: see ``fastload.transforms.proof``."""
+    return launch()
+
+
 def allow(monkeypatch: Any) -> list[str]:
     """Have the kernels take images of the CPU; return a list that grows with their launches."""
     launches: list[str] = []
     counted = {name: _Counted(name, launches) for name in ("transformed", "resized")}
     stands = SimpleNamespace(TYPES=interpreted().TYPES, **counted)
     monkeypatch.setattr(fused, "_kernels", lambda: stands)
+    monkeypatch.setattr(proof, "served", launched)
     monkeypatch.setattr(interpreter, "_convert_float", converted)
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
     monkeypatch.setattr(fused, "available", lambda device: True)
