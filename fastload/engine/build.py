@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..fusion import FusedDataset
     from ..transforms.base import Transform
     from ..workers.tables import TableRows
-    from .build_device import DeviceStage
     from .build_resident import Resident
 
 
@@ -104,16 +103,13 @@ class Builder:
         if spec.num_workers and not spec.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
-        device: DeviceStage | None = None
         if spec.has_device_stage or finish is not None:
             from . import build_device
-
-            device = build_device.DeviceStage(spec, kept, epoch) if spec.has_device_stage else None
         job, tail = self.job(epoch, ranks)
-        source = self._source(job, ahead=device is not None)
+        source = self._source(job, ahead=spec.has_device_stage)
         try:
-            if device is not None:
-                return Pipeline(source, device.behind(source, tail), finish)
+            if spec.has_device_stage:
+                return Pipeline(source, build_device.device_ahead(source, spec, kept, epoch, tail), finish)
             if finish is not None and source.workers:
                 return Pipeline(source, build_device.pinned_ahead(source, pin_device))
         except BaseException:

@@ -157,7 +157,7 @@ def transformed(
             found, expected = found.view(integers), expected.view(integers)
         return proof.far_apart(found, expected, _rounding(expected, arithmetic))
 
-    kind = kinds, lie, dtypes, out.dtype, arithmetic.operation
+    kind = kinds, lie, dtypes, out.dtype, arithmetic.operation, len(fills), len(arithmetic.factors)
     return proof.served(images.device, "crops, flips and changes of values", kind, launch, by_torch, difference)
 
 
@@ -229,7 +229,7 @@ def resized(
     def difference(found: Tensor, expected: Tensor) -> str | None:
         return _levels_apart(found, expected, arithmetic, 2 if interpolation == "bilinear" else 3)
 
-    kind = config, flip is None, out.dtype
+    kind = config, flip is None, out.dtype, len(arithmetic.factors)
     return proof.served(images.device, "resizing", kind, launch, by_torch, difference)
 
 
