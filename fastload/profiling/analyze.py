@@ -13,7 +13,6 @@ from .blame import BlamedStep, blamed_steps, clock_of
 from .dominant import dominant, stages_of
 from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text, unit_of
 from .reader import read_trace
-from .ring import CACHE_HITS
 from .schema import Analysis, Dominant, PinLine, RankAnalysis, StepLine, TaskLine
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
 from .verdict import MODERATE, Facts, Hottest, judge, stall_share, step_interval, summed
@@ -107,8 +106,6 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     settings = rank.loaders.get(loader, {})
     within = Span(steady[0].step.wait.begun, _end(steady[-1].step)) if steady else Span(0, 0)
     workers = worker_statistics(rank, loader, within)
-    if CACHE_HITS in trace.missing:  # with --cold the share of hits says nothing
-        workers.cache_hit = None
     slow = slow_samples(tasks_of(rank, loader, within), rank.files)
     starts = [_start(step) for step in rank.steps if step.first]
     number = max(1, len(steady))

@@ -14,7 +14,6 @@ from .recording import Process, RecordIndex, complete_since, processes, read_set
 from .ring import Kind, Record, RingFile
 from .trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from .trials import trials_of
-from .worker_memory import growth_of
 from .workers import union
 
 CARRYING = "network and object store"
@@ -158,7 +157,7 @@ class _RankReader:
             rank=self._main.rank,
             process=self._main.pid,
             cores=self._main.identity["cores"],
-            loaders={note["number"]: self._with_growth(note) for note in self._main.notes_of("loader")},
+            loaders={note["number"]: note for note in self._main.notes_of("loader")},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
             begun=min(record.begun for record in all_records),
@@ -168,12 +167,6 @@ class _RankReader:
             trials={note["loader"]: trials_of(note) for note in self._main.notes_of("trials")},
             files={note["index"]: note["path"] for note in files},
         )
-
-    def _with_growth(self, loader: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the note of a loader, with what its workers' memory grew by, where the dataset has lists to copy."""
-        notes = (note for note in self._main.notes_of("memory") if note["loader"] == loader["number"])
-        growth = growth_of(notes)
-        return loader if growth is None else {**loader, "copied": [*loader["copied"], str(growth)]}
 
     def _check_workers(self, steps: list[TracedStep]) -> None:
         """Note it as missing if workers that made batches have written nothing."""

@@ -34,9 +34,6 @@ RECORD = struct.Struct("<HHIqqqqqqq")
 """Kind, name, small, begun, ended, then five numbers; see :class:`Kind`."""
 RECORD_BYTES = RECORD.size
 
-CACHE_HITS = "hits in the page cache"
-"""A signal that may be missing."""
-
 
 class Kind(IntEnum):
     """What a record means: its ``small`` and its numbers ``a`` to ``e``; times in ns, -1 if unknown.

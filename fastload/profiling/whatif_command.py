@@ -164,7 +164,6 @@ def _rerun(
         out=folder,
         level=1,
         full=before.get("full", False),
-        cold=before.get("cold", False),
         steps=max(1, max(len(rank.steps) for rank in trace.ranks) - trace.warmup),
         warmup=trace.warmup,
         ceiling=None,

@@ -18,7 +18,6 @@ from ... import observe
 from ..clocks import Readings, ThreadClocks
 from ..recorder import Recorder, in_children, measure_costs
 from ..ring import Kind
-from ..worker_memory import WorkerMemory
 from .loader_info import describe_loader
 from .patching import Patches
 from .stages import StageHooks
@@ -130,8 +129,6 @@ class Session:
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
         self.recorder.note("workers", iterator=number, loader=which, processes=processes)
-        copies = processes and self._noted[which][0]["copied"]
-        iterator._fastload_memory = WorkerMemory(self.recorder, which, processes) if copies else None
 
     def epoch_of_queue(self, queue: Any) -> int:
         """Return the number of the epoch whose workers put their results into a queue; -1 if it is not recorded."""

@@ -25,7 +25,7 @@ def start(wanted: str) -> None:
         again=options.get("again", 0),
         tells=os.environ.get("RANK", "0") == "0",  # one rank speaks for all: they are at the same step
     )
-    hooks = Hooks(recorder, limit, cold=options.get("cold", False))
+    hooks = Hooks(recorder, limit)
     trials = TrialRuns(hooks.live_loaders, recorder.note, hooks.close, with_stages=recorder.level < 2)
     limit.at_end = trials.run
     atexit.register(trials.run)

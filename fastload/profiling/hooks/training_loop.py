@@ -206,6 +206,3 @@ class WaitHooks:
             session.recorder.ring().write(Kind.WAIT, 0, came, begun, ended, iteration, number)
             if device is not None:
                 device.wait_ends(iteration, number if came else -1, begun, ended)
-            memory = getattr(iterator, "_fastload_memory", None)
-            if memory is not None and came:
-                memory.given()
