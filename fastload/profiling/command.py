@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -79,26 +79,21 @@ def _not_negative(word: str) -> int:
     return int(word)
 
 
-def record_script(
-    options: argparse.Namespace,
-    program: Sequence[str],
-    command: list[str],
-    variables: Mapping[str, str] | None = None,
-) -> int:
+def record_script(options: argparse.Namespace, program: Sequence[str], command: list[str]) -> int:
     """Run a script, record it, and report on it.
 
-    ``program`` starts it, ``command`` is what the user wrote, and ``variables`` are added to its environment. Returns
-    its exit status, as in a shell; 2 instead of 0 if nothing was recorded.
+    ``program`` starts it, and ``command`` is what the user wrote. Returns its exit status, as in a shell; 2 instead of
+    0 if nothing was recorded.
 
     Raises:
         ConfigError: the recording's folder cannot be made or is not empty.
     """
     folder = _folder(options.out)
     try:
-        write_settings(folder, command=command, warmup=options.warmup, full=options.full, level=options.level)
+        write_settings(folder, command=command, warmup=options.warmup, level=options.level)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
-    environment = {**os.environ, **(variables or {})}
+    environment = {**os.environ}
     put_first(environment)
     _tell(f"fastload profile: {_plan(options)}\n")
     environment["FASTLOAD_PROFILE"] = json.dumps(
@@ -155,7 +150,7 @@ def _tell(text: str) -> None:
 def _folder(wanted: Path | None) -> str:
     try:
         now = datetime.datetime.now().astimezone()
-        path = new_folder(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
+        path = _new_folder(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise ConfigError(f"{path} is not empty; name a folder that does not exist yet with --out")
@@ -166,7 +161,7 @@ def _folder(wanted: Path | None) -> str:
     return str(path.resolve())
 
 
-def new_folder(stem: str) -> Path:
+def _new_folder(stem: str) -> Path:
     """Make a folder with a new name: others may be made at the same time (with srun, for example)."""
     for name in itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2))):
         with contextlib.suppress(FileExistsError):

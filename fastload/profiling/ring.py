@@ -67,11 +67,9 @@ class Kind(IntEnum):
     DEVICE = 10
     """A device around a wait, from its events. a: iterator; b: batch; c: idle; d: busy since the previous wait."""
     EPOCH = 11
-    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader; c: CPU time; d: run-queue time;
-    both 0 if unknown."""
+    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
     READ = 12
-    """Reading of files within a task. a: bytes requested; b: bytes that came from a device. Of the thread before the
-    task, since it was started: c: CPU time; d: run-queue time; both 0 if unknown."""
+    """Reading of files within a task. a: bytes requested; b: bytes that came from a device."""
     LOOP = 13
     """The main thread between two waits. a: CPU time; b: run-queue time; c, d: the same of the wait before it."""
     PROBE = 14

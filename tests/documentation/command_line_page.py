@@ -30,7 +30,6 @@ MORE = {
     "run": "[Replace a loader](replace.md#without-editing-the-script)",
     "verify": "[Verify](verify.md)",
     "profile": "[Profile](profile.md)",
-    "whatif": "[What a change would bring](profile.md#what-a-change-would-bring)",
     "report": "[Recordings again](profile.md#recordings-again)",
     "compare": "[Recordings again](profile.md#recordings-again)",
     "pack": "[Packs](pack.md)",

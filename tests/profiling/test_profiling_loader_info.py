@@ -137,8 +137,6 @@ def test_where_random_numbers_come_from_is_told_without_asking_for_the_length(ar
     assert seeding_of(loader) == seeding
     assert dataset.asked == asked
     assert seeding_of(DataLoader(dataset, 4)) is None
-    assert describe_loader(loader)["draws_nothing"] is False
-    assert describe_loader(DataLoader([1, 2], 4))["draws_nothing"] is True
     assert describe_loader(fastload.DataLoader(Flow(), 4, seed=1))["seeding"] == "torch"
 
 

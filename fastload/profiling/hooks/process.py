@@ -27,7 +27,6 @@ class Hooks:
         self._finders: list[object] = []
         session = Session(recorder, only)
         self._patches = session.patches
-        self.live_loaders = session.live_loaders
         self._copies = CopyHooks(recorder, session.patches)
         limit = limit or StepLimit(None)
         limit.end_workers = session.end_workers

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ... import observe
-from ..clocks import Readings, ThreadClocks
+from ..clocks import ThreadClocks
 from ..recorder import Recorder, in_children, measure_costs
 from ..ring import Kind
 from .loader_info import describe_loader
@@ -104,11 +104,6 @@ class Session:
             self._noted[number] = described, weakref.ref(loader)
         return number
 
-    def live_loaders(self) -> list[tuple[int, Any]]:
-        """Return the recorded loaders that still exist, with their numbers."""
-        found = ((number, last()) for number, (_, last) in self._noted.items())
-        return [(number, loader) for number, loader in found if loader is not None]
-
     def end_workers(self) -> None:
         """End the workers of all iterators in the regular way.
 
@@ -118,14 +113,10 @@ class Session:
             if hasattr(iterator, "_shutdown_workers"):
                 iterator._shutdown_workers()
 
-    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int, before: Readings | None = None) -> None:
-        """Note that an iterator has started an epoch, which took from ``begun`` until now.
-
-        ``before``: the thread's clocks at the beginning, if they were read.
-        """
+    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
+        """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         number, which = epoch_of(iterator), self.loader_number(loader, iterator)
-        spent = () if before is None else self.clocks().read().since(before)[:2]
-        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which, *spent)
+        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
         self.recorder.note("workers", iterator=number, loader=which, processes=processes)
