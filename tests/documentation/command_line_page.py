@@ -34,7 +34,7 @@ MORE = {
     "compare": "[Recordings again](profile.md#recordings-again)",
     "pack": "[Packs](pack.md)",
     "unpack": "[Packs](pack.md#coefficients)",
-    "explain": "[The advice of explain](tune.md#the-advice-of-explain)",
+    "explain": "[Which setting when](settings.md)",
     "tune": "[Tune](tune.md)",
     "doctor": "[Install](install.md#check-the-installation)",
 }
