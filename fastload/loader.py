@@ -67,9 +67,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         worker_method: ``"multiprocessing"``, or ``"thread"``: workers are threads of this process. Threads pay off if
             the dataset spends its time in code that releases the GIL. ``"ray"``: actors of a Ray cluster, on any
             of its machines; with a ``seed`` the batches are the same, bit for bit, also where machines are lost.
-        remote_workers: Ray actors beside the ``num_workers`` local workers; both take tasks from one queue.
         ray_options: options of the actors: Ray's (``num_cpus``, ``resources``, ``runtime_env`` and others), and
-            ``placement_timeout``, ``share_memory``, ``compare_nodes``: see docs/ray.md.
+            ``placement_timeout``, ``share_memory``: see docs/ray.md.
         seed: None: order and random numbers are torch's, bit for bit. An integer of up to 128 bits: they depend only
             on it and on the epoch, which advances by itself.
         seeding: ``"torch"``: torch's random streams, and batch ``i`` from worker ``i % num_workers``. ``"sample"``:
@@ -151,7 +150,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         pin_memory_device: str = "",
         in_order: bool = True,
         worker_method: WorkerMethod = "multiprocessing",
-        remote_workers: int = 0,
         ray_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
         seeding: Seeding = None,
@@ -174,7 +172,6 @@ class DataLoader(compat.TorchDataLoader[T]):
     ) -> None:
         _follow_libraries()
         self.worker_method = worker_method
-        self.remote_workers = as_integer(remote_workers)
         self.ray_options = ray_options
         self.seed = seed = as_integer(seed)
         self.seeding = seeding

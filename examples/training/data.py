@@ -258,10 +258,9 @@ def _loader(
 ) -> Any:
     workers: dict[str, Any] = {"num_workers": args.workers, "worker_method": args.worker_method}
     workers["persistent_workers"] = args.workers > 0
-    if args.remote_workers or args.worker_method == "ray":
+    if args.worker_method == "ray":
         # Half a core each: those of the training loader and of the test loader, which live as long, work by turns.
-        spread = {"num_cpus": 0.5, "scheduling_strategy": "SPREAD"}
-        workers |= {"remote_workers": args.remote_workers, "ray_options": spread}
+        workers["ray_options"] = {"num_cpus": 0.5, "scheduling_strategy": "SPREAD"}
     try:
         if args.decoder == "dali":
             from fastload.images.dali import DALILoader

@@ -78,7 +78,6 @@ def _parser(recipes: dict[str, Recipe]) -> Parser:
     add("--resident", choices=["device", "host", "auto"], help="keep all images in memory")
     add("--workers", type=count, default=2, help="of each process; 0: load in the training process")
     add("--worker-method", choices=["multiprocessing", "thread", "ray"], default="multiprocessing")
-    add("--remote-workers", type=count, default=0, help="Ray's, beside those of each process")
     add("--on-error", choices=["raise", "replace"], default="raise", help="what to do with damaged images")
     add("--max-errors", type=count, default=100, help="damaged images of a process in an epoch, with replace")
     add = parser.add_argument_group("speed and memory").add_argument

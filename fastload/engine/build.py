@@ -153,7 +153,7 @@ class Builder:
 
             dataset, fused = table_of(part(spec, TableArguments))
         # Without a seed one worker, or none, draws as torch's would.
-        names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.workers_in_all * spec.worker_threads > 1)
+        names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.num_workers * spec.worker_threads > 1)
         names_unseeded &= not (compat.collates_by_default(spec.collate_fn) and seeding.is_of_data(dataset))
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
@@ -169,7 +169,7 @@ class Builder:
             stride=epoch.shard.stride,
             length=repeats_from(epoch.shard),
             base_seed=epoch.base_seed or 0,
-            num_workers=spec.workers_in_all,
+            num_workers=spec.num_workers,
             shared_seed=epoch.shared_seed,
             worker_init_fn=init_fn,
             fused=fused,
@@ -198,7 +198,7 @@ class Builder:
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
-        num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
+        num_batches = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0)
         if spec.worker_threads > 1 or spec.threads_alone:
             num_batches = part(spec, WorkerArguments).batches_ahead
         if spec.seeded:
@@ -209,7 +209,6 @@ class Builder:
         window = Window(
             batches=num_batches,
             num_workers=spec.num_workers,
-            workers_in_all=spec.workers_in_all,
             chunk_size=sys.maxsize if spec.uncut_reason else spec.chunk_size,
             whole_reason=spec.whole_reason,
             iterable=spec.iterable,
@@ -221,8 +220,6 @@ class Builder:
         )
         arguments = part(spec, WorkerArguments)
         pool: Pool = workers.start(job, arguments, slots)
-        if arguments.remote_workers:
-            pool = module_of("ray").with_remote_workers(pool, job, arguments)
         kept.note_pool(pool)
         return Delivery(pool, window, kept)
 

@@ -113,11 +113,9 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         words += " (worker_threads, without processes)"
     elif spec.worker_threads > 1:
         words += f", {spec.worker_threads} samples at a time in each"
-    if spec.remote_workers:
-        words += f" and {WORKER_KINDS['ray'].counted(spec.remote_workers)}"
     if statistics.remote:
         running, sharing = statistics.remote["workers"], statistics.remote["sharing_memory"]
-        words += f" ({running} of Ray's running, {sharing} of them sharing memory)"
+        words += f" ({running} running, {sharing} of them sharing memory)"
     if spec.persistent_workers:
         words += ", kept between epochs"
     if spec.has_threads and gil.IS_FREE_THREADED:

@@ -17,7 +17,6 @@ from ..arguments import (
     FusingArguments,
     ResidentArguments,
     WorkerArguments,
-    check_number,
 )
 from ..device.streams import device_of
 from ..sampling.epochs import Sampling
@@ -50,8 +49,7 @@ def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, An
         device.check_without_device()
     else:
         device_of(spec.device)
-    if spec.worker_method == "ray" or spec.remote_workers != 0 or spec.ray_options is not None:
-        check_number("remote_workers", spec.remote_workers)
+    if spec.worker_method == "ray" or spec.ray_options is not None:
         options_of(spec.ray_options)
         workers.check_ray()
     part(spec, ErrorArguments).check()

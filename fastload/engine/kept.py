@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..buffers.layout import LayoutBook
 from ..stages import Iterates
 from ..work import Counts
-from ..workers.pool import KeptByPool, Pool
+from ..workers.pool import Pool
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ class Kept:
         self.transport: str | None = None
         self.job_pickled: str | None = None
         self.remote: dict[str, int] = {}
-        self.by_pool: KeptByPool | None = None
-        """What the pool of the last iteration leaves to the next one."""
         self.num_slots = 0
         self.slot_bytes = 0
         self.mover: tuple[tuple[object, ...], Mover] | None = None
@@ -55,11 +53,8 @@ class Kept:
         """Note what :meth:`DataLoader.statistics` says of workers."""
         self.start_method, self.transport, self.job_pickled = pool.start_method, pool.transport, pool.job_pickled
         self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
-        self.remote, self.by_pool = pool.remote(), pool.kept
+        self.remote = pool.remote()
 
     def close(self) -> None:
-        """Let go of resident data, and of what pools have left."""
+        """Let go of resident data."""
         self.mover = self.resident = None
-        by_pool, self.by_pool = self.by_pool, None
-        if by_pool is not None:
-            by_pool.close()

@@ -22,7 +22,6 @@ OPTIONS: Mapping[str, str] = {
     "fuse": "true, false or auto; without a value: true",
     "seed": "an integer",
     "worker_method": "multiprocessing, thread or ray",
-    "remote_workers": "workers of a Ray cluster beside the local ones",
     "seeding": "sample or torch; none: by the seed",
     "chunk_size": "samples a task; or batch",
     "resident": "host, device or auto",

@@ -185,7 +185,6 @@ class Subject:
                 arguments["multiprocessing_context"] = setting.method
         arguments |= {"seed": self.seed, "seeding": "sample", "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
-        arguments["remote_workers"] = 0
         arguments["worker_threads"] = setting.worker_threads
         if setting.method != "ray":
             arguments["ray_options"] = None

@@ -25,7 +25,6 @@ OWN: dict[str, Any] = {
     "chunk_size": 3,
     "worker_method": "thread",
     "seeding": "sample",
-    "remote_workers": 0,
     "ray_options": None,
     "overlap_epochs": False,
     "device": "cpu",
