@@ -203,15 +203,6 @@ def decoder_choice(rows: Rows) -> str:
     return markdown(("CPU time, ms an image", *sides), lines)
 
 
-def dali(rows: Rows) -> str:
-    lines = []
-    for row in rows.suite("by_hand"):
-        if row.case == "DALI":
-            ratio = Cell("1") if row.ratio is None else Cell(f"{row.ratio:.2f}", (row,))
-            lines.append(line(row.side.replace("DALILoader", "`DALILoader`"), value_cell(row, with_spread=True), ratio))
-    return markdown(("", "images/s: median (quartiles)", "to plain DALI in the same round: median"), lines)
-
-
 def free_threading(rows: Rows) -> str:
     sides = ("processes", "threads with the GIL", "threads without the GIL")
     cases = (

@@ -142,17 +142,6 @@ def test_no_option_is_an_abbreviation_of_one_of_torchruns(monkeypatch: pytest.Mo
     assert not [(one, other) for one in ours for other in theirs if other.startswith(one)]
 
 
-def test_dali_lists_the_options_that_it_does_not_support(refused: Callable[..., str], tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for number in range(5):
-            (tmp_path / name / f"{number}.jpg").write_bytes(b"")
-    message = refused("--data-dir", str(tmp_path), "--decoder", "dali", "--cutout", "2", "--fuse", "--batch-size", "4")
-    assert (
-        "--decoder dali decodes, crops and normalises by itself; it needs no --fuse, no --cutout, --erasing" in message
-    )
-
-
 def test_options_that_the_data_do_not_allow_are_errors(refused: Callable[..., str], tmp_path: Path) -> None:
     trainings.make_images(tmp_path, 10)
     message = refused("--data-dir", str(tmp_path), "--batch-size", "4", "--resident", "host")
