@@ -158,7 +158,6 @@ class Builder:
             dataset, fused = table_of(part(spec, TableArguments))
         # Without a seed one worker, or none, draws as torch's would.
         names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.workers_in_all * spec.worker_threads > 1)
-        names_unseeded &= not (compat.collates_by_default(spec.collate_fn) and seeding.is_of_data(dataset))
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
         replicas = epoch.resume.workers if epoch.resume is not None else None
