@@ -64,7 +64,6 @@ OWN_ARGUMENTS = {
     "on_error": "raise",
     "max_errors": 100,
     "worker_threads": 1,
-    "decoder": "auto",
     "batch_transform": None,
 }
 

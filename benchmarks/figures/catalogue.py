@@ -24,7 +24,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "recording": parts.recording,
     "predictions": parts.predictions,
     "training": parts.training,
-    "decoder-choice": parts.decoder_choice,
     "dali": parts.dali,
     "gpu": parts.gpu,
     "free-threading": parts.free_threading,

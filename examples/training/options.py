@@ -74,7 +74,7 @@ def _parser(recipes: dict[str, Recipe]) -> Parser:
     add("--data-dir", type=Path, help="images, or packed images, in train/<class>/ and test/<class>/")
     add("--download", action="store_true", help="download CIFAR-10 if it is missing")
     add("--fuse", action="store_true", help="decode, crop and resize in one call")
-    add("--decoder", choices=["auto", "native", "torchvision", "pillow", "dali"], default="auto")
+    add("--decoder", choices=["auto", "dali"], default="auto")
     add("--resident", choices=["device", "host", "auto"], help="keep all images in memory")
     add("--workers", type=count, default=2, help="of each process; 0: load in the training process")
     add("--worker-method", choices=["multiprocessing", "thread", "ray"], default="multiprocessing")
@@ -116,7 +116,7 @@ def settings_of(args: Namespace, recipe: Recipe, data: Data) -> dict[str, Any]:
     settings: dict[str, Any] = {f"--{one.name.replace('_', '-')}": values[one.name] for one in option_fields()}
     for name in ("dataset", "seed", "precision", "fuse", "limit_batches"):
         settings[f"--{name.replace('_', '-')}"] = getattr(args, name)
-    settings["--decoder dali"] = args.decoder == "dali"  # the other decoders give the same pixels
+    settings["--decoder dali"] = args.decoder == "dali"
     mean, std = list(recipe.mean), list(recipe.std)
     return settings | {"mean": mean, "std": std, "images": data.num_train, "classes": data.classes}
 
@@ -181,11 +181,6 @@ def check_loading(args: Namespace, recipe: Recipe) -> None:
         )
     if args.resident is not None and args.on_error != "raise":
         raise UsageError(f"--resident loads each image once and cannot use --on-error {args.on_error}; leave out one")
-    if decoder not in ("auto", "dali") and (name == "cifar10" or (name == "packed" and not args.fuse)):
-        raise UsageError(
-            f"--decoder {decoder} is for image files, and with --fuse for packed images, got --dataset {name}; leave "
-            "it out"
-        )
     conflicts = {
         "--dataset folder": name != "folder",
         "no --fuse": args.fuse,

@@ -172,7 +172,7 @@ def nvjpeg() -> Iterator[Finding]:
 
     if not torch.cuda.is_available():
         return
-    from ..images.torchvision_io import decode_jpegs
+    from ..images.nvjpeg import decode_jpegs
 
     try:
         [image] = decode_jpegs([images.made_jpeg()], torch.device("cuda"))
@@ -334,7 +334,6 @@ PROBES = (
     Probe("Versions", "seeding", seeding),
     Probe("Images", "Pillow", images.pillow, needed=True),
     Probe("Images", "native library", images.native_library, needed=True),
-    Probe("Images", "torchvision.io", images.torchvision_io),
     Probe("Images", "whole images", images.whole_images),
     Probe("Images", "tensors", images.tensors),
     Probe("Images", "measured here", images.speed),

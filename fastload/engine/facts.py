@@ -48,7 +48,7 @@ def all_facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str,
             table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
         if plan.fused and any(part.source.size is None for part in plan.parts):
-            fusion.append(("decoder", decoder_in_words(spec.decoder)))
+            fusion.append(("decoder", decoder_in_words()))
         lines[place:place] = fusion
     return lines
 

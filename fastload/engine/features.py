@@ -25,7 +25,7 @@ from ..spec import Spec, part
 from ..workers.on_error import ErrorPolicy, FailureLog, candidates_of, error_policy_of
 from ..workers.ray.options import options_of
 from .filling import filling_of
-from .fusing import check_decoder, fused_of
+from .fusing import fused_of
 from .kept import Kept
 
 if TYPE_CHECKING:
@@ -61,8 +61,6 @@ def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, An
     cache, cache_size = spec.cache, spec.cache_size
     if cache is not None or cache_size is not None:
         cache, cache_size = _cache().checked(cache, cache_size, fusing.why_no_cache(), changed())
-    if not isinstance(spec.decoder, str) or spec.decoder != "auto":  # last: it goes by the others
-        check_decoder(fusing)
     return cache, cache_size
 
 

@@ -23,12 +23,16 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
+import torchvision  # noqa: F401  # registers its operators
 from torch import Tensor
 
 from ..errors import ConfigError
 from ..pack.records import file_of
-from .base import Data, opened
-from .torchvision_io import decode_jpegs, why_left_to_pillow
+from .base import NO_JPEG, Data, opened
+
+# Sizes beyond this are Pillow's to judge.
+_MOST_PIXELS = 1 << 26
+_RGB = 3  # what ImageReadMode.RGB stands for
 
 _END = b"\xff\xd9"
 
@@ -105,7 +109,13 @@ def _why_left_to_pillow(data: Data) -> str | None:
         Exception: Pillow's, if the file is no image.
     """
     with PIL.Image.open(io.BytesIO(data)) as header:
-        reason = why_left_to_pillow(header)
+        reason = None
+        if header.format != "JPEG":
+            reason = NO_JPEG
+        elif header.mode not in ("RGB", "L"):
+            reason = "colors"
+        elif header.width * header.height > _MOST_PIXELS:
+            reason = "too large"
         # libjpeg goes by the names of the components where they are R, G and B.
         names = bytes(component[0] for component in getattr(header, "layer", ()))
         if reason is None and (header.info.get("adobe_transform") == 0 or names == b"RGB"):
@@ -127,6 +137,27 @@ def _decoded(files: list[Data], device: torch.device) -> list[Tensor | None]:
         return [None]
     # The error does not say which file it was.
     return [image for data in files for image in _decoded([data], device)]
+
+
+def decode_jpegs(files: Sequence[Data], device: torch.device) -> list[Tensor]:
+    """Return files as [3, H, W], uint8, RGB: on the CPU decoded one by one, on a CUDA device together, with nvJPEG.
+
+    The operators are called, not torchvision's functions, which warn with each call, from 0.29 on, that they will go.
+
+    Raises:
+        RuntimeError: a file is damaged, or this torchvision has no such decoder.
+    """
+    operators: Any = torch.ops.image
+    name = "decode_jpeg" if device.type == "cpu" else "decode_jpegs_cuda"
+    if not hasattr(operators, name):
+        raise RuntimeError(f"it has no operator image::{name}")
+    tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
+    images: list[Tensor]
+    if device.type == "cpu":
+        images = [operators.decode_jpeg(tensor, _RGB, False) for tensor in tensors]
+    else:
+        images = operators.decode_jpegs_cuda(tensors, _RGB, device)
+    return images
 
 
 def _on_device(files: list[Data], device: torch.device) -> list[Tensor]:

@@ -15,7 +15,7 @@ from image_files import files
 
 from fastload import ConfigError
 from fastload.images import decode_batch, nvjpeg
-from fastload.images.torchvision_io import decode_jpegs
+from fastload.images.nvjpeg import decode_jpegs
 
 FILES = files()
 CPU = torch.device("cpu")
