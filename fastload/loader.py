@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .engine.state import States
     from .engine.statistics import Statistics
     from .run.defaults import Defaults
-    from .transforms.draws import Draws
     from .workers.on_error import FailedSample
 
 T = TypeVar("T", covariant=True)
@@ -250,9 +249,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         from .engine.inspection import Inspection
 
         return Inspection(self, self._epochs, self._kept)
-
-    def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        return self._inspection().batch_on_host()
 
     def _states(self) -> States:
         from .engine.state import States
