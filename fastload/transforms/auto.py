@@ -63,9 +63,9 @@ class _Policy(Transform, SampleTransform):
 
     On PIL images torchvision uses Pillow's arithmetic, which rounds differently, so that only tensors can be batched.
 
-    The parameters of one sample are ((operation, bin, sign), ...) in their order. Those of a step are ``operation`` [N],
-    int64, in ``OPERATIONS``; ``magnitude`` [N], float32, signed; ``matrix`` [N, 2, 3], float32; and ``rows``, for each
-    kind of operation an int64 tensor of the samples that have it.
+    The parameters of one sample are ((operation, bin, sign), ...) in their order. Those of a step are ``operation``
+    [N], int64, in ``OPERATIONS``; ``magnitude`` [N], float32, signed; ``matrix`` [N, 2, 3], float32; and ``rows``, for
+    each kind of operation an int64 tensor of the samples that have it.
     """
 
     role = "color"

@@ -203,7 +203,7 @@ def test_the_order_of_a_set_is_named_where_processes_are_spawned():
 def test_a_stage_that_threads_cannot_share_is_named():
     report = verify(verified.Pictures(v2.Compose([v2.CenterCrop(10), verified.SharedScratch()])), "thread")
     assert culprits(report) == {"SharedScratch() @ dataset.transform, stage 2 of 2"}, report.to_text()
-    assert "threads share it" in report.to_text(1000)
+    assert "threads share this object" in report.to_text(1000)
 
 
 def test_a_broken_dataset_is_named_itself_though_its_transforms_are_good():
