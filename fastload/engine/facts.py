@@ -127,6 +127,12 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
             words += f", started by {statistics.start_method}; batches come {way}"
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
+    if statistics.start_method == "forkserver":
+        from ..workers.fork_server import why_each_imports_torch
+
+        why = why_each_imports_torch()
+        if why is not None:
+            yield "", why
     if spec.uncut_reason:
         yield "work unit", f"the whole batch: {spec.uncut_reason}"
     else:
