@@ -143,7 +143,7 @@ class Builder:
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
         fused: FusedDataset | TableRows | None = None
-        tail = error_policy = kept.cache = kept.filling = None
+        tail = error_policy = kept.cache = None
         if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":
             from .features import extras_of
 
