@@ -52,7 +52,11 @@ class FileData(io.BytesIO):
 
 
 class Decoder:
-    """Decodes files with Pillow; threads may share an object."""
+    """Decodes files with Pillow; threads may share an object.
+
+    All of it raises what Pillow raises for files that it cannot decode; and PackError for damaged records, and where
+    the native library cannot be used to read them.
+    """
 
     name = pillow_name()
     """As printed."""
@@ -63,40 +67,22 @@ class Decoder:
         self.tally = Tally()
 
     def size(self, data: Data) -> tuple[int, int]:
-        """Return the height and width of an image, in pixels, from its header.
-
-        Raises:
-            Exception: Pillow's, for a file that is no image.
-            PackError: it is a damaged record, or the native library cannot be used.
-        """
+        """Return the height and width of an image, in pixels, from its header."""
         with PIL.Image.open(FileData(header_bytes(data))) as image:
             return image.height, image.width
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """Return an image in RGB, with the ``info`` of its file, as torchvision's ``pil_loader`` does.
-
-        Raises:
-            Exception: Pillow's, for a file that it cannot decode.
-            PackError: it is a damaged record, or the native library cannot be used.
-        """
+        """Return an image in RGB, with the ``info`` of its file, as torchvision's ``pil_loader`` does."""
         image = opened(data)
         self.tally.add("pillow")
         return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
-        """Return the pixels that a cut makes of an image: a new contiguous array [height, width, 3], uint8.
-
-        Raises:
-            Exception: as ``image``.
-        """
+        """Return the pixels that a cut makes of an image: a new contiguous array [height, width, 3], uint8."""
         return cut_out(self.image(data), cut)
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """Write the values of an image's pixels to ``out``: [3, height, width] of the cut's window, contiguous.
-
-        Raises:
-            Exception: as ``image``.
-        """
+        """Write the values of an image's pixels to ``out``: [3, height, width] of the cut's window, contiguous."""
         values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
 
     def counted(self) -> dict[str, int]:
