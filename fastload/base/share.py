@@ -24,11 +24,11 @@ import numpy.typing as npt
 from .memory import in_words
 
 T = TypeVar("T")
-Form: TypeAlias = tuple[str, np.dtype[Any], int, int]
-"""``number``, ``numpy`` (numbers of NumPy's), ``text``, ``bytes`` or ``pickle``; the type of the numbers or places;
-where the places begin; and the length of each value, where all have the same: then there are no places."""
+Form: TypeAlias = tuple[type, np.dtype[Any], int, int]
+"""Of all values, or ``object`` for pickles; of the numbers or places; where the places begin; and the length of each
+value, where all have the same: then there are no places."""
 _NUMBERS: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
-_FORMS: dict[type, str] = {str: "text", bytes: "bytes"}
+_utf8 = operator.methodcaller("encode", "utf-8", "surrogatepass")
 _AT_ONCE = 1024  # strings that are encoded at once
 _PROTOCOL = 3  # of pickles; later ones add nine bytes to each value
 
@@ -75,7 +75,7 @@ class SharedSequence(Sequence[T]):
         file = file.detach() if hasattr(file, "detach") else file
         self._length = length
         self._form = form
-        self._view = memoryview(data if file is None else _mapped(file)).toreadonly()
+        self._view = memoryview(data if file is None else mmap.mmap(file, 0, access=mmap.ACCESS_READ)).toreadonly()
         self._get = _reader(self._view, length, form)
         self._file = file  # last: what fails before it leaves the descriptor to the caller
 
@@ -141,19 +141,6 @@ def _new_file() -> int:
         return os.dup(file.fileno())
 
 
-def _mapped(file: int) -> Any:
-    size = os.fstat(file).st_size
-    if os.name != "posix":
-        return mmap.mmap(file, size, access=mmap.ACCESS_READ)
-    import torch
-
-    # Python's map keeps a descriptor of its own, so that a list would take two.
-    try:
-        return torch.from_file(f"/dev/fd/{file}", shared=True, size=size, dtype=torch.uint8, device="cpu").numpy()
-    except RuntimeError as error:  # as torch says it
-        raise OSError(str(error)) from error
-
-
 def _write(file: int, values: list[Any]) -> Form:
     kind, *others = set(map(type, values)) or {object}
     kind = object if others else kind
@@ -161,12 +148,13 @@ def _write(file: int, values: list[Any]) -> Form:
         numbers = _numbers(kind, values)
         if numbers is not None:
             out.write(numbers.tobytes() + b"\0")  # no empty file can be mapped
-            return "number" if kind in _NUMBERS else "numpy", numbers.dtype, 0, 0
+            return kind, numbers.dtype, 0, 0
+        kind = kind if kind in (str, bytes) else object
         lengths = _write_runs(out, values, kind)
         places = _narrowed(np.concatenate([[0], np.cumsum(lengths)]))
         width = int(places[1]) if len(values) and (lengths == lengths[0]).all() else 0
         out.write(b"" if width else places.tobytes())
-    return _FORMS.get(kind, "pickle"), places.dtype, int(places[-1]), width
+    return kind, places.dtype, int(places[-1]), width
 
 
 def _numbers(kind: type, values: list[Any]) -> npt.NDArray[Any] | None:
@@ -202,10 +190,6 @@ def _write_runs(out: Any, values: list[Any], kind: type) -> npt.NDArray[np.int64
     return lengths
 
 
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def _pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value, _PROTOCOL)
@@ -218,17 +202,15 @@ def _pickled(value: Any) -> bytes:
 def _reader(view: memoryview, length: int, form: Form) -> Callable[[int], Any]:
     """Return the function that makes the value of a place."""
     kind, dtype, begin, width = form
-    if kind == "numpy":
+    if issubclass(kind, np.generic):
         return np.frombuffer(view, dtype, length).__getitem__
-
-    def numbers(begin: int, length: int) -> Any:
-        form: Any = dtype.char
-        return view[begin : begin + length * dtype.itemsize].cast(form)
-
-    if kind == "number":
-        return numbers(0, length).__getitem__  # type: ignore[no-any-return]
-    at = range(0, (length + 1) * width, width) if width else numbers(begin, length + 1)
-    if kind == "text":
+    code: Any = dtype.char
+    if kind in _NUMBERS:
+        return view[: length * dtype.itemsize].cast(code).__getitem__
+    at: Any = range(0, (length + 1) * width, width or 1)
+    if not width:
+        at = view[begin : begin + (length + 1) * dtype.itemsize].cast(code)
+    if kind is str:
         return lambda row: str(view[at[row] : at[row + 1]], "utf-8", "surrogatepass")
-    make: Callable[[Any], Any] = bytes if kind == "bytes" else pickle.loads
+    make: Callable[[Any], Any] = bytes if kind is bytes else pickle.loads
     return lambda row: make(view[at[row] : at[row + 1]])
