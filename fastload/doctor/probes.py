@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import mmap
 import os
 import platform
 import re
@@ -166,22 +165,6 @@ def _driver() -> str | None:
     return "loaded" if Path("/proc/driver/nvidia/version").exists() else None
 
 
-def nvjpeg() -> Iterator[Finding]:
-    """Let a device decode a file."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    from ..images.nvjpeg import decode_jpegs
-
-    try:
-        [image] = decode_jpegs([images.made_jpeg()], torch.device("cuda"))
-    except RuntimeError as error:
-        yield Finding("nvJPEG", "absent", one_line(error), "fastload.images.decode_batch() cannot be used")
-        return
-    yield Finding("nvJPEG", "ok", f"decodes to {list(image.shape)}")
-
-
 def triton() -> Iterator[Finding]:
     """Check whether the fused kernel of :mod:`fastload.transforms` runs."""
     import torch
@@ -191,7 +174,8 @@ def triton() -> Iterator[Finding]:
     from ..transforms.fused import available
 
     if available(torch.device("cuda", torch.cuda.current_device())):
-        yield Finding("Triton kernel", "ok", "is used for batches on the device")
+        words = "is used for batches on the device, if its first results are those of torch's operations"
+        yield Finding("Triton kernel", "ok", words)
         return
     why = "it needs Triton 3.6, compute capability 8.0, a C compiler and Python's headers"
     remedy = "apt-get install -y gcc libc6-dev python3-dev"
@@ -199,29 +183,6 @@ def triton() -> Iterator[Finding]:
         why, remedy = "FASTLOAD_TRITON=0 switches it off", "unset FASTLOAD_TRITON"
     cost = "torch's operations are used instead: more passes over the batch"
     yield Finding("Triton kernel", "absent", why, cost, remedy)
-
-
-def page_locking() -> Iterator[Finding]:
-    """Page-lock memory as slots are, and unlock it."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    import numpy as np
-
-    from ..buffers.page_lock import Pages
-
-    pages = Pages(torch.device("cuda", torch.cuda.current_device()))
-    held = mmap.mmap(-1, 1 << 20)
-    address = np.frombuffer(held, dtype=np.uint8).ctypes.data
-    try:
-        pages.register(address, len(held))
-    except RuntimeError as error:
-        cost = "each batch is copied once more on the host"
-        yield Finding("page-locking", "costs", one_line(error), cost, "ulimit -l unlimited")
-        return
-    pages.unregister(address)
-    yield Finding("page-locking", "ok", "batches are copied to the device directly from where workers write them")
 
 
 # -- the system -------------------------------------------------------------------------------------------------------
@@ -338,9 +299,7 @@ PROBES = (
     Probe("Images", "tensors", images.tensors),
     Probe("Images", "measured here", images.speed),
     Probe("Devices", "CUDA", cuda),
-    Probe("Devices", "nvJPEG", nvjpeg),
     Probe("Devices", "Triton kernel", triton),
-    Probe("Devices", "page-locking", page_locking),
     Probe("This machine", "cores", cores),
     Probe("This machine", "memory files", memory_files, needed=True),
     Probe("This machine", "cache", cache),
