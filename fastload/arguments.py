@@ -23,7 +23,6 @@ from .work import brings_source, slots_in_flight
 Seeding = Literal["sample", "torch"] | None
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
-Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +254,6 @@ class FusingArguments:
     """Whether dataset and transform are carried out as one, and what could keep them from it."""
 
     fuse: bool | str
-    decoder: str
     cache: Any
     cache_size: Any
     dataset: Any
@@ -278,14 +276,6 @@ class FusingArguments:
                 "one out"
             )
 
-    def check_decoder(self) -> None:
-        """Raise a ConfigError if nothing is decoded with ``decoder``."""
-        if self.fuse is not True:
-            raise ConfigError(
-                f"decoder={self.decoder!r} is what fuse=True decodes files with, got fuse={self.fuse!r}; use "
-                f"fuse=True, or give the dataset loader=fastload.images.Loader({self.decoder!r})"
-            )
-
     def _ends_with_epoch(self) -> bool:
         """Return whether all memory of a cache would go with the workers that Ray starts for each epoch."""
         return self.worker_method == "ray" and not self.persistent_workers and self.cache_size is None
@@ -294,7 +284,6 @@ class FusingArguments:
         """Return why nothing can be kept in ``cache``; None if it can."""
         for given, why in (
             (self.fuse is False, "fuse=False decodes files by their own libraries"),
-            (self.decoder not in ("auto", "native"), f"decoder={self.decoder!r} knows files alone"),
             (
                 self._ends_with_epoch(),
                 "Ray's workers end with the epoch, and other machines' memory with them, unless "

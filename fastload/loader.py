@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from . import observe
-from .arguments import Decoder, OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
+from .arguments import OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
 from .base import compat
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .engine.state import States
     from .engine.statistics import Statistics
     from .run.defaults import Defaults
-    from .transforms.draws import Draws
     from .workers.on_error import FailedSample
 
 T = TypeVar("T", covariant=True)
@@ -96,8 +95,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         on_error: a sample that raises an exception is an error (``"raise"``), left out of its batch (``"skip"``), or
             replaced by another one, chosen by its key (``"replace"``). :func:`fastload.retry`: first tried again.
         max_errors: samples that may fail in one epoch on one rank; above that ``DatasetError``.
-        decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
-            ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
         cache: memory for the coefficients of JPEG files, from the first epoch on, shared by the workers and loaders of
             this process and the ranks of this machine: a size as ``"64GB"`` or in bytes, or ``"auto"``: half of what
             is free. Or a folder on a local disk, as ``"/local/nvme/photos"``, which later runs share too. Later epochs
@@ -165,7 +162,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         fuse: bool | str = "auto",
         on_error: OnError | Retry = "raise",
         max_errors: int = 100,
-        decoder: Decoder = "auto",
         cache: str | int | os.PathLike[str] | None = None,
         cache_size: str | int | None = None,
         worker_threads: int = 1,
@@ -187,7 +183,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.fuse = fuse
         self.on_error = on_error
         self.max_errors = as_integer(max_errors)
-        self.decoder = decoder
         self.cache = cache
         self.cache_size = cache_size
         self.worker_threads = as_integer(worker_threads)
@@ -251,9 +246,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         from .engine.inspection import Inspection
 
         return Inspection(self, self._epochs, self._kept)
-
-    def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        return self._inspection().batch_on_host()
 
     def _states(self) -> States:
         from .engine.state import States

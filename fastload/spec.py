@@ -65,7 +65,6 @@ class Spec:
     batch_transform: Callable[[Any], Any] | None = None
     resident: str | None = None
     fuse: bool | str = "auto"
-    decoder: str = "auto"
     cache: Any = None
     cache_size: Any = None
     on_error: str = "raise"
@@ -124,7 +123,7 @@ _GIVEN = _GIVEN[: _GIVEN.index("threads_alone")]
 _PLAIN = {
     field.name: field.default
     for field in fields(Spec)
-    if field.name in ("device", "resident", "ray_options", "on_error", "cache", "cache_size", "decoder")
+    if field.name in ("device", "resident", "ray_options", "on_error", "cache", "cache_size")
 }
 # A loader's attributes of these names begin with an underscore.
 _PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")

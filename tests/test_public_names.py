@@ -63,7 +63,6 @@ OWN_ARGUMENTS = {
     "on_error": "raise",
     "max_errors": 100,
     "worker_threads": 1,
-    "decoder": "auto",
     "batch_transform": None,
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 import uuid
 import zlib
 from typing import Any
@@ -75,11 +74,6 @@ class WorkerId:
 class ProcessId:
     def __call__(self, x: Any) -> Any:
         return x + os.getpid()
-
-
-class Clock:
-    def __call__(self, x: Any) -> Any:
-        return x + time.perf_counter() % 1e-3 * 1e6  # the whole number of seconds would leave no room for small ones
 
 
 class Uuid:

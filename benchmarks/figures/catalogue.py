@@ -23,7 +23,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "packs": parts.packs,
     "recording": parts.recording,
     "training": parts.training,
-    "decoder-choice": parts.decoder_choice,
     "gpu": parts.gpu,
     "free-threading": parts.free_threading,
     "versions": parts.versions,

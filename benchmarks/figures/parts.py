@@ -187,22 +187,6 @@ def training(rows: Rows) -> str:
     return markdown(("cifar10-proxy, 5 epochs", "median (range)", ""), lines)
 
 
-def decoder_choice(rows: Rows) -> str:
-    whole, loader, fused = "whole image, decode", "ImageFolder's loader", "RandomResizedCrop(224), flip, float32, fused"
-    sides = ("native", "torchvision", "pillow")
-
-    def cells(case: str) -> list[Cell]:
-        return [value_cell(rows.find("by_hand", case, side, "CPU ms/image")) for side in sides]
-
-    own = rows.find("by_hand", loader, "torchvision's own", "CPU ms/image")
-    lines = [
-        line("whole image, `decode`", *cells(whole)),
-        Line((Cell(f"`ImageFolder`'s loader (torchvision's own: {own.value:.2f})", (own,)), *cells(loader))),
-        line("`RandomResizedCrop(224)`, flip, float32, normalised, fused", *cells(fused)),
-    ]
-    return markdown(("CPU time, ms an image", *sides), lines)
-
-
 def free_threading(rows: Rows) -> str:
     sides = ("processes", "threads with the GIL", "threads without the GIL")
     cases = (

@@ -123,11 +123,8 @@ def load_folders(root: Path, args: Namespace) -> Data:
         raise FileNotFoundError(2, "No such file or directory")
     train_dir = root / "train" if (root / "train").is_dir() else root
     test_dir = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-    options: dict[str, Any] = {}
-    if args.dataset == "folder" and not args.fuse and args.decoder != "auto":
-        options["loader"] = fastload.images.Loader(args.decoder)  # with --fuse the DataLoader gets the decoder
     open_folder: Any = ImageFolder if args.dataset == "folder" else fastload.images.PackedImages
-    train, test = open_folder(train_dir, **options), open_folder(test_dir or train_dir, **options)
+    train, test = open_folder(train_dir), open_folder(test_dir or train_dir)
     if len(train.classes) < 2 or train.classes != test.classes:
         raise UsageError(
             f"training and testing need the same class folders, two or more, got {train.classes} in "
@@ -272,7 +269,6 @@ def _loader(
             fuse=args.fuse,
             on_error=on_error,  # type: ignore[arg-type]
             max_errors=args.max_errors,
-            decoder=args.decoder if args.fuse else "auto",
         )
     except fastload.ConfigError as error:
         raise UsageError(str(error)) from None

@@ -74,7 +74,6 @@ def _parser(recipes: dict[str, Recipe]) -> Parser:
     add("--data-dir", type=Path, help="images, or packed images, in train/<class>/ and test/<class>/")
     add("--download", action="store_true", help="download CIFAR-10 if it is missing")
     add("--fuse", action="store_true", help="decode, crop and resize in one call")
-    add("--decoder", choices=["auto", "native", "torchvision", "pillow"], default="auto")
     add("--resident", choices=["device", "host", "auto"], help="keep all images in memory")
     add("--workers", type=count, default=2, help="of each process; 0: load in the training process")
     add("--worker-method", choices=["multiprocessing", "thread", "ray"], default="multiprocessing")
@@ -163,10 +162,10 @@ def check_options(args: Namespace, recipe: Recipe, data: Data, world: World) -> 
 
 def check_loading(args: Namespace, recipe: Recipe) -> None:
     """Raise :class:`UsageError` if the options of loading do not fit together."""
-    name, decoder = args.dataset, args.decoder
+    name = args.dataset
     sizes = (recipe.image_size, recipe.first_image_size or 8, recipe.test_image_size or 8)
-    if name == "digits" and (args.fuse or decoder != "auto"):
-        raise UsageError("the digits are tensors that need no decoding; leave out --fuse and --decoder")
+    if name == "digits" and args.fuse:
+        raise UsageError("the digits are tensors that need no decoding; leave out --fuse")
     if name == "digits" and (sizes != (8, 8, 8) or recipe.augment == "resized-crop"):
         raise UsageError(
             "the digits have 8 x 8 pixels and are not resized; leave out the options for image sizes, --augment "
@@ -179,11 +178,6 @@ def check_loading(args: Namespace, recipe: Recipe) -> None:
         )
     if args.resident is not None and args.on_error != "raise":
         raise UsageError(f"--resident loads each image once and cannot use --on-error {args.on_error}; leave out one")
-    if decoder != "auto" and (name == "cifar10" or (name == "packed" and not args.fuse)):
-        raise UsageError(
-            f"--decoder {decoder} is for image files, and with --fuse for packed images, got --dataset {name}; leave "
-            "it out"
-        )
 
 
 def check_batch_norm(args: Namespace, recipe: Recipe, network: nn.Module, channels: int, world: World) -> None:

@@ -179,23 +179,6 @@ def speed() -> Iterator[Finding]:
     yield Finding("measured here", "ok", f"{words} ({what})")
 
 
-def torchvision_io() -> Iterator[Finding]:
-    """Let torchvision decode a file."""
-    from ..images.torchvision_io import TorchvisionDecoder, decoded
-
-    data = made_jpeg()
-    try:
-        taken = milliseconds(lambda: decoded(data))
-        words = f"decodes a whole file on the CPU in {taken:.2f} ms"
-    except RuntimeError as error:
-        words = f"decodes no JPEG file: {one_line(error)}"
-    reason = TorchvisionDecoder.why_not()
-    if reason is None:
-        yield Finding("torchvision.io", "ok", f"{words}; its pixels of 4:4:4, 4:2:2, 4:2:0 and grey ones are Pillow's")
-    else:
-        yield Finding("torchvision.io", "costs", words, f"decoder='torchvision' is not available: {reason}")
-
-
 def whole_images() -> Iterator[Finding]:
     """Compare other packages' functions that return whole images with the native library, which takes their place."""
     from ..late import arrays

@@ -295,7 +295,6 @@ PROBES = (
     Probe("Versions", "seeding", seeding),
     Probe("Images", "Pillow", images.pillow, needed=True),
     Probe("Images", "native library", images.native_library, needed=True),
-    Probe("Images", "torchvision.io", images.torchvision_io),
     Probe("Images", "whole images", images.whole_images),
     Probe("Images", "tensors", images.tensors),
     Probe("Images", "measured here", images.speed),

@@ -139,7 +139,7 @@ class Builder:
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
         fused: FusedDataset | TableRows | None = None
-        tail = error_policy = kept.cache = kept.filling = None
+        tail = error_policy = kept.cache = None
         if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":
             from .features import extras_of
 
@@ -154,7 +154,6 @@ class Builder:
             dataset, fused = table_of(part(spec, TableArguments))
         # Without a seed one worker, or none, draws as torch's would.
         names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.num_workers * spec.worker_threads > 1)
-        names_unseeded &= not (compat.collates_by_default(spec.collate_fn) and seeding.is_of_data(dataset))
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
         replicas = epoch.resume.workers if epoch.resume is not None else None

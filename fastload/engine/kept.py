@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from ..device.columns import ResidentData
     from ..device.moving import Mover
     from ..fusion import FusedTail
-    from .filling import Filling
 
 
 class Kept:
@@ -41,8 +39,6 @@ class Kept:
         self.resident: ResidentData | None = None
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""
-        self.filling: Callable[[], Filling | None] | None = None
-        """Returns what tells in an epoch how a cache fills; None: there is no cache."""
         self.no_fusion_told: str | None = None
         """Why nothing is fused though fuse=True, as the user was warned of it last."""
 

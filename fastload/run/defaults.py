@@ -25,7 +25,6 @@ OPTIONS: Mapping[str, str] = {
     "seeding": "sample or torch; none: by the seed",
     "chunk_size": "samples a task; or batch",
     "resident": "host, device or auto",
-    "decoder": "auto, native, torchvision or pillow",
     "cache": "memory for coefficients of JPEG files, as 64GiB; auto; or a folder on a local disk",
     "cache_size": "for a folder: the most that it may take, as 200GiB",
     "on_error": "raise, skip or replace",

@@ -6,11 +6,9 @@ generator that workers share, affects another sample each time.
 
 from __future__ import annotations
 
-import dis
-import sys
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 from ..base.reachable import is_installed
@@ -141,70 +139,27 @@ def _usual_cause(subject: Subject, setting: Setting) -> str:
             "it differs in processes that are started anew, by spawn or Ray, and import the code again: hash() of a "
             "string, and so the order of a set, differs there (PYTHONHASHSEED); sort the set, or use hashlib"
         )
-    return "its code shows no reason: look for generators, counters or caches of its own, the clock, process ids"
+    return (
+        "it holds no generator of its own: look for counters, caches or other state that it keeps from sample to "
+        "sample, and for the clock, entropy, and ids of processes or workers"
+    )
 
 
-# -- why: read from attributes and code; nothing is called, and it may be wrong ---------------------------------------
-
-_UNSEEDED = {
-    *("get_worker_info", "getpid", "get_ident", "current_process", "get_rank"),
-    *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "now"),
-    *("uuid1", "uuid4", "urandom", "token_bytes", "SystemRandom", "Random", "RandomState", "default_rng"),
-}
-"""Names of functions that return something else in each worker or run."""
-_LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "numpy", "PIL", "albumentations", "kornia"} - {
-    "__main__",
-    "test",
-}
+# -- why: read from attributes; nothing is called, and it may be wrong ------------------------------------------------
 
 
 def causes_in(value: Any) -> list[str]:
     """Return why a transform, dataset or function may give other results in each run, each cause with its remedy."""
-    root = value.__name__ if isinstance(value, types.FunctionType) else "self"
+    root = value.__name__ if isinstance(value, FunctionType) else "self"
     causes = [
         f"it keeps a generator of its own, {name}: each worker process has a copy of it, and threads share it, so a "
         f"sample's draws depend on what was drawn before; {REMEDY}"
         for name, _ in generators_in({root: value}, is_installed)
     ]
-    functions = list(_functions_of(value))
-    codes = [code for function in functions for code in _with_inner(function.__code__)]
-    names = dict.fromkeys(name for code in codes for name in code.co_names)
-    unseeded = ", ".join(name for name in names if name in _UNSEEDED)
-    if unseeded:
-        causes.append(f"it uses {unseeded}, which differs between workers and runs; use the index, or {REMEDY}")
     shared = shared_transforms(value)
     if shared:
         causes.append(
             f"it reaches {shared} by a global variable or a class: threads share them and their generators, and no "
             "copy of the dataset has its own; make them attributes of the dataset"
         )
-    written = {step.argval for code in codes for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
-    kept = sorted(written & set(getattr(value, "__dict__", ())))
-    if kept:
-        causes.append(
-            f"it keeps state from sample to sample ({', '.join(f'self.{name}' for name in kept)}): each worker process "
-            "has a copy of it, and threads share it; make the result depend on the sample alone"
-        )
     return causes
-
-
-def _functions_of(value: Any) -> Iterator[types.FunctionType]:
-    """Yield a function itself, or the methods of an object's class, without constructors and those of libraries."""
-    function = getattr(value, "func", value)  # of a partial
-    function = getattr(function, "__func__", function)  # of a method
-    if isinstance(function, types.FunctionType):
-        yield function
-        return
-    for base in type(value).__mro__:
-        if base.__module__.split(".")[0] not in _LIBRARIES:
-            for name, member in vars(base).items():
-                plain = getattr(member, "__func__", getattr(member, "fget", member))
-                if isinstance(plain, types.FunctionType) and name not in ("__init__", "__new__", "__setstate__"):
-                    yield plain
-
-
-def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _with_inner(constant)

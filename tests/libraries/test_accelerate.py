@@ -36,7 +36,6 @@ OWN: dict[str, Any] = {
     "fuse": False,
     "on_error": "skip",
     "max_errors": 7,
-    "decoder": "auto",
     "batch_transform": None,
     "cache": None,
     "cache_size": None,
