@@ -80,7 +80,7 @@ class RayPool(Pool):
             memory = MemoryFile(fd=os.dup(slots.memory.fd))
             self._relay = Relay(Cluster(), memory, packed, options, job.num_workers, assigned=arguments.assigned)
         except BaseException:
-            slots.end(all_ended=False)
+            slots.close()
             raise
         self.workers = self._relay.workers
         close_at_exit(self)
@@ -139,7 +139,8 @@ class RayPool(Pool):
         if self._closed or self.pid != os.getpid():
             return
         self._closed = True
-        self.slots.end(all_ended=self._relay.stop())
+        self._relay.stop()
+        self.slots.close()
 
 
 def _pickled(job: Job) -> bytes:
