@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from .explain.replay import replay
+    from .keys.rng import rng, torch_rng
     from .loader import DataLoader
     from .profiling.api import profile
     from .run.installation import install, uninstall
@@ -59,7 +60,9 @@ __all__ = [
     "profile",
     "replay",
     "retry",
+    "rng",
     "share",
+    "torch_rng",
     "uninstall",
     "verify",
 ]
@@ -77,7 +80,9 @@ _MODULE_OF = {
     "profile": "profiling.api",
     "replay": "explain.replay",
     "retry": "base.retry",
+    "rng": "keys.rng",
     "share": "base.share",
+    "torch_rng": "keys.rng",
     "uninstall": "run.installation",
     "verify": "verification.run",
 }

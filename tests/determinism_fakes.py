@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from kit.datasets import Sized
 
+import fastload
+
 
 class Drawing(Sized):
     """Each sample is its index and draws from all three generators; the number of draws depends on the sample."""
@@ -27,6 +29,19 @@ class Drawing(Sized):
             np.random.rand()
             torch.rand(1)
         return index, random.random(), gauss(0.0, 1.0), float(np.random.normal()), torch.rand(2)
+
+
+def drawn() -> tuple[float, float, float]:
+    """Return two draws of ``fastload.rng()``, and one of its twin."""
+    first = fastload.rng().random()
+    return first, fastload.rng().random(), torch.rand((), dtype=torch.float64, generator=fastload.torch_rng()).item()
+
+
+class RngDrawing(Sized):
+    """Index, and draws of the sample's own generators."""
+
+    def __getitem__(self, index: int) -> tuple[float, ...]:
+        return float(index), *drawn()
 
 
 class Mixed(Sized):

@@ -38,7 +38,9 @@ NAMES = [
     "profile",
     "replay",
     "retry",
+    "rng",
     "share",
+    "torch_rng",
     "uninstall",
     "verify",
 ]

@@ -146,8 +146,7 @@ class Builder:
             fused, tail, error_policy = extras_of(spec, kept, seed)
         late = spec.fuse is not False and fused is None
         dataset = spec.dataset
-        for_processes = bool(spec.num_workers) and not spec.has_threads
-        compared = warm_late_decoding(for_processes=for_processes) if late else {}
+        compared = warm_late_decoding(for_processes=bool(spec.num_workers) and not spec.has_threads) if late else {}
         if late and "datasets" in sys.modules:
             from .tables import TableArguments, table_of
 
@@ -180,6 +179,8 @@ class Builder:
             worker_threads=spec.worker_threads,
             names_unseeded=names_unseeded,
             streams=spec.assigned,
+            rng_seed=seed if spec.order_seed is None else spec.order_seed,
+            rng_stream=(epoch.key_epoch, ranks[0] * max(1, spec.num_workers)),
         )
         return job, tail
 

@@ -13,6 +13,7 @@ from .. import observe
 from ..errors import NothingLeft, NotReady
 from ..keys.library_generators import LibraryGenerators
 from ..keys.preserving import VisitingSeeder
+from ..keys.seeding import place
 from ..stages import EpochWork, Source
 from ..work import Batch, Counts, Replica
 from ..workers.fetch import Fetcher
@@ -42,6 +43,7 @@ class InlineSource(Source):
         self._seeder = VisitingSeeder()
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
+        self._may_draw = job.seed is not None or job.streams
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         self.iteration = next(observe.numbers)
@@ -135,6 +137,9 @@ class InlineSource(Source):
     def _fetch(self, index: Any, position: int) -> Any:
         # No context managers around the user's code: they write into what is raised, which a frozen class forbids.
         self._libraries.adopt()
+        outer = place.get() if self._may_draw else None
+        if outer is not None and outer[1] is None:  # else it is that of a sample which asks for this batch
+            outer = None
         own = self._fetcher.own_generators
         if own is not None:
             own.begin()
@@ -146,6 +151,10 @@ class InlineSource(Source):
         finally:
             if watch is not None:
                 watch.end(self.iteration, self._num_given, 0)
+            if outer is not None:
+                place.set(outer)
+            elif self._may_draw and (here := place.get()) is not None:
+                here[1] = None
             self._libraries.release()
             self._seeder.give_back()
             if own is not None:

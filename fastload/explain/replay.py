@@ -94,6 +94,7 @@ def replay(
     libraries = LibraryGenerators(spec.dataset, then=seeding.GlobalSeeder())
     fetcher = Fetcher(job, 0, "", libraries)
     with preserved_global_generators(), contextlib.ExitStack() as stack:
+        stack.callback(seeding.place.set, seeding.place.get())
         libraries.adopt()
         stack.callback(libraries.release)
         if known is None or not by_batch:

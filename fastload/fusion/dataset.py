@@ -23,7 +23,7 @@ from torchvision import tv_tensors
 from ..buffers.layout import Layout, Row, TensorLeaf
 from ..errors import ConfigError
 from ..images.base import Decoder
-from ..keys.seeding import SAMPLE, Keys, Seeder, seed_global_generators
+from ..keys.seeding import RNG, SAMPLE, Keys, Seeder, fixed_place, place, seed_global_generators
 from ..observe import Watch
 from ..transforms.sample import Kind
 from ..workers.fused import FusedLoader
@@ -296,6 +296,7 @@ class FusedDataset:
         keys = Keys(self.seed, epoch, SAMPLE)
         for row, index in enumerate(indices):
             runner = self._runners[self._router.find(index)[0]]
+            place.set(fixed_place(self.seed, epoch, RNG, ids[row]))
             seed(keys.key(ids[row]))
             try:
                 image, targets[row] = self._finished(runner, images[row], targets[row])

@@ -37,9 +37,9 @@ _FIRST = 16
 _WORDS, _MOST_BLOCKS = 624, 2048
 
 REMEDY = (
-    "draw from the global generators (random, numpy.random, torch), which are seeded for each sample, or make the "
-    "generator inside the call from a draw of theirs; or give the DataLoader no seed: then all are torch's, and "
-    "depend on num_workers"
+    "draw from fastload.rng(), a generator for each sample, or from the global generators (random, numpy.random, "
+    "torch), which are seeded for each; or give the DataLoader no seed: then these are torch's, and depend on "
+    "num_workers"
 )
 
 

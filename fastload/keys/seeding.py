@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +34,18 @@ SAMPLE = 2
 BATCH = 3
 ALL_EPOCHS = 4
 SUBSTITUTE = 5
+RNG, RNG_BATCH, RNG_WORKER, RNG_PROCESS = 6, 7, 8, 9
+
+place: ContextVar[list[Any] | None] = ContextVar("fastload_place", default=None)
+"""Whose generator ``fastload.rng()`` returns here, see :mod:`.rng`; None, or None as its iterator: nobody loads."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(place.set, None))
+
+
+def fixed_place(seed: int, epoch: int, domain: int, identity: int) -> list[Any]:
+    """Return the place of one key."""
+    return [None, (), seed, epoch, domain, False, 0, 0, (), identity]
+
 
 # The generators of the functions random.*() and np.random.*().
 random_generator: Any = getattr(random.seed, "__self__", None)
@@ -58,6 +72,10 @@ class Keys:
         digest = self._hash.copy()
         digest.update(int(sample_id).to_bytes(16, "little", signed=True))  # NumPy's integers have no such method
         return digest.digest()
+
+
+keys_of = functools.lru_cache(maxsize=16)(Keys)
+"""Return the :class:`Keys` of a seed, an epoch and a domain: the last ones are not made again."""
 
 
 def sample_id(index: int, position: int, length: int) -> int:

@@ -145,7 +145,7 @@ class Fetcher:
                 outcome, payload = self._whole(item)
             else:
                 assert self.replica is not None
-                self.replica.begin_epoch(item.indices)
+                self.replica.begin_epoch(item.indices, item.epoch)
                 outcome = Outcome.SKIPPED
         except Exception as error:
             outcome, payload = Outcome.ERROR, wrap_exception(error, self._where)

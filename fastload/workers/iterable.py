@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..base import compat
 from ..base.users_line import warn_at_users_line
 from ..errors import StateError, one_line
+from ..keys.seeding import RNG_WORKER, fixed_place, place
 from ..observe import Watch
 from .loaded_state import LoadedState, end_of_load
 from .replica_states import Snapshots, is_stateful
@@ -52,6 +53,8 @@ class IterableReplica:
         self._samples = samples
         self._watch = watch
         self._snapshots = Snapshots()
+        self._number = job.rng_stream[1] + worker_id
+        self._place = self._draws_in(job.rng_stream[0])
         self._since = self._busy_ns = 0
         self._to_drop = 0
         """Batches to be read and dropped before the next one."""
@@ -64,6 +67,10 @@ class IterableReplica:
         """Whether the iterator has ended."""
         if job.replicas:
             self._resume(*job.replicas[worker_id])
+
+    def _draws_in(self, epoch: int) -> list[Any]:
+        """Return what ``fastload.rng()`` follows in an epoch: one generator for all of this worker's samples."""
+        return fixed_place(self._job.rng_seed, epoch, RNG_WORKER, self._number)
 
     def _resume(self, state: Any, num_batches: int) -> None:
         """Go on from a snapshot, or from the epoch's start where the state is None."""
@@ -93,15 +100,21 @@ class IterableReplica:
             )
 
     def _stream(self, dataset: Any) -> Any:
-        iterator = iter(dataset)
+        before = place.get()
+        place.set(self._place)
+        try:
+            iterator = iter(dataset)
+        finally:
+            place.set(before)
         if self._watch is not None:
             iterator = self._watch.stream(iterator)
         self._snapshots.begin(iterator, self._dataset)
         return iterator
 
-    def begin_epoch(self, shared_seed: int | None) -> None:
+    def begin_epoch(self, shared_seed: int | None, epoch: int) -> None:
         """Begin another epoch; if that fails, its first batch raises the error."""
         self.ended, self._since, self._to_drop, self._before_first = False, 0, 0, None
+        self._place = self._draws_in(epoch)
         try:
             self._end_load()
             self._iterator = self._stream(compat.seed_iter_data_pipe(self._dataset, shared_seed))
@@ -130,6 +143,8 @@ class IterableReplica:
             StopIteration: the replica has ended.
         """
         self._snapshots.wanted |= type(index) is Asked
+        self._place[1] = ()  # where there are no workers, nobody has loaded since the last batch
+        place.set(self._place)
         while True:
             was_given = self._to_drop > 0
             self._to_drop -= was_given

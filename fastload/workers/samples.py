@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import compat
 from ..errors import DatasetError, add_note
-from ..keys.seeding import BATCH, SAMPLE, Keys, Seeder, sample_id
+from ..keys.seeding import BATCH, RNG, RNG_BATCH, SAMPLE, Seeder, fixed_place, keys_of, place, sample_id
 from ..observe import Watch
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # Where late decoding finds something to do; fastload.late itself is not imported before one of them is.
 _IMAGE_LIBRARIES = ("PIL.Image", "cv2", "torchvision.io", "torchcodec.decoders")
+_NO_CONTEXT = nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,10 @@ class Job:
     """Whether samples have torch's random streams, so that each is made once, in its turn, also if nobody wants it."""
     compared: Mapping[Any, bool] = field(default_factory=dict)
     """What :func:`warm_late_decoding` returned."""
+    rng_seed: int = 0
+    """Seed of the keys of ``fastload.rng()``, also where samples have torch's random streams."""
+    rng_stream: tuple[int, int] = (0, 0)
+    """Of an IterableDataset: the epoch that workers begin with, and how many workers lower ranks have."""
 
 
 class SampleLoader:
@@ -95,8 +100,13 @@ class SampleLoader:
         self._subset = compat.per_sample_subset(job.dataset)
         self._source = job.dataset if self._subset is None else self._subset.dataset
         if watch is not None:
-            self._watch(watch)
-        self._keys: tuple[int, Keys, Keys] | None = None
+            self._source = watch.samples(self._source)
+            if self._subset is None:
+                self.dataset = self._source
+            if self.getitems is not None:
+                self.getitems = watch.batched(self.getitems)
+        self._may_draw = job.seed is not None or job.streams
+        self._here: list[Any] = [None, None, job.rng_seed, 0, RNG, job.ids_are_indices, job.length, job.stride, (), 0]
         self._collation_draws = not compat.collates_by_default(job.collate_fn)
         self.collators: CollatorGenerators | None = None
         """Seeded for each collation; who has collated releases them."""
@@ -109,15 +119,10 @@ class SampleLoader:
     def decoding_late(self) -> AbstractContextManager[Any]:
         """Return the context to load samples in: it decodes images late, once a library that reads them is imported."""
         if self._late is None and self.job.late and not sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
-            self._late = _late()(self.job.cache, self.job.compared)
-        return nullcontext() if self._late is None else self._late
+            from ..late import LateSamples
 
-    def _watch(self, watch: Watch) -> None:
-        self._source = watch.samples(self._source)
-        if self._subset is None:
-            self.dataset = self._source
-        if self.getitems is not None:
-            self.getitems = watch.batched(self.getitems)
+            self._late = LateSamples(self.job.cache, self.job.compared)
+        return _NO_CONTEXT if self._late is None else self._late
 
     def load(self, indices: Any, epoch: int, position: int) -> Any:
         """Load the samples of a batch or chunk, by ``__getitems__`` where there is one.
@@ -133,9 +138,7 @@ class SampleLoader:
             return self._samples(indices, epoch, position)
         try:
             self.seed(epoch, self._batch_id(indices, position))
-            return self.settled(self.getitems(indices))
-        except StopIteration as error:
-            raise stopped(self.job.dataset) from error
+            return self.settled(self.guarded(self.getitems, indices))
         except Exception as error:
             if not self.tolerates(error):
                 add_note(error, f"in __getitems__ of the indices {reprlib.repr(indices)}")
@@ -155,11 +158,18 @@ class SampleLoader:
     def _samples(self, indices: Sequence[Any], epoch: int, position: int) -> list[Any]:
         dataset, places = self._source, None if self._subset is None else self._subset.indices
         late = self._late if self._late is not None and self._late.is_possible else None
+        if type(indices) is not list:
+            indices = list(indices)
         taken = iter(indices)  # goes on behind a sample that has failed
-        keys = self._keys_of(epoch)
-        seed_next = None if keys is None else self._seeder.each(keys[0], self.ids(indices, position))
+        here = seed_next = None
+        if self._may_draw:
+            here = self._here
+            here[0], here[1], here[3], here[8], here[9] = None, taken, epoch, indices, position
+            if place.get() is not here:
+                place.set(here)
+            if self.job.seed is not None:
+                seed_next = self._seeder.each(keys_of(self.job.seed, epoch, SAMPLE), self.ids(indices, position))
         samples: list[Any] = []
-        num_left_out = 0
         while True:
             try:
                 if seed_next is None and self.job.error_policy is None and late is None:
@@ -175,15 +185,13 @@ class SampleLoader:
             except StopIteration as error:
                 raise stopped(self.job.dataset) from error
             except Exception as error:
+                row = len(indices) - 1 - operator.length_hint(taken)
                 if not self.tolerates(error):
-                    self.failed.name_sample(error, list(indices)[-1 - len(list(taken))])
+                    self.failed.name_sample(error, indices[row])
                     raise
-                row = len(samples) + num_left_out
-                index = next(itertools.islice(indices, row, None))
-                identity = self._id(index, position + row * self.job.stride)
-                instead = self.failed.instead_of(error, row, index, identity, epoch)
-                num_left_out += not instead
-                samples += instead
+                identity = self._id(indices[row], position + row * self.job.stride)
+                samples += self.failed.instead_of(error, row, indices[row], identity, epoch)
+                place.set(here or place.get())  # others were loaded in between
 
     @property
     def failed(self) -> Failed:
@@ -215,12 +223,14 @@ class SampleLoader:
 
     def seed_collation(self, indices: Any, epoch: int, position: int) -> None:
         """Seed for ``collate_fn``, if it may draw: by a domain of its own, so that nothing hangs on the last sample."""
-        keys = self._keys_of(epoch)
-        if keys is not None and self._collation_draws:
-            key = keys[1].key(self._batch_id(indices, position))
-            self.seed_generators(key)
-            if self.collators is not None:
-                self.collators.seed(key)
+        if self._collation_draws:
+            identity = self._batch_id(indices, position)
+            place.set(fixed_place(self.job.rng_seed, epoch, RNG_BATCH, identity))
+            if self.job.seed is not None:
+                key = keys_of(self.job.seed, epoch, BATCH).key(identity)
+                self.seed_generators(key)
+                if self.collators is not None:
+                    self.collators.seed(key)
 
     def guarded(self, get: Callable[[Any], Any], index: Any) -> Any:
         """Return ``get(index)``; a StopIteration, which would end the epoch, is raised as a DatasetError."""
@@ -228,14 +238,6 @@ class SampleLoader:
             return get(index)
         except StopIteration as error:
             raise stopped(self.job.dataset) from error
-
-    def _keys_of(self, epoch: int) -> tuple[Keys, Keys] | None:
-        seed = self.job.seed
-        if seed is None:
-            return None
-        if self._keys is None or self._keys[0] != epoch:
-            self._keys = epoch, Keys(seed, epoch, SAMPLE), Keys(seed, epoch, BATCH)
-        return self._keys[1:]
 
     def _id(self, index: Any, position: int) -> int:
         return sample_id(index, position, self.job.length) if self.job.ids_are_indices else position
@@ -246,7 +248,6 @@ class SampleLoader:
         positions = range(first, sys.maxsize, job.stride)
         if not job.ids_are_indices:
             return positions
-        # Our own orders give lists.
         return list(map(sample_id, indices, positions, itertools.repeat(job.length))) if job.length else indices
 
     def _batch_id(self, indices: Any, position: int) -> int:
@@ -255,22 +256,19 @@ class SampleLoader:
 
     def seed(self, epoch: int, sample_id: int) -> None:
         """Seed the generators for a sample, if samples are seeded."""
-        keys = self._keys_of(epoch)
-        if keys is not None:
-            self.seed_generators(keys[0].key(sample_id))
-
-
-def _late() -> type[LateSamples]:
-    from ..late import LateSamples
-
-    return LateSamples
+        if self._may_draw:
+            place.set(fixed_place(self.job.rng_seed, epoch, RNG, sample_id))
+        if self.job.seed is not None:
+            self.seed_generators(keys_of(self.job.seed, epoch, SAMPLE).key(sample_id))
 
 
 def warm_late_decoding(*, for_processes: bool) -> Mapping[Any, bool]:
     """Do before workers start what late decoding needs; return what those that are not forked need of it."""
     if sys.modules.keys().isdisjoint(_IMAGE_LIBRARIES):
         return {}
-    return _late().warm(for_processes=for_processes)
+    from ..late import LateSamples
+
+    return LateSamples.warm(for_processes=for_processes)
 
 
 def stopped(dataset: object) -> DatasetError:

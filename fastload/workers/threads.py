@@ -33,7 +33,8 @@ from ..buffers.slots import SlotPool
 from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
 from ..keys.library_transforms import copies_for_thread, warn_of_shared_transforms
-from ..keys.seeding import Keys, Seeder
+from ..keys.seeding import RNG_PROCESS, Keys, Seeder, fixed_place
+from ..keys.seeding import place as place_of_rng
 from ..work import GRACE, Kind, WorkItem
 from . import routing
 from .fetch import Fetcher, Outcome, Result
@@ -127,6 +128,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
             rng=None if generators is None else generators.as_torch_container(),
         )
     )
+    place_of_rng.set(fixed_place(job.base_seed + worker_id, 0, RNG_PROCESS, 0))  # for worker_init_fn
     compat.collate_into_private_memory()
     use_one_torch_thread()  # as a worker process: the threads together use the cores
     tasks = state.tasks[worker_id % len(state.tasks)]
