@@ -156,6 +156,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     add_target(TUNE)
     doctor_parser = add(doctor, "check this machine and the installed packages")
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    doctor_parser.add_argument("-v", "--verbose", action="store_true", help="print what is well, too")
     return parser, verbs.choices
 
 
@@ -274,7 +275,7 @@ def doctor(options: argparse.Namespace) -> int:
 
     if options.command:
         raise UsageError(f"it takes no arguments, got {' '.join(options.command)}")
-    return examine_and_print(as_json=options.json)
+    return examine_and_print(as_json=options.json, with_ok=options.verbose)
 
 
 def _program(command: list[str], verb: str = "run") -> list[str]:

@@ -306,7 +306,6 @@ def _lines_of_decoder(dataset: str, is_fastload: bool) -> list[str]:
     return [
         "# needs more than one line: decode smaller images (for a folder:",
         "# fastload pack FOLDER PACKED --max-side 500), or use another decoder",
-        "# (fastload doctor measures the installed ones)",
     ]
 
 
