@@ -160,7 +160,7 @@ class Mover:
             batch: of the host.
             draws: for the transform.
             streams: of the iteration.
-            borrowed: see :class:`Loaded`: what stays on the host is copied.
+            borrowed: see :class:`fastload.work.Batch`: what stays on the host is copied.
         """
         if streams is not None and torch.is_inference_mode_enabled():
             # What is made ahead of time may be asked for, and trained on, outside of it.

@@ -30,7 +30,7 @@ class DecoderInfo(NamedTuple):
     """A decoder, and whether it can be used here."""
 
     name: str
-    """What ``decoder=`` calls it. ``"nvjpeg"`` stands for :func:`decode_batch`."""
+    """What ``decoder=`` calls it. ``"nvjpeg"`` stands for :func:`.nvjpeg.decode_batch`."""
     library: str
     """The library that decodes, with its version."""
     device: str
