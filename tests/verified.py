@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 import uuid
 import zlib
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torchvision.transforms import v2
 
-_module_generator = np.random.default_rng(0)
 _WORDS = {"apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel", "iris", "juniper"}
 
 
@@ -61,11 +59,6 @@ class OwnGenerator:
         return "OwnGenerator(std=1)"
 
 
-class ModuleGenerator:
-    def __call__(self, x: Any) -> Any:
-        return x + _module_generator.normal()
-
-
 class WorkerId:
     def __call__(self, x: Any) -> Any:
         worker = get_worker_info()
@@ -75,11 +68,6 @@ class WorkerId:
 class ProcessId:
     def __call__(self, x: Any) -> Any:
         return x + os.getpid()
-
-
-class Clock:
-    def __call__(self, x: Any) -> Any:
-        return x + time.perf_counter() % 1e-3 * 1e6  # the whole number of seconds would leave no room for small ones
 
 
 class Uuid:
