@@ -27,7 +27,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "decoder-choice": parts.decoder_choice,
     "dali": parts.dali,
     "gpu": parts.gpu,
-    "free-threading": parts.free_threading,
     "versions": parts.versions,
     "scaling": scaling.scaling,
     "scaling-costs": scaling.costs,

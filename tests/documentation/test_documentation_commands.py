@@ -102,7 +102,6 @@ NOT_RUN: dict[str, list[str]] = {
     ],
     "there is no free-threaded Python": [
         "PYTHON_GIL=0 python3.14t train.py",
-        "PYTHON_GIL=0 python3.14t -m benchmarks.engine free_threading --data DIR",
     ],
 }
 REASONS = {command: why for why, commands in NOT_RUN.items() for command in commands}
