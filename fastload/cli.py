@@ -267,7 +267,7 @@ def whatif(options: argparse.Namespace) -> int:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Check Python, the packages, image decoding, devices and system limits; say what is wrong and how to mend it.
+    """Check the packages, image decoding, devices, cores and memory files; say what is wrong and how to mend it.
 
     The status is 0 if everything that fastload needs works, 1 if something is broken.
     """

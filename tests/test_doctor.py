@@ -95,16 +95,6 @@ def test_a_probe_that_fails_is_a_line_and_the_others_run(monkeypatch):
     assert last.name == "cores"
 
 
-@pytest.mark.parametrize(("is_on", "state"), [(False, "ok"), (True, "costs")])
-def test_a_python_that_can_do_without_the_gil_says_whether_it_does(monkeypatch, is_on, state):
-    monkeypatch.setattr(probes.gil, "IS_FREE_THREADED", True)
-    monkeypatch.setattr(probes.gil, "is_on", lambda: is_on)
-    found = one(probes.threads())
-    assert (found.state, found.remedy) == (state, "export PYTHON_GIL=0" if is_on else "")
-    monkeypatch.setattr(probes.gil, "IS_FREE_THREADED", False)
-    assert list(probes.threads()) == []
-
-
 def test_versions_are_those_that_pyproject_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert dict(one.split(">=") for one in project["dependencies"]) == packages.REQUIRED
@@ -366,15 +356,6 @@ def test_memory_files_that_cannot_be_made_are_broken(monkeypatch):
     monkeypatch.setattr(os, "memfd_create", refuse)
     found = one(probes.memory_files())
     assert (found.state, found.remedy) == ("broken", "export FASTLOAD_TRANSPORT=pipes")
-
-
-def test_few_open_files_cost(monkeypatch):
-    resource = pytest.importorskip("resource")
-    limit = resource.getrlimit
-    few = (256, 4096)
-    monkeypatch.setattr(resource, "getrlimit", lambda which: few if which == resource.RLIMIT_NOFILE else limit(which))
-    found = next(iter(probes.open_files()))
-    assert (found.state, found.remedy) == ("costs", "ulimit -n 4096")
 
 
 FOUND = [

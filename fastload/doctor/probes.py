@@ -1,4 +1,4 @@
-"""The probes: what the parts of fastload say of themselves, devices, and the limits of the system.
+"""The probes: what the parts of fastload say of themselves, devices, and what the system allows.
 
 torch and what else fastload needs can be imported by now.
 """
@@ -12,15 +12,11 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from importlib.metadata import distributions
 
-from ..base import gil
 from ..base.cgroups import processor_quota, processors
 from ..base.memory import in_words
 from ..errors import ConfigError, one_line
 from .finding import Finding, pip
 from .packages import source
-
-# Each worker needs a few; datasets of many files, and torch's own tensors, which are sent as descriptors, more.
-_OPEN_FILES = 1024
 
 
 def _asked(name: str, reason: str | None, well: str, cost: str = "", remedy: str = "") -> Finding:
@@ -106,15 +102,6 @@ def replaced() -> Iterator[Finding]:
     yield _asked("tensors", reason, "are resized and colored by the C library", "torchvision makes them by itself")
 
 
-def threads() -> Iterator[Finding]:
-    """On a Python that can do without the GIL: whether it does."""
-    if gil.IS_FREE_THREADED:
-        reason = "the GIL is on: PYTHON_GIL=1 asks for it, or a module that does not say that it can do without"
-        cost = "worker threads run Python code one at a time"
-        is_off = "off: threads run at the same time"
-        yield _asked("GIL", reason if gil.is_on() else None, is_off, cost, "export PYTHON_GIL=0")
-
-
 def cuda() -> Iterator[Finding]:
     """Look for CUDA devices, and let each add two numbers."""
     import torch
@@ -160,20 +147,6 @@ def memory_files() -> Iterator[Finding]:
         yield Finding(name, "ok", "can be created (memfd_create): workers share batches without a copy")
 
 
-def open_files() -> Iterator[Finding]:
-    """Ask how many files a process may open."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    words = "no limit" if soft == resource.RLIM_INFINITY else f"limit {soft:,}"
-    reason = words if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES else None
-    most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
-    cost = "many workers or many open loaders fail with 'Too many open files'"
-    yield _asked("open files", reason, words, cost, f"ulimit -n {most}")
-
-
 PROBES: tuple[Callable[[], Iterator[Finding]], ...]
-PROBES = pillow, native_library, threads, cuda, cores, memory_files, open_files
+PROBES = pillow, native_library, cuda, cores, memory_files
 """All probes, in the order of the page."""
