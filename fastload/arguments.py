@@ -40,7 +40,6 @@ class WorkerArguments:
     seeding: str | None
     chunk_size: Any
     dataset: Any
-    keep_on_host: Collection[str | int]
     on_error: str
     worker_threads: int
     batch_size: int | None

@@ -105,7 +105,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     from .pack import command as of_pack
     from .pack import unpack_command as of_unpack
     from .profiling import command as of_profile
-    from .profiling import whatif_command as of_whatif
     from .tune.command import VERB as TUNE
     from .verification.command import VERB as VERIFY
 
@@ -143,7 +142,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     _add_run_options(add(run, "run a script with fastload in place of torch's DataLoader", _RUN_EPILOG, program))
     add_target(VERIFY)
     of_profile.add_options(add(profile, "record a script, and say what its data cost", of_profile.EPILOG, program))
-    of_whatif.add_options(add(whatif, "predict what a change would bring to a recorded script", of_whatif.EPILOG))
     of_profile.add_report_options(
         add(of_profile.report, "show again what fastload profile found", of_profile.REPORT_EPILOG)
     )
@@ -245,7 +243,7 @@ def _check_default_arguments() -> None:
 
 
 def profile(options: argparse.Namespace) -> int:
-    """Run a script, and say what waiting for data costs it, why, and what a change would bring.
+    """Run a script, and say what waiting for data costs it, why, and how much a change can gain at most.
 
     The script needs no change and need not use fastload. Its worker processes, and the ranks that torchrun starts, are
     recorded too. Its output and its exit status stay its own; the status is 2 if nothing was recorded.
@@ -253,17 +251,6 @@ def profile(options: argparse.Namespace) -> int:
     from .profiling.command import record_script
 
     return record_script(options, _program(options.command, "profile"), options.command)
-
-
-def whatif(options: argparse.Namespace) -> int:
-    """Predict how fast a recorded script would be with other settings, without running it; or name what helps most.
-
-    The recorded run is simulated, first as it was: if the simulation does not reproduce it, nothing is predicted. With
-    --rerun the script runs again with the change, unedited, and both numbers are printed.
-    """
-    from .profiling.whatif_command import what_if
-
-    return what_if(options, lambda words: _program(words, "profile"))
 
 
 def doctor(options: argparse.Namespace) -> int:

@@ -330,7 +330,7 @@ class DataLoader(compat.TorchDataLoader[T]):
         return self._inspection().as_html()
 
     def close(self) -> None:
-        """Stop all workers of this loader now, and free resident data and page-locked memory.
+        """Stop all workers of this loader now, and free resident data.
 
         Iterations in progress end. The loader can be iterated again.
         """

@@ -33,6 +33,10 @@ class EpochWork:
     """Of an IterableDataset: batches of each worker before this work, after a resume."""
     failures: Any = None
     """A :class:`fastload.workers.on_error.EpochFailures` of failed samples; None where their errors are raised."""
+    paced: bool = False
+    """Whether index batches are drawn as torch draws them: one for each batch that the training loop has received, and
+    none for batches that a stage has taken ahead of it. The loop may use the generators that the sampler draws from,
+    and a worker's random stream goes on with each batch that is issued."""
     empty_batches: list[int] = field(default_factory=list)
     """For each batch that lost all its samples: the number of batches given before it."""
 
@@ -97,6 +101,10 @@ class Source(Stage, Protocol):
             work: what is to be loaded.
             upcoming: the next epoch, where it is certain: a source may begin it while this one ends.
         """
+
+    def received(self) -> None:
+        """Go on where the epoch is paced: the training loop gets a batch of :meth:`next` now."""
+        return
 
     def first_error(self) -> BaseException | None:
         """Return the sampler's error if the epoch that was just begun has no batch before it."""

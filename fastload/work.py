@@ -241,8 +241,6 @@ class Batch:
     """Rows of samples that failed and are left out."""
     replica: Replica | None = None
     """For an IterableDataset."""
-    borrowed: bool = field(default=False, init=False)
-    """Whether it lies in page-locked memory that is used again once the batch is dropped."""
     draws: SampleDraws | None = field(default=None, init=False)
     """What the batch transform draws from; None: there is none, or it was not asked for yet."""
     event: Any = field(default=None, init=False)

@@ -1,7 +1,7 @@
 """Run examples/train.py with ``torch.cuda.set_sync_debug_mode("error")`` in every step except the first two.
 
 A script: its arguments are those of train.py, and the last line that it prints is the number of guarded steps. The
-first two steps compile kernels and page-lock memory. On the CPU the steps are only counted.
+first two steps compile kernels and allocate page-locked memory. On the CPU the steps are only counted.
 """
 
 from __future__ import annotations

@@ -12,12 +12,11 @@ from fastload.profiling.schema import (
     Cause,
     Dominant,
     Fix,
-    Grid,
     Interval,
     PinLine,
     RankAnalysis,
-    Simulation,
     SlowSample,
+    StepCosts,
     StepLine,
     TaskLine,
     Verdict,
@@ -41,6 +40,19 @@ BLAMES: dict[Cause | None, dict[str, float]] = {
     "gil": {"sample": 0.7, "run-queue": 0.2, "other": 0.1},
     None: {"sample": 0.5, "other": 0.5},
 }
+
+COSTS = StepCosts(
+    step_ms=182.0,
+    loop_ms=107.0,
+    loop_cpu_ms=60.0,
+    batch_ms=1400.0,
+    batch_cpu_ms=260.0,
+    start_ms=4.0,
+    copy_ms=0.0,
+    workers=8,
+    cores=16,
+    takes_turns=False,
+)
 
 SENTENCES: dict[Cause | None, str] = {
     "read": "the loop waits 41 % of its time for data, and 71 % of that is blocked in reading samples",
@@ -160,33 +172,19 @@ def fixes() -> list[Fix]:
             change="- loader = DataLoader(train, batch_size=64, num_workers=8)\n"
             "+ loader = DataLoader(train, batch_size=64, num_workers=14)",
             settings={"num_workers": 14},
-            step_ms=interval(121.0),
-            speedup=182 / 121,
-            then="compute",
+            least_ms=121.0,
+            limit="its batch 1694 ms / 14 workers",
+            tuned=True,
         ),
         Fix(
             title="let samples, not batches, go to free workers (fastload)",
             change="- python train.py\n+ fastload run train.py",
             settings={"scheduling": "sample"},
-            step_ms=interval(168.0),
-            speedup=182 / 168,
-            then="read",
+            least_ms=168.0,
+            limit="the loop 168 ms",
+            tuned=False,
         ),
     ]
-
-
-def grid(step_ms: float = 182.0, compute_ms: float = 107.0) -> Grid:
-    workers, prefetch = [0, 1, 2, 4, 8, 12, 16], [1, 2, 4, 8]
-    rows: list[list[float | None]] = [
-        [
-            round(max(compute_ms, step_ms * 8 / max(number, 0.5) * (1 + 0.1 / depth)), 2)
-            if number or depth == 2
-            else None
-            for depth in prefetch
-        ]
-        for number in workers
-    ]
-    return Grid(num_workers=workers, prefetch_factor=prefetch, step_ms=rows)
 
 
 def analysis(cause: Cause | None = "read", **changes: Any) -> Analysis:
@@ -199,12 +197,11 @@ def analysis(cause: Cause | None = "read", **changes: Any) -> Analysis:
         "ranks": [rank(cause)],
         "culprit": None,
         "fixes": [] if cause in (None, "compute") else fixes(),
-        "simulation": Simulation(observed_ms=182.0, reproduced_ms=180.4, trusted=True, reason=""),
+        "costs": COSTS,
         "ceiling_ms": 107.0,
         "overhead": 0.004,
         "missing": {"device idle time": "no CUDA device is in use, so waits of the host are counted"},
         "exit_status": 0,
-        "grid": grid(),
     }
     return Analysis(**(values | changes))
 
@@ -239,12 +236,11 @@ def bare() -> Analysis:
         command=[],
         versions={},
         ranks=[one],
-        simulation=None,
+        costs=None,
         ceiling_ms=None,
         overhead=None,
         missing={},
         exit_status=None,
-        grid=None,
     )
 
 
@@ -270,7 +266,7 @@ def hostile() -> Analysis:
         line.blame_ms = {f"stage:{HOSTILE}": line.stall_ms}
     worst = fixes()[:1]
     dominant = Dominant(stage=HOSTILE, ms=3.0, sample_ms=4.0, lines=[HOSTILE, HOSTILE])
-    worst[0].title, worst[0].change, worst[0].then = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
+    worst[0].title, worst[0].change, worst[0].limit = HOSTILE, f"- {HOSTILE}\n+ {HOSTILE}", HOSTILE
     return analysis(
         "cpu",
         ranks=[one],
@@ -316,12 +312,5 @@ def all_kinds() -> dict[str, Analysis]:
     kinds |= {"bare": bare(), "no ranks": analysis(None, ranks=[]), "eight ranks": eight_ranks(), "large": large()}
     kinds |= {"one step": one_step(), "no stall": no_stall(), "unheard": unheard()}
     kinds["hostile"] = hostile()
-    kinds["untrusted"] = analysis(
-        "cpu",
-        fixes=[],
-        grid=None,
-        simulation=Simulation(
-            observed_ms=182, reproduced_ms=240, trusted=False, reason="it is 32 % off the run it saw"
-        ),
-    )
+    kinds["unknown costs"] = analysis("cpu", fixes=[], costs=None)
     return kinds

@@ -39,15 +39,10 @@ MAY_IMPORT_LATER = {
 PURE = [
     "profiling.stats",
     "profiling.trace",
-    "profiling.trials",
     "profiling.schema",
     "profiling.formatting",
-    "profiling.overheads",
-    "profiling.workload",
-    "profiling.simulation",
-    "profiling.changes",
     "profiling.dominant",
-    "profiling.whatif",
+    "profiling.bounds",
     "profiling.perfetto",
     "profiling.compare",
     "profiling.workers",
@@ -434,7 +429,7 @@ print(sorted(UNUSED & loaded))
 import fastload.transforms
 print(sorted(LIBRARIES & set(sys.modules)))
 """
-_UNUSED = {"base.at_exit", "buffers.page_lock", "device", "engine.state", "explain", "transforms", "run.adapters"}
+_UNUSED = {"base.at_exit", "device", "engine.state", "explain", "transforms", "run.adapters"}
 _UNUSED |= {
     "callbacks",
     "engine.stall",

@@ -22,7 +22,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "decoders": parts.decoders,
     "packs": parts.packs,
     "recording": parts.recording,
-    "predictions": parts.predictions,
     "training": parts.training,
     "decoder-choice": parts.decoder_choice,
     "dali": parts.dali,
@@ -100,10 +99,6 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "recording-1ms": _recording("1 ms"),
     "recording-cifar": _recording("CIFAR"),
     "verdicts": _value("profile", "zoo", "fastload", "verdicts right, %", "{:.0f} %"),
-    "prediction-error": _value("profile", "zoo", "fastload", "error of predictions, %: median", "{:.1f} %"),
-    "prediction-error-90": _value(
-        "profile", "zoo", "fastload", "error of predictions, %: nine of ten below", "{:.1f} %"
-    ),
     "training-accuracy": _value("training", TRAINING, "fastload", "test accuracy %", "{:.1f} %"),
 }
 """``<!-- figure: NAME -->``"""

@@ -177,24 +177,6 @@ def recording(rows: Rows) -> str:
     return markdown(head, lines, about=about)
 
 
-def predictions(rows: Rows) -> str:
-    """How far what ``fastload profile`` predicts is from what a run with the change takes."""
-    names = ("median", "nine of ten below", "largest")
-    lines = []
-    for case in dict.fromkeys(row.case for row in rows.suite("profile")):
-        found = [rows.get("profile", case, "fastload", f"error of predictions, %: {name}") for name in names]
-        without = rows.get("profile", case, "fastload", "without a prediction, %")
-        verdicts = rows.get("profile", case, "fastload", "verdicts right, %")
-        cells = ["" if row is None else Cell(f"{row.value:.1f} %", (row,)) for row in found]
-        cells.append("" if without is None else Cell(f"{without.value:.0f} % of {without.n}", (without,)))
-        right = "" if verdicts is None else Cell(f"{verdicts.value:.0f} % of {verdicts.n}", (verdicts,))
-        lines.append(
-            line(case.replace("predictions, all", "all five scripts").removeprefix("predictions, "), *cells, right)
-        )
-    head = ("scripts", "error: median", "nine of ten below", "largest", "without a prediction", "verdicts right")
-    return markdown(head, lines)
-
-
 def training(rows: Rows) -> str:
     lines = []
     for row in rows.suite("training"):

@@ -17,7 +17,6 @@
 #   COMMIT  what the results name as commit; default: git's answer, or "unknown".
 #   TESTS   folder of the tests; default tests/gpu.
 #   PARTS   "tests", "benchmarks", or "tests,benchmarks", the default: so that a second call repeats what failed.
-#           "tiles": measures which tiles the crop kernel is fastest with, in a call of its own; writes tiles.json.
 #
 # The status is 0 if every part ended well and every goal is met. A signal (INT, TERM) ends the part that runs and leads to
 # the verdict.
@@ -29,15 +28,15 @@ device=${DEVICE:-cuda}
 parts=${PARTS:-tests,benchmarks}
 wanted() { [[ ",$parts," == *",$1,"* ]]; }
 case $parts in
-    tests | benchmarks | tests,benchmarks | benchmarks,tests | tiles) ;;
+    tests | benchmarks | tests,benchmarks | benchmarks,tests) ;;
     *)
-        echo "PARTS must be tests, benchmarks, tests,benchmarks or tiles, got PARTS=$parts" >&2
+        echo "PARTS must be tests, benchmarks or tests,benchmarks, got PARTS=$parts" >&2
         exit 2
         ;;
 esac
 if [ -n "${OUT:-}" ]; then mkdir -p "$OUT"; else OUT=$(mktemp -d -t fastload-gpu.XXXXXX); fi
 out=$(cd "$OUT" && pwd) || exit 2
-rm -f "$out"/{log.txt,verdict.txt,parallel.xml,serial.xml,sanitizer.xml,benchmarks.jsonl,rows.csv,tiles.json}
+rm -f "$out"/{log.txt,verdict.txt,parallel.xml,serial.xml,sanitizer.xml,benchmarks.jsonl,rows.csv}
 tests=$(cd "${TESTS:-$(dirname "$0")/../../tests/gpu}" && pwd) || exit 2
 cd "$(dirname "$0")/../.." || exit 2
 # This checkout is measured, whether fastload is installed or not.
@@ -119,7 +118,7 @@ if [ $? -ne 1 ]; then # 1: there is no device; that it took too long to say so i
         parallel=() serial=()
         for file in "$tests"/test_*.py; do
             case ${file##*/} in
-                test_gpu_transforms* | test_gpu_fuse* | test_gpu_images* | test_gpu_training*) parallel+=("$file") ;;
+                test_gpu_transforms* | test_gpu_fuse* | test_gpu_training*) parallel+=("$file") ;;
                 *) serial+=("$file") ;; # looks at memory or overlap, and shares the device with nobody
             esac
         done
@@ -135,10 +134,6 @@ if [ $? -ne 1 ]; then # 1: there is no device; that it took too long to say so i
                 -k "not caught_by and not fixed and not num_buffers" --junitxml="$out/sanitizer.xml" \
                 "$tests/test_gpu_device.py"
         fi
-    fi
-    if wanted tiles; then
-        part tiles 570 20 "$python" -m benchmarks.gpu.tiles --device "$device" --commit "$commit" --limit "$(room 60)" \
-            --json "$out/tiles.json"
     fi
     quick=()
     [ "$device" != cpu ] || quick=(--quick)

@@ -1,11 +1,12 @@
 """Bytes per second to the device: ``fastload.prefetch`` and ``DataLoader(device=...)`` against the plain copy.
 
-Claim: at least 0.9 of what a loop of ``copy_(non_blocking=True)`` from page-locked memory reaches on one stream.
+Claim: ``prefetch`` reaches at least 0.9 of a loop of ``copy_(non_blocking=True)`` from page-locked memory, on one
+stream.
 
 The sides: "plain copy": that loop; "prefetch": ``fastload.prefetch`` over the same page-locked batches; "processes" and
-"threads": a loader whose workers give ready batches of the same size, all they do being to hand them over. A time runs
-from before ``iter()`` to behind the last copy; workers are persistent, and an epoch goes before. The consumer touches
-nothing of a batch.
+"threads": a loader whose workers give ready batches of the same size, all they do being to hand them over; the host
+copies these into page-locked memory first. A time runs from before ``iter()`` to behind the last copy; workers are
+persistent, and an epoch goes before. The consumer touches nothing of a batch.
 
 Meaningless if: the device is the CPU, to which nothing is copied; or there are fewer cores than workers.
 """

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.made_data import MEAN, NUM_CLASSES, STD, classes, noise
-from benchmarks.gpu.measuring import captured, measuring, seconds_of
+from benchmarks.gpu.made_data import MEAN, STD, noise
+from benchmarks.gpu.measuring import CannotMeasure, captured, measuring, seconds_of
 from benchmarks.loops import kept
 from benchmarks.spec import Measurement, Side
 from fastload import transforms as T  # noqa: N812  (as the documentation has it)
+from fastload.transforms import proof
 
 _DTYPE = torch.bfloat16
 
@@ -43,23 +44,11 @@ RECIPES: dict[str, Recipe] = {
     "resized-crop": Recipe(
         lambda size: [T.RandomResizedCrop(size), T.RandomHorizontalFlip(), _normalise()], reads_all=True
     ),
-    "jitter": Recipe(lambda size: [T.ColorJitter(0.4, 0.4, 0.4, 0.1), _normalise()]),
-    "randaugment": Recipe(lambda size: [T.RandAugment(), _normalise()]),
-    "mixup": Recipe(lambda size: [_normalise(), T.MixUp(num_classes=NUM_CLASSES)]),
 }
 
 
 def _normalise() -> T.Transform:
     return T.ToNormalized(MEAN, STD, _DTYPE)
-
-
-class Inputs(NamedTuple):
-    """Batches that take turns."""
-
-    images: list[Tensor]
-    """[N, 3, size, size] uint8 each, channels-last, on the device."""
-    labels: Tensor
-    """[N], on the device."""
 
 
 @measuring
@@ -77,16 +66,16 @@ def calls(
     return {"images/s": num * num_calls / seconds, "GB/s": bytes_moved * num_calls / seconds / 1e9}
 
 
-def _inputs(num: int, size: int, num_inputs: int, device: torch.device) -> Inputs:
+def _inputs(num: int, size: int, num_inputs: int, device: torch.device) -> list[Tensor]:
+    """Return batches that take turns: [N, 3, size, size] uint8 each, channels-last, on the device."""
     made = [noise(num, 3, size, size, seed=seed) for seed in range(num_inputs)]
-    images = [batch.to(device).contiguous(memory_format=torch.channels_last) for batch in made]
-    return Inputs(images, classes(num).to(device))
+    return [batch.to(device).contiguous(memory_format=torch.channels_last) for batch in made]
 
 
 def _work(
-    side: Side, recipe: str, inputs: Inputs, crop: int, bytes_moved: int, num_calls: int, device: torch.device
+    side: Side, recipe: str, inputs: list[Tensor], crop: int, bytes_moved: int, num_calls: int, device: torch.device
 ) -> Callable[[], object]:
-    num_inputs = len(inputs.images)
+    num_inputs = len(inputs)
     if side.name == "copy":
         # Half of the bytes are read, and half written.
         places = [torch.zeros(bytes_moved // 2, dtype=torch.uint8, device=device) for _ in range(2 * num_inputs)]
@@ -98,26 +87,29 @@ def _work(
 
         return captured(copy, device)
 
-    one = _ours(side, recipe, inputs, crop)
-    _check(one(inputs.images[0], inputs.labels), (len(inputs.labels), 3, crop, crop))
+    one = _ours(side, recipe, inputs[0], crop)
+    _check(one(inputs[0]), (len(inputs[0]), 3, crop, crop))
+    refusals = proof.refusals(inputs[0].device)
+    if side.name == "kernels" and refusals:
+        raise CannotMeasure(f"torch's operations serve: {'; '.join(refusals)}")
     made: deque[Tensor] = deque(maxlen=num_inputs)
 
     def transform() -> None:
         for number in range(num_calls):
-            made.append(one(inputs.images[number % num_inputs], inputs.labels))
+            made.append(one(inputs[number % num_inputs]))
 
     return captured(transform, device) if side.name == "kernels" else transform
 
 
-def _ours(side: Side, recipe: str, inputs: Inputs, crop: int) -> Callable[[Tensor, Tensor], Tensor]:
+def _ours(side: Side, recipe: str, example: Tensor, crop: int) -> Callable[[Tensor], Tensor]:
     pipeline = T.Compose(RECIPES[recipe].members(crop))
     given: dict[str, Any] = {}
     if side.name == "kernels":
-        *_, drawn = pipeline(inputs.images[0], inputs.labels, return_params=True)
-        given["params"] = _on(drawn, inputs.labels.device)
+        _, drawn = pipeline(example, return_params=True)
+        given["params"] = _on(drawn, example.device)
 
-    def one(images: Tensor, labels: Tensor) -> Tensor:
-        changed: Tensor = pipeline(images, labels, **given)[0]
+    def one(images: Tensor) -> Tensor:
+        changed: Tensor = pipeline(images, **given)
         return changed
 
     return one

@@ -128,31 +128,6 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> Ite
         yield from leaves_of(part, is_leaf, f"{path}.{key}" if path else str(key))
 
 
-def copied_but_tensors(batch: Any, kept: frozenset[str]) -> Any:
-    """Deep-copy a batch of the host, but not the tensors that :func:`map_leaves` finds, except those at ``kept``."""
-    found: list[Tensor] = []
-    place = Tensor()
-
-    def take(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        found.append(leaf)
-        return place
-
-    # In a second pass, since an attribute of a container may be one of these tensors too.
-    rest = map_leaves(batch, take, kept)
-    try:
-        rest = copy.deepcopy(rest, {id(place): place})  # it is not copied
-    except Exception as error:
-        error.add_note(
-            "while copying the parts of a batch that stay on the host, whose memory is used again; return tensors, or "
-            "objects that copy.deepcopy can copy"
-        )
-        raise
-    leaves = iter(found)
-    return map_leaves(rest, lambda leaf: next(leaves) if leaf is place else leaf, kept)
-
-
 def _mapping_of(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     try:
         if isinstance(value, MutableMapping):

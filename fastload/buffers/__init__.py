@@ -1,4 +1,4 @@
-"""Memory that batches are written to: its layout, its reuse, its page-locking.
+"""Memory that batches are written to: its layout, and its reuse.
 
 In: samples, and the bytes of batches. Out: a :class:`.layout.Layout` (where each tensor of a batch lies), slots
 (:class:`.slots.SlotPool`) that are given out and taken back, tensors that share their memory. Memory is shared between

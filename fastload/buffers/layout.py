@@ -343,6 +343,8 @@ def _write_tensors(leaf: TensorLeaf, column: Sequence[Any], out: torch.Tensor) -
             out.copy_(values)
             return
         if kind is not torch.Tensor:
+            if type(torch.stack([column[0]])) is not torch.Tensor:  # its library may be told so at any time
+                raise LayoutMismatch(f"{kind.__name__}, which stacks to its own kind now")
             column = [value.as_subclass(torch.Tensor) for value in column]
     if {value.dtype for value in column} != {leaf.dtype}:
         raise LayoutMismatch(f"another dtype than {leaf.dtype}")

@@ -22,17 +22,14 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from multiprocessing.reduction import DupFd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .layout import Buffer
 from .memory import Memory
-
-if TYPE_CHECKING:
-    from .page_lock import PageLock
 
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
@@ -49,11 +46,9 @@ if LIBC is not None:
     LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
-# Linux' MADV_HUGEPAGE, and how large such a page is: a fault, or a page lock, costs 512 times as much in small ones.
+# Linux' MADV_HUGEPAGE, and how large such a page is: faults cost 512 times as much in small ones.
 _LARGE_PAGES = 14
 _LARGE_PAGE_BYTES = 1 << 21
-# Linux' MADV_DOFORK; see NOTE [Page locks and forks] in page_lock.py.
-_DO_FORK = 11
 
 # A batch of fewer bytes stays in the slot it was given, whichever it is: giving out its tasks again costs more.
 _WORTH_MOVING = 1 << 20
@@ -173,17 +168,14 @@ class MemoryFile(Memory):
     Pickles into a process that is being spawned. Linux only.
 
     Args:
-        page_lock: see :class:`~.memory.Memory`.
         fd: of the file; None: a new one.
     """
 
     # Enough for a window of any sensible size; a worker that meets more slots maps the oldest anew.
     _MAX_MAPPED = 1024
 
-    def __init__(self, page_lock: PageLock | None = None, fd: int | None = None) -> None:
+    def __init__(self, fd: int | None = None) -> None:
         self._maps: dict[int, memoryview] = {}
-        self.page_lock = page_lock
-        self.is_open = True
         self.fd = -1 if fd is None else fd
         if fd is None:
             self.fd = os.memfd_create("fastload", os.MFD_CLOEXEC)
@@ -202,12 +194,13 @@ class MemoryFile(Memory):
 
     def map(self, offset: int, num_bytes: int) -> memoryview:
         """Map any part of the file; ``offset`` is a multiple of the page size. Unmapped when nothing refers to it."""
-        return memory_of(Mapping(self.fd, offset, num_bytes, self.page_lock))
+        mapping = _Mapping(self.fd, offset, num_bytes)
+        array = _lease_type(num_bytes).from_address(mapping.address)
+        array.mapping = mapping
+        return memoryview(array).cast("B")
 
     def discard(self, slot: int) -> None:
-        known: Any = self._maps.pop(slot, None)
-        if known is not None:
-            known.obj.mapping.unlock()  # or a device would go on with pages that are no longer the file's
+        self._maps.pop(slot, None)
         self._punch(slot_offset(slot), 1 << _SLOT_SHIFT)
 
     def _punch(self, offset: int, num_bytes: int) -> None:
@@ -242,14 +235,8 @@ class MemoryFile(Memory):
         self._punch(offset, -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
         return found
 
-    def clear(self, slots: Iterable[int]) -> None:
-        self.discard(0)
-        for slot in slots:
-            self._punch(chunk_offset(slot, 0), _CHUNKS_AT)
-
     def close(self, close: Callable[[int], None] = os.close) -> None:
         self._maps.clear()
-        self.is_open = False
         if self.fd >= 0:
             close(self.fd)  # bound here, since the module's names may be gone when an interpreter ends
             self.fd = -1
@@ -257,45 +244,24 @@ class MemoryFile(Memory):
     __del__ = close
 
 
-class Mapping:
-    """One mmap call. Not Python's class, because that duplicates the descriptor: one for each open batch.
+class _Mapping:
+    """One mmap call; ``num_bytes`` is a multiple of the page size.
 
-    ``fd`` is -1 for memory of no file; ``num_bytes`` a multiple of the page size. ``page_lock`` may lock it; it is
-    unlocked before it goes.
+    Not Python's class, because that duplicates the descriptor: one for each open batch.
     """
 
-    def __init__(self, fd: int, offset: int, num_bytes: int, page_lock: PageLock | None = None) -> None:
+    def __init__(self, fd: int, offset: int, num_bytes: int) -> None:
         self.num_bytes = num_bytes
-        flags = mmap.MAP_SHARED | (mmap.MAP_ANONYMOUS if fd < 0 else 0)
-        self.address = LIBC.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
+        self.address = LIBC.mmap(None, num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, offset)
         if self.address == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), f"mmap: cannot map {num_bytes} bytes for a batch")
         if num_bytes >= _LARGE_PAGE_BYTES:
             LIBC.madvise(self.address, num_bytes, _LARGE_PAGES)  # where the system has none, all is as it was
-        self._page_lock = page_lock
-        # The module's names may be gone when an interpreter ends.
-        self._unmap, self._partial = LIBC.munmap, functools.partial
-
-    def unlock(self) -> None:
-        """End the page lock."""
-        if self._page_lock is not None:
-            self._page_lock.unlock(self.address)
+        self._unmap = LIBC.munmap  # the module's names may be gone when an interpreter ends
 
     def __del__(self) -> None:
-        if not hasattr(self, "_unmap"):
-            return
-        lock, unmap = self._page_lock, self._partial(self._unmap, self.address, self.num_bytes)
-        if lock is not None and (lock.keeps(self.address) or lock.later(self.address, unmap)):
-            return
-        self.unlock()
-        unmap()
-
-
-def memory_of(mapping: Mapping) -> memoryview:
-    """Return a mapping's bytes, which keep it."""
-    array = _lease_type(mapping.num_bytes).from_address(mapping.address)
-    array.mapping = mapping
-    return memoryview(array).cast("B")
+        if hasattr(self, "_unmap"):
+            self._unmap(self.address, self.num_bytes)
 
 
 def _open_memory_file(fd: Any) -> MemoryFile:
@@ -330,10 +296,6 @@ class SlotPool:
         """The process that made it, and may use it."""
         self.book = SlotBook()
         self.slot_bytes = 0
-        self.is_idle = False
-        """Whether :meth:`end` has kept it for another iteration."""
-        self.num_lent = 0
-        """Batches handed out so far of which all may lie in slots."""
         self._dropped: deque[_Watch] = deque()
         self._reinstated: deque[list[int]] = deque()
         self._watches: dict[int, _Watch] = {}
@@ -346,14 +308,14 @@ class SlotPool:
 
     def has_better(self) -> bool:
         """Whether a free slot has memory while one in flight may still have none, and that is worth an exchange."""
-        if self.slot_bytes < _WORTH_MOVING or self.memory.page_lock is not None:
+        if self.slot_bytes < _WORTH_MOVING:
             return False
         self.collect()
         return bool(self.book.free and self.book.empty)
 
     def has_enough(self, in_flight: int) -> bool:
         """Whether there are slots for so many in flight and one with the user, who is about to drop an older batch."""
-        if self.slot_bytes < _WORTH_MOVING or self.memory.page_lock is not None:
+        if self.slot_bytes < _WORTH_MOVING:
             return False
         self.collect()
         return not self.book.free and len(self.book.in_flight) + len(self.book.held) > in_flight
@@ -362,23 +324,8 @@ class SlotPool:
         """Return the first bytes of a slot. For the time that the slot is in flight."""
         return np.frombuffer(self.memory.buffer(slot, num_bytes), dtype=np.uint8, count=num_bytes)
 
-    def lock(self, slot: int, num_bytes: int) -> bool:
-        """Page-lock the first bytes of a slot, where slots are; return whether that was still to do."""
-        page_lock = self.memory.page_lock
-        if page_lock is None or page_lock.refused is not None:
-            return False
-        memory = self.memory.buffer(slot, num_bytes)
-        address = ctypes.addressof(_lease_type(len(memory)).from_buffer(memory))
-        locked = page_lock.lock(address, len(memory))
-        if locked:
-            LIBC.madvise(address, len(memory), _DO_FORK)
-        return locked
-
-    def lend(self, slot: int, num_bytes: int, *, tensors_only: bool = False) -> Buffer:
-        """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more.
-
-        ``tensors_only``: nothing of the batch lies there but tensors that are to be moved to a device.
-        """
+    def lend(self, slot: int, num_bytes: int) -> Buffer:
+        """Hand the first bytes of a slot to the user. The slot comes back when nothing refers to them any more."""
         if num_bytes == 0:
             self.book.release(slot)
             return np.empty(0, dtype=np.uint8)
@@ -388,8 +335,6 @@ class SlotPool:
                 copied = self.view(slot, num_bytes).copy()
                 self.book.release(slot)
                 return copied
-            # Here, not where memory is made: a thread of ours would end the recording of a CUDA graph.
-            self.lock(slot, num_bytes)
         except BaseException:
             self.book.release(slot)
             raise
@@ -399,7 +344,6 @@ class SlotPool:
         watch = self._watches[slot] = _Watch(lease, self._dropped.append)
         watch.slot = slot
         self.book.hand_out(slot)
-        self.num_lent += not tensors_only
         return np.frombuffer(lease, dtype=np.uint8, count=num_bytes)
 
     def release(self, slot: int) -> None:
@@ -419,33 +363,11 @@ class SlotPool:
             book.reinstate(self._reinstated.popleft())
         for slot in book.cool(self.keep):
             self.memory.discard(slot)
-        if self.memory.page_lock is not None:
-            self.memory.page_lock.unlock_left()
-
-    def end(self, *, all_ended: bool) -> None:
-        """End an iteration's use of it. What is page-locked is kept for the next iteration.
-
-        Args:
-            all_ended: whether all workers have ended, so that none can be writing to it.
-        """
-        page_lock, lasts = self.memory.page_lock, all_ended and self.memory.is_open
-        if not lasts or page_lock is None or not page_lock.used or page_lock.refused is not None:
-            self.close()
-            return
-        left = list(self.book.in_flight)
-        self.memory.clear(left)
-        for slot in left:
-            self.book.release(slot)
-        self.collect()  # what is dropped already need not be retired when the next workers are forked
-        self.is_idle = True
 
     def close(self) -> None:
         """Let go of the memory; batches the user holds stay valid."""
-        self.is_idle = False
         _pools.discard(self)
         self.memory.close()
-        if self.memory.page_lock is not None:
-            self.memory.page_lock.unlock_left()
 
 
 # NOTE [Forks while batches are held]

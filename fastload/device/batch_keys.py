@@ -33,12 +33,7 @@ class BatchKeys:
         self._key: tuple[int, bytes] | None = None
         self._of_all_epochs = Keys(self._seed, 0, ALL_EPOCHS).key(0)
 
-    @property
-    def by_index(self) -> bool:
-        """Whether the samples of index batches are named by their indices alone."""
-        return self._ids_are_indices and self._auto_collation and not self._length
-
-    def of_epoch(self, epoch: int) -> tuple[bytes, tuple[int, bytes]]:
+    def _of_epoch(self, epoch: int) -> tuple[bytes, tuple[int, bytes]]:
         """Return the key of an epoch's draws, and the epoch with the key that all epochs share."""
         if self._key is None or self._key[0] != epoch:
             self._key = epoch, Keys(self._seed, epoch, BATCH).key(0)
@@ -46,7 +41,7 @@ class BatchKeys:
 
     def draws(self, batch: Batch) -> Draws:
         """Return the draws of a batch."""
-        indices, (key, of_all) = batch.indices, self.of_epoch(batch.epoch)
+        indices, (key, of_all) = batch.indices, self._of_epoch(batch.epoch)
         named = self._ids_are_indices and indices is not None
         epochs = of_all if named else None
         ids = np.asarray(indices, dtype=np.int64).reshape(-1) if named else None

@@ -162,12 +162,6 @@ class Columns:
         """Memory that they take."""
         return sum(column.num_bytes for column in self._columns)
 
-    @property
-    def all_there(self) -> bool:
-        """Whether all of them are on ``device``."""
-        columns = self._columns
-        return all(isinstance(column, TensorColumn) and column.values.device == self.device for column in columns)
-
     def tensors(self) -> list[Tensor]:
         """Return the tensors that they are made of."""
         return [column.values for column in self._columns if isinstance(column, TensorColumn)]
@@ -196,16 +190,11 @@ class Columns:
 
         def gathered(batch: Any, draws: Draws | None) -> Any:
             assert isinstance(draws, RowDraws)
-            own: Draws = draws
-            if callable(batch):  # rows that are made here, and what is drawn for them
-                batch, own = batch()
             if draws.host_leaves is not None:
                 batch = self.gathering(draws.watch)(batch, draws.host_leaves)
             if then is None:
                 return batch
-            made = (then if draws.watch is None else draws.watch.transform("batch_transform", then))(batch, own)
-            draws.shape = own.shape
-            return made
+            return (then if draws.watch is None else draws.watch.transform("batch_transform", then))(batch, draws)
 
         return gathered
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..base.nesting import Key, copied_but_tensors, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
+from ..base.nesting import Key, leaves_of, map_leaves, moves, paths_of, tensors_at, tensors_in
 from ..errors import ConfigError, DatasetError
 from ..transforms.batches import OnBatch
 from ..transforms.draws import Draws
@@ -153,27 +153,24 @@ class Mover:
             backlog.streams = None
             streams.end()
 
-    def move(self, batch: Any, draws: Draws | None, streams: Streams | None, *, borrowed: bool = False) -> Moved:
+    def move(self, batch: Any, draws: Draws | None, streams: Streams | None) -> Moved:
         """Begin to move a batch.
 
         Args:
             batch: of the host.
             draws: for the transform.
             streams: of the iteration.
-            borrowed: see :class:`fastload.work.Batch`: what stays on the host is copied.
         """
         if streams is not None and torch.is_inference_mode_enabled():
             # What is made ahead of time may be asked for, and trained on, outside of it.
             with torch.inference_mode(False), torch.no_grad():
-                return self._move(batch, draws, streams, borrowed)
-        return self._move(batch, draws, streams, borrowed)
+                return self._move(batch, draws, streams)
+        return self._move(batch, draws, streams)
 
-    def _move(self, batch: Any, draws: Draws | None, streams: Streams | None, borrowed: bool) -> Moved:
+    def _move(self, batch: Any, draws: Draws | None, streams: Streams | None) -> Moved:
         if not self._checked:
             check_kept(batch, self._kept)
             self._checked = True
-        if borrowed:
-            batch = copied_but_tensors(batch, self._kept)
         if streams is None:
             batch = map_leaves(batch, self._object_to_device, self._kept)
             return Moved(self._made(map_leaves(batch, self._to_device, self._kept), draws))

@@ -155,7 +155,7 @@ class DeviceAhead:
         assert self._backlog is not None
         assert draws is None or isinstance(draws, Draws)
         try:
-            moved = self._mover.move(host, draws, self._backlog.streams, borrowed=batch.borrowed)
+            moved = self._mover.move(host, draws, self._backlog.streams)
         except Exception as error:
             self._hold(self._copies_so_far(), host)  # some of it may be on its way
             batch.error, batch.data = error, None

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..fusion import FusedDataset
     from ..transforms.base import Transform
     from ..workers.tables import TableRows
-    from .build_device import DeviceStage
     from .build_resident import Resident
 
 
@@ -104,16 +103,13 @@ class Builder:
         if spec.num_workers and not spec.prefetch_factor:
             # In torch's words, though its constructor checks most of it.
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
-        device: DeviceStage | None = None
         if spec.has_device_stage or finish is not None:
             from . import build_device
-
-            device = build_device.DeviceStage(spec, kept, epoch) if spec.has_device_stage else None
         job, tail = self.job(epoch, ranks)
-        source = self._source(job, device)
+        source = self._source(job, ahead=spec.has_device_stage)
         try:
-            if device is not None:
-                return Pipeline(source, device.behind(source, tail), finish)
+            if spec.has_device_stage:
+                return Pipeline(source, build_device.device_ahead(source, spec, kept, epoch, tail), finish)
             if finish is not None and source.workers:
                 return Pipeline(source, build_device.pinned_ahead(source, pin_device))
         except BaseException:
@@ -188,19 +184,18 @@ class Builder:
         )
         return job, tail
 
-    def _source(self, job: Job, device: DeviceStage | None) -> Source:
+    def _source(self, job: Job, *, ahead: bool) -> Source:
         if brings_source(self._spec.dataset):
             source: Source = self._spec.dataset.fastload_source(job, self._kept.counts)
             return source
         in_next = job.fused is not None and job.fused.in_next
         if self._spec.num_workers and not in_next:
-            return self._workers(job, device)
+            return self._workers(job)
         from .inline import InlineSource
 
-        ahead = device is not None
         return InlineSource(job, self._kept.counts, repeats_interrupted=ahead, is_resident=in_next)
 
-    def _workers(self, job: Job, device: DeviceStage | None) -> Source:
+    def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
         num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
@@ -209,15 +204,8 @@ class Builder:
         if spec.seeded:
             seeding.slow_because()  # found here once, so that forked workers know it
         workers = module_of(spec.worker_method)
-        kind = workers.memory_kind()
-        idle, kept.idle = kept.idle, None
-        slots = None if idle is None else idle.taken(kind, spec.device)
-        if slots is None:
-            slots = SlotPool(kind(None if device is None else device.page_lock()), keep=0)
-        kept.page_lock = slots.memory.page_lock
-        # Beside the window: the batch the user has and the one before it; or those that the device has not consumed
-        # (see NOTE [Back-pressure] in device/prefetch.py) and the one to be copied next.
-        slots.keep = num_batches + (2 if kept.page_lock is None else spec.prefetch_to_device + 3)
+        # Beside the window: the batch the user has and the one before it.
+        slots = SlotPool(workers.memory_kind()(), keep=num_batches + 2)
         window = Window(
             batches=num_batches,
             num_workers=spec.num_workers,
@@ -229,7 +217,6 @@ class Builder:
             assigned=spec.assigned,
             in_order=spec.in_order,
             timeout=spec.timeout,
-            device=spec.device,
             where=f"in DataLoader worker {'thread' if spec.has_threads else 'process'} 0",  # as torch words it
         )
         arguments = part(spec, WorkerArguments)

@@ -9,11 +9,9 @@ from typing import Any
 from .. import observe
 from ..arguments import DeviceArguments
 from ..base import compat_features
-from ..buffers.page_lock import PageLock, page_lock_for
 from ..device.batch_keys import BatchKeys
 from ..device.pinning import PinnedAhead
 from ..device.prefetch import DeviceAhead, mover_of
-from ..device.streams import device_of
 from ..sampling.epochs import Epoch
 from ..spec import Spec, part
 from ..stages import Stage
@@ -28,28 +26,19 @@ def keys_of(spec: Spec, epoch: Epoch) -> Callable[[Shard], BatchKeys]:
     return functools.partial(BatchKeys, seed, ids_are_indices=spec.ids_are_indices, auto_collation=spec.auto_collation)
 
 
-class DeviceStage:
-    """What a device needs of the stages.
+def device_ahead(source: Stage, spec: Spec, kept: Kept, epoch: Epoch, tail: Transform | None) -> DeviceAhead:
+    """Return the stage that takes batches to a device, or transforms them.
 
     Args:
+        source: gives them.
         spec: has a device, or a batch transform.
         kept: has the mover.
         epoch: the first one.
+        tail: what is done before the batch transform.
     """
-
-    def __init__(self, spec: Spec, kept: Kept, epoch: Epoch) -> None:
-        self._spec, self._kept, self._epoch = spec, kept, epoch
-
-    def page_lock(self) -> PageLock | None:
-        """Return what locks the slots that the device copies from; None: nothing does."""
-        device = self._spec.device
-        return None if device is None else page_lock_for(device_of(device))
-
-    def behind(self, source: Stage, tail: Transform | None) -> DeviceAhead:
-        """Return the stage behind a source; ``tail``: what is done before the batch transform."""
-        mover = mover_of(part(self._spec, DeviceArguments), self._kept, tail=tail)
-        keys = keys_of(self._spec, self._epoch)(self._epoch.shard)
-        return DeviceAhead(source, mover, self._spec.prefetch_to_device, keys.draws)
+    mover = mover_of(part(spec, DeviceArguments), kept, tail=tail)
+    keys = keys_of(spec, epoch)(epoch.shard)
+    return DeviceAhead(source, mover, spec.prefetch_to_device, keys.draws)
 
 
 def pinned_ahead(source: Stage, device: Any) -> PinnedAhead:

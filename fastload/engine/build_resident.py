@@ -38,7 +38,7 @@ class Resident(NamedTuple):
         # A sampler of the user's may look at what the loop has done with the batch before.
         ahead = epoch.known is not None or all(type(one).__module__ == compat.SAMPLER_MODULE for one in samplers)
         keys, arguments = keys_of(spec, epoch), part(spec, DeviceArguments)
-        return ResidentSource(self.columns, arguments, self.kept, keys, may_look_ahead=ahead, known=epoch.known)
+        return ResidentSource(self.columns, arguments, self.kept, keys, may_look_ahead=ahead)
 
 
 def resident_for(spec: Spec, kept: Kept, build: Build) -> Resident | None:

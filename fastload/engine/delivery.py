@@ -26,7 +26,7 @@ from ..workers.fetch import Outcome, Result
 from ..workers.pool import PATIENCE_S, Pool, overdue
 from .assembly import Assembly
 from .kept import Kept
-from .window import Turns, Window, in_warm_slots, lock_one, whole_batch
+from .window import Turns, Window, in_warm_slots, whole_batch
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Delivery(Source):
     Args:
         pool: the workers, which it ends.
         window: how much is under way at once.
-        kept: has the layouts and the counts; it gets the slots when the source is closed.
+        kept: has the layouts and the counts.
     """
 
     _epoch: _EpochUnderWay
@@ -144,6 +144,8 @@ class Delivery(Source):
         """The epoch after it, once its work is submitted ahead of time."""
         self._upcoming: EpochWork | None = None
         self._turns: Turns | None = None
+        self._num_ahead = 0
+        """Batches of a paced epoch that were given, and that the training loop has not received."""
         self._replica_batches: list[int] = []
         self._patience: float | None = PATIENCE_S
         """How long to wait without a word, in seconds; None: the user was told."""
@@ -165,6 +167,7 @@ class Delivery(Source):
         if following is not None:
             self._drop(following)
         self._epoch = epoch = _EpochUnderWay(work)
+        self._num_ahead = 0
         self._begun = True
         self.pool.begin(epoch.number)
         self._replica_batches = list(work.replica_batches) or [0] * self._window.num_workers
@@ -190,6 +193,8 @@ class Delivery(Source):
         return self._num_complete()
 
     def next(self, wait: bool = True) -> Batch:
+        if wait:
+            self._num_ahead = 0  # whoever waits has given all batches to the training loop
         self._move_to_warm_slots()
         while True:
             self._receive()
@@ -219,30 +224,41 @@ class Delivery(Source):
         if pending.worker_id is not None and self._turns is not None:
             self._turns.load[pending.worker_id] -= 1
         epoch.num_given += 1  # an error has the batch's place
+        paced = epoch.work.paced
         try:
             batch = self._finish(pending, epoch)
+            self._num_ahead += paced
             if observe.listener is not None:
                 observe.listener.given(self, epoch.number, batch_id, batch.error is not None)
             return batch
         except NothingLeft:
             epoch.num_given -= 1
             epoch.work.empty_batches.append(epoch.num_given)
+            paced = False  # the next one takes its place
             return None
         finally:
-            # Afterwards, so that its slot no longer counts as in flight. One batch less is enough for all workers.
-            window = self._window
-            if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
-                self._refill()
-            elif self._turns is not None:
-                epoch.draw()  # as torch: the training loop may use the generators that the sampler draws from
+            if not paced:
+                self._go_on()
+
+    def received(self) -> None:
+        if self._epoch.work.paced:
+            self._num_ahead = max(0, self._num_ahead - 1)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Submit work once a batch was given, so that its slot does not count as in flight."""
+        window = self._window
+        # One batch less is enough for all workers.
+        if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
+            self._refill()
+        elif self._epoch.work.paced:
+            self._epoch.draw()
 
     def _wait_ready(self) -> int | None:
-        slots, patience = self.pool.slots, self._window.timeout or self._patience
+        patience = self._window.timeout or self._patience
         deadline = None if patience is None else time.monotonic() + patience
         while self._epoch.batches:
             done = self._num_complete()
-            if slots.memory.page_lock is not None and self._book.layout is not None:
-                lock_one(slots, self._book.layout, self._under_way())
             self.pool.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             self._receive()
             self._refill()
@@ -263,7 +279,7 @@ class Delivery(Source):
 
     def _num_under_way(self) -> int:
         following = 0 if self._following is None else len(self._following.batches)
-        return len(self._epoch.batches) + self._epoch.num_lost + following
+        return len(self._epoch.batches) + self._epoch.num_lost + self._num_ahead + following
 
     def _num_complete(self) -> int:
         return self._epoch.num_complete + (0 if self._following is None else self._following.num_complete)
@@ -510,7 +526,6 @@ class Delivery(Source):
             except DatasetError as error:
                 slots.release(pending.slot)
                 return Batch(error=error)
-        num_lent = slots.num_lent
         try:
             data, reason = self._assembly.build(pending.slot, pending.num_rows, parts)
         except NothingLeft:
@@ -518,8 +533,6 @@ class Delivery(Source):
         except Exception as error:  # of collation
             return Batch(error=error)
         batch = Batch(data=data, epoch=first.epoch, position=first.position, left_out=left_out)
-        page_lock = slots.memory.page_lock
-        batch.borrowed = page_lock is not None and page_lock.used and slots.num_lent > num_lent
         if self._window.iterable:
             batch.replica = replica
             batch.position = (made - 1) * self._window.num_workers + result.worker_id
@@ -538,4 +551,3 @@ class Delivery(Source):
     def close(self, grace: float = GRACE) -> None:
         self.note()
         self.pool.close(grace)
-        self._kept.keep_slots(self.pool.slots, self._window.device)

@@ -16,10 +16,10 @@ from ..base.copied_lists import copied_lists
 from ..base.memory import in_words
 from ..base.retry import Retry
 from ..base.worker_kinds import WORKER_KINDS
-from ..buffers.page_lock import page_lock_for
 from ..device.streams import device_or_cpu
 from ..keys import seeding
 from ..spec import Spec, part
+from ..transforms import proof
 from ..work import brings_source
 from . import tables
 from .fusing import decoder_in_words, images_in_words, plan_of, why_not_split
@@ -70,11 +70,12 @@ def facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str, str
     for number, words in enumerate(images_in_words(part(spec, FusingArguments))):
         lines.append(("" if number else "images", words))
     if spec.device is not None:
-        ahead = f"{spec.device}, {spec.prefetch_to_device} batches ahead"
-        lines.append(("device", ahead + _way_to_device(spec.device, statistics, kept.page_lock)))
+        lines.append(("device", f"{spec.device}, {spec.prefetch_to_device} batches ahead"))
     if spec.batch_transform is not None:
         name = getattr(spec.batch_transform, "__name__", spec.batch_transform)
         lines.append(("transform", f"of whole batches: {name}"))
+    if spec.device is not None or spec.batch_transform is not None:
+        lines += [("kernel", words) for words in proof.in_words(device_or_cpu(spec.device))]
     if spec.on_error != "raise":
         lines += _failures(spec.on_error, spec.max_errors, statistics, kept.counts.failures)
     if statistics.batches:
@@ -215,11 +216,3 @@ def _cache(asked: Any, size: Any, statistics: Statistics, records: Any) -> str:
     taken, size = in_words(statistics.cached_bytes), in_words(records.store.size)
     full = "; it is full, and other files are read in each epoch" if statistics.cache_is_full else ""
     return f"{words}; of {statistics.cached_files:,} files so far, {taken} of {size}{full}"
-
-
-def _way_to_device(device: Any, statistics: Statistics, page_lock: Any) -> str:
-    if page_lock_for(device_or_cpu(device)) is None or not statistics.batches or statistics.resident is not None:
-        return ""
-    if page_lock is None or page_lock.outcome is None:
-        return ", through a staging copy: they do not lie in slots"
-    return f", through a staging copy: {page_lock.refused}" if page_lock.refused else ", from page-locked slots"

@@ -42,19 +42,18 @@ class InlineSource(Source):
         self._seeder = VisitingSeeder()
         self._libraries = LibraryGenerators(*roots, then=self._seeder)
         self._fetcher = Fetcher(job, 0, "", self._libraries)
-        self._one_at_a_time = repeats_interrupted and job.streams
-        """Whether the training loop may draw from the same generators between two batches."""
 
     def begin(self, work: EpochWork, upcoming: EpochWork | None = None) -> None:
         self.iteration = next(observe.numbers)
         self._work = work
         self._indices = work.index_batches
         self._row = work.first_row
+        self._paced = work.paced
         self._num_made = work.replica_batches[0] if work.replica_batches else 0
         self._num_given = 0
 
     def next(self, wait: bool = True) -> Batch:
-        if not wait and self._one_at_a_time:
+        if not wait and self._paced:
             raise NotReady
         while True:
             try:

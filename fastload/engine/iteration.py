@@ -182,6 +182,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             first_row=first_row,
             identity=(epoch.number, epoch.known),
             shared_seed=epoch.shared_seed,
+            paced=self._sampling.assigned or (epoch.known is None and self._sampling.order_seed is None),
             first_worker=replicas["next"] if replicas is not None else 0,
             replica_batches=replicas["batches"] if replicas is not None else (),
             failures=None if failures is None else failures.begin(epoch.number, arguments.max_errors),
@@ -244,6 +245,7 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         self._interrupted = False
         try:
             batch = pipeline.last.next()
+            source.received()
         except StopIteration:
             epoch.finished = True
             self._kept.steps.end()

@@ -7,15 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
-from ..buffers.slots import SlotPool
 from ..stages import Iterates
 from ..work import Counts
 from ..workers.pool import KeptByPool, Pool
 from .steps import Steps
-from .window import IdleSlots
 
 if TYPE_CHECKING:
-    from ..buffers.page_lock import PageLock
     from ..cache.records import Records
     from ..device.columns import ResidentData
     from ..device.moving import Mover
@@ -44,10 +41,6 @@ class Kept:
         self.tail: tuple[object, FusedTail] | None = None
         """Of a fused dataset: the steps that the device does, and the transform that does them."""
         self.resident: ResidentData | None = None
-        self.page_lock: PageLock | None = None
-        """Of the slots of the iteration begun last; None where nothing is copied from slots to a device."""
-        self.idle: IdleSlots | None = None
-        """Page-locked slots between iterations, and their device: they are locked once, which takes long."""
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""
         self.filling: Callable[[], Filling | None] | None = None
@@ -64,21 +57,9 @@ class Kept:
         self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
         self.remote, self.by_pool = pool.remote(), pool.kept
 
-    def keep_slots(self, slots: SlotPool, device: object) -> None:
-        """Keep slots for the next iteration, if they were ended so that they can be used again."""
-        if slots.is_idle:
-            self._close_slots()
-            self.idle = IdleSlots(slots, device)
-
-    def _close_slots(self) -> None:
-        idle, self.idle = self.idle, None
-        if idle is not None:
-            idle.slots.close()
-
     def close(self) -> None:
-        """Let go of resident data, page-locked memory, and what pools have left."""
+        """Let go of resident data, and of what pools have left."""
         self.mover = self.resident = None
-        self._close_slots()
         by_pool, self.by_pool = self.by_pool, None
         if by_pool is not None:
             by_pool.close()

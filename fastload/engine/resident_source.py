@@ -32,13 +32,11 @@ from ..device.batch_keys import BatchKeys
 from ..device.columns import Columns, RowDraws, Rows, bytes_of, rows_of, split
 from ..device.prefetch import DeviceAhead, mover_of
 from ..device.streams import keep_in_children
-from ..sampling.epochs import KnownBatches
 from ..stages import EpochWork, Source, Stage
 from ..transforms.base import Transform
 from ..transforms.draws import Draws
 from ..work import GRACE, Batch, Shard
 from .kept import Kept
-from .resident_device import DeviceRows, made_there
 
 # Bytes of the data that are transformed at once: on the CPU so many that its caches are of use; elsewhere most of an
 # epoch of CIFAR-10, but no more than this share of the memory, since some four times as many are there at a time.
@@ -204,7 +202,6 @@ class ResidentSource(Source):
         kept: has the mover, and counts.
         keys_of: returns what names the samples of an epoch, by its shard.
         may_look_ahead: whether the sampler may be asked for more than the next batch.
-        known: the epoch's batches, where they are known.
     """
 
     is_resident = takes_arrays = True
@@ -218,12 +215,10 @@ class ResidentSource(Source):
         keys_of: Callable[[Shard], BatchKeys],
         *,
         may_look_ahead: bool,
-        known: KnownBatches | None = None,
     ) -> None:
         self._columns = columns
         self._arguments = arguments
         self._counts = kept.counts
-        self._known = known
         self._keys_of = keys_of
         self._mover = mover_of(arguments, kept, columns=columns)
         self._bytes_at_once = _bytes_at_once(arguments, self._mover.device) if may_look_ahead else 0
@@ -235,21 +230,14 @@ class ResidentSource(Source):
         self._observed = None if listener is None else _ListenerCalls(listener)
         self.iteration = next(observe.numbers) if self._observed is None else self._observed.iteration
         away = self._mover.device != self._columns.device
-        keys, transform, known = self._keys_of(work.shard), self._arguments.batch_transform, self._known
-        self._source: DeviceRows | _RowBatches
-        # A listener is told which indices are loaded, so the host has to know them.
-        if listener is None and not away and made_there(known, work, keys, self._columns, transform):
-            assert known is not None
-            self._source = DeviceRows(work, known, keys, self._columns)
-        else:
-            self._source = _RowBatches(
-                work,
-                self._columns,
-                keys,
-                away=away,
-                in_pairs=getattr(transform, "mixes", False),
-                observed=self._observed,
-            )
+        self._source = _RowBatches(
+            work,
+            self._columns,
+            self._keys_of(work.shard),
+            away=away,
+            in_pairs=getattr(self._arguments.batch_transform, "mixes", False),
+            observed=self._observed,
+        )
         if self._bytes_at_once and self._mover.sample_bytes:
             self._source.at_once = self._bytes_at_once // self._mover.sample_bytes
         # Where nothing is done beside the user's loop, nothing is done ahead of it.

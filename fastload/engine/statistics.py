@@ -43,9 +43,6 @@ class Statistics:
     """Buffers for batches of the current or last iteration, including those that the loop holds."""
     slot_bytes: int
     """Size of the largest buffer, in bytes."""
-    page_locked: bool | None
-    """Whether the device copies directly from the slots. False: the host copies batches to torch's page-locked memory
-    first; ``explain()`` says why. None before the first batch, and if nothing is copied from slots to a device."""
     batches_without_layout: int
     """Batches that were pickled, or collated in your process, since their samples have no fixed layout."""
     without_layout_reason: dict[str, int]
@@ -113,7 +110,6 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         max_in_flight=counts.max_in_flight,
         slots=kept.num_slots,
         slot_bytes=kept.slot_bytes,
-        page_locked=None if kept.page_lock is None else kept.page_lock.outcome,
         batches_without_layout=counts.without_layout,
         without_layout_reason=dict(counts.reasons),
         sample_ms=None if kept.book.sample_ns is None else kept.book.sample_ns / 1e6,

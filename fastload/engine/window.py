@@ -1,16 +1,12 @@
-"""How a source keeps its workers busy: numbers, which the builder chooses; turns of workers; slots that are kept."""
+"""How a source keeps its workers busy: numbers, which the builder chooses; turns of workers; better slots."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from ..buffers.layout import Layout
-from ..buffers.memory import Memory
-from ..buffers.slots import SlotPool
 from ..work import Kind, WorkItem
 from ..workers.pool import Pool
 
@@ -39,8 +35,6 @@ class Window:
     """False: batches are given as they are completed."""
     timeout: float
     """Seconds without a completed batch after which ``next()`` raises; 0: no limit."""
-    device: Any
-    """Where batches are copied to from the slots."""
     where: str
     """How errors of collation in this process say where they were caught, as in "in DataLoader worker process 0"."""
 
@@ -74,7 +68,6 @@ class Turns:
 class UnderWay(Protocol):
     """A batch whose tasks were given out."""
 
-    num_rows: int
     slot: int
     parts: list[Any]
     """One for each task."""
@@ -98,28 +91,3 @@ def whole_batch(items: Sequence[WorkItem], serial: int) -> WorkItem:
     """Return the task to load and collate again what these have loaded, by one worker."""
     indices = [index for item in items for index in item.indices]
     return items[0]._replace(serial=serial, kind=int(Kind.BATCH), layout=0, indices=indices)
-
-
-class IdleSlots(NamedTuple):
-    """Slots between two iterations of a loader."""
-
-    slots: SlotPool
-    device: object
-    """What they are page-locked for."""
-
-    def taken(self, kind: type[Memory], device: object) -> SlotPool | None:
-        """Return them for the next iteration; None where these are not what it needs: then they are closed."""
-        slots = self.slots
-        here = slots.pid == os.getpid() and slots.memory.is_open
-        if not here or type(slots.memory) is not kind or self.device != device:
-            slots.close()
-            return None
-        slots.is_idle = False
-        return slots
-
-
-def lock_one(slots: SlotPool, layout: Layout, batches: Sequence[UnderWay]) -> None:
-    """Page-lock one more of the slots in flight while there is time: later the training loop would wait for it."""
-    for batch in batches:
-        if batch.slot and batch.num_rows and slots.lock(batch.slot, layout.offsets(batch.num_rows)[1]):
-            return

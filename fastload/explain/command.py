@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from ..run.targets import Target, TargetResult, Verb
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of ``fastload explain``."""
-    parser.add_argument(
-        "--no-samples",
-        dest="samples",
-        action="store_false",
-        help="load no samples, and so give no advice (which takes copies of the dataset, and loads 64 samples)",
-    )
 
 
 def explain(target: Target, options: dict[str, Any]) -> TargetResult:
@@ -26,7 +15,7 @@ def explain(target: Target, options: dict[str, Any]) -> TargetResult:
     """
     from .tables import print_tables  # takes time: torch
 
-    print_tables(target.value, made=target.made, advice=options["samples"])
+    print_tables(target.value, made=target.made)
     return TargetResult(0)
 
 
@@ -36,13 +25,11 @@ VERB = Verb(
     description="""\
 Print how the loaders of a script work, and what of their datasets is fused, or would be with fuse=True.
 
-A script runs unmodified up to its first batch, and ends there: nothing is trained. The last lines say which changes
-make the samples of that loader cheaper, measured on 64 of them.""",
+A script runs unmodified up to its first batch, and ends there: nothing is trained, and no sample is loaded.""",
     loader_of_script="the loaders that the script has made when it asks for its first batch",
     object="a DataLoader, a dataset, or a function without arguments that returns one",
-    status="""0 printed; 2 the command was not understood, or no loader was found; 130 or 143 interrupted, so that
-           the advice is missing""",
+    status="0 printed; 2 the command was not understood, or no loader was found; 130 or 143 interrupted",
     no_program="name the script it starts",
-    add_options=add_options,
+    add_options=lambda parser: None,
     action="fastload.explain.command:explain",
 )

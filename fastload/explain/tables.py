@@ -1,6 +1,6 @@
 """Tables for a person: how each loader works, and which stages of its dataset are fused, or would be.
 
-In: loaders or datasets. Out: tables on standard output, and advice. Samples are loaded for the advice only, by copies.
+In: loaders or datasets. Out: tables on standard output. No samples are loaded.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..arguments import FusingArguments
-from ..base.console import labelled, section, show
+from ..base.console import labelled, show
 from ..engine.facts import facts
 from ..engine.fusing import named_plan, possible_plan
-from ..errors import one_line
 from ..images.native_jpeg import NativeDecoder
 from ..loader import DataLoader
 from ..run.targets import UsageError
 from ..spec import part, spec_of
 from ..tune.runner import name_of, sized
-from .advice import advice_for
 
 
-def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (), advice: bool = False) -> None:
-    """Print the table of a loader or a dataset; with ``advice`` load some samples, and end with it.
+def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = ()) -> None:
+    """Print the table of a loader or a dataset.
 
     ``made``: by the script of which ``target`` was iterated first: all loaders, each with the line that made it.
 
@@ -41,10 +39,8 @@ def print_tables(target: Any, *, made: Sequence[tuple[DataLoader[Any], str]] = (
         if made:
             words = "The script was stopped at its first batch; loaders that it would make later are not listed."
             tables.append(Text(words, "dim"))
+        tables.append(Text("fastload tune measures which settings make it faster.", "dim"))
         show(*tables)
-        if advice:
-            print(end="", flush=True)  # the tables are there while samples are measured
-            show(*([Text()] if made else []), _advice(target))
     elif isinstance(target, torch.utils.data.DataLoader):
         raise UsageError("this loader was constructed as torch's DataLoader, before fastload was installed")
     elif hasattr(target, "__getitem__") or isinstance(target, torch.utils.data.IterableDataset):
@@ -88,12 +84,3 @@ def _of_plan(plan: Any, heading: str) -> Iterator[Any]:
     reason = NativeDecoder.why_not() if plan.fused and files and plan.rows.startswith("Pillow") else None
     if reason is not None:
         yield Text(f"Pillow decodes the files: {reason}. Details: fastload doctor.", "yellow")
-
-
-def _advice(loader: DataLoader[Any]) -> Any:
-    """Return which changes make a loader's samples cheaper, measured on some of them."""
-    title = Text(f"Advice for {name_of(loader)}", "bold cyan")
-    try:
-        return section(title, list(advice_for(loader)))
-    except (Exception, SystemExit) as error:  # of the user's code; the tables are right all the same
-        return section(title, [Text(f"none, because loading a sample fails: {one_line(error)}", "yellow")])

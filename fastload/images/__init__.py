@@ -5,7 +5,6 @@
     decode(data)                                # uint8 [H, W, 3]
     ImageFolder(root, loader=Loader("native"))  # torchvision's dataset, without fusion
     DataLoader(folder, fuse=True, decoder="torchvision")
-    decode_batch(files, "cuda")                 # on a GPU, by nvJPEG
     decoders()                                  # which there are, and why some are not
     PackedImages(path)                          # what `fastload pack` has stored
 
@@ -16,7 +15,6 @@ from ..native.rows import Box, Cut, Pixels, whole
 from ..pack.dataset import PackedImages
 from .base import Decoder, Levels, Tally
 from .choice import DecoderInfo, Loader, chosen, decode, decoders, make_decoder
-from .nvjpeg import decode_batch
 
 __all__ = [
     "Box",
@@ -30,7 +28,6 @@ __all__ = [
     "Tally",
     "chosen",
     "decode",
-    "decode_batch",
     "decoders",
     "make_decoder",
     "whole",

@@ -11,11 +11,9 @@ from importlib import import_module
 from typing import NamedTuple
 
 import PIL.Image
-import torchvision
 
 from ..errors import ConfigError
 from ..native.rows import Pixels, whole
-from . import nvjpeg
 from .base import Data, Decoder
 
 DECODERS = {
@@ -23,18 +21,16 @@ DECODERS = {
     "torchvision": "torchvision_io:TorchvisionDecoder",
     "pillow": "base:Decoder",
 }
-"""Modules and classes of those that decode file by file, on the CPU; the fastest first."""
+"""Their modules and classes; the fastest first."""
 
 
 class DecoderInfo(NamedTuple):
     """A decoder, and whether it can be used here."""
 
     name: str
-    """What ``decoder=`` calls it. ``"nvjpeg"`` stands for :func:`.nvjpeg.decode_batch`."""
+    """What ``decoder=`` calls it."""
     library: str
     """The library that decodes, with its version."""
-    device: str
-    """``"cpu"`` or ``"cuda"``."""
     why_not: str | None
     """Why it is not available; None: it is."""
     remedy: str | None
@@ -47,14 +43,8 @@ class DecoderInfo(NamedTuple):
 
 
 def decoders() -> tuple[DecoderInfo, ...]:
-    """Return all decoders, those of the CPU first and the fastest of them first, and why some are not available.
-
-    It looks for a CUDA device, so do not call it in a process that forks workers later.
-    """
-    reason = nvjpeg.why_not()
-    remedy = None if reason is None else "it needs a CUDA device, and torchvision's wheel for CUDA"
-    library = f"nvJPEG, by torchvision {torchvision.__version__}"
-    return (*map(_info, DECODERS), DecoderInfo("nvjpeg", library, "cuda", reason, remedy))
+    """Return all decoders, the fastest first, and why some are not available."""
+    return tuple(map(_info, DECODERS))
 
 
 def _class_of(name: str) -> type[Decoder]:
@@ -66,7 +56,7 @@ def _class_of(name: str) -> type[Decoder]:
 def _info(name: str) -> DecoderInfo:
     decoder = _class_of(name)
     reason = decoder.why_not()
-    return DecoderInfo(name, decoder.library(), "cpu", reason, None if reason is None else decoder.remedy)
+    return DecoderInfo(name, decoder.library(), reason, None if reason is None else decoder.remedy)
 
 
 def chosen(decoder: str) -> tuple[str, str]:
@@ -87,11 +77,6 @@ def chosen(decoder: str) -> tuple[str, str]:
         if native.available:
             return "native", native.library
         return "pillow", f"{Decoder.library()}; native is not available: {native.why_not}"
-    if decoder == "nvjpeg":
-        raise ConfigError(
-            "decoder='nvjpeg' is no longer supported: nvJPEG decodes whole batches on a CUDA device, to other pixels; "
-            "use fastload.images.decode_batch(files, device), or fastload.images.dali.DALILoader"
-        )
     if decoder not in DECODERS:
         raise ConfigError(f"decoder must be 'auto' or one of {', '.join(map(repr, DECODERS))}, got {decoder=}")
     info = _info(decoder)

@@ -9,14 +9,11 @@ Pillow reads each header, so that its errors about sizes, kinds and damage are r
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import PIL.Image
 import torch
 import torchvision  # registers its operators
-from torch import Tensor
 
 from ..native.rows import Pixels
 from ..pack.records import file_of
@@ -42,17 +39,17 @@ class TorchvisionDecoder(Decoder):
     @functools.cache
     def why_not() -> str | None:
         """Return why torchvision cannot be used, found by decoding some small files; None where it can."""
-        reason = differs_from_pillow(_decoded)
+        reason = differs_from_pillow(decoded)
         return None if reason is None else f"torchvision {torchvision.__version__} {reason}"
 
     def image(self, data: Data) -> PIL.Image.Image:
         data = file_of(data)
         with PIL.Image.open(FileData(data)) as header:
-            reason, info = why_left_to_pillow(header), dict(header.info)
+            reason, info = _why_left_to_pillow(header), dict(header.info)
         if reason is not None:
             return self.left_to_pillow(data, reason)
         try:
-            image = PIL.Image.fromarray(_decoded(data))
+            image = PIL.Image.fromarray(decoded(data))
         except RuntimeError:  # also for files that Pillow accepts
             return self.left_to_pillow(data, "damaged")
         image.info = info
@@ -60,7 +57,7 @@ class TorchvisionDecoder(Decoder):
         return image
 
 
-def why_left_to_pillow(header: PIL.Image.Image) -> str | None:
+def _why_left_to_pillow(header: PIL.Image.Image) -> str | None:
     """Return why a file, opened and not loaded, is left to Pillow; None if it is a common JPEG file."""
     if header.format != "JPEG":
         return NO_JPEG
@@ -71,30 +68,14 @@ def why_left_to_pillow(header: PIL.Image.Image) -> str | None:
     return None
 
 
-def _decoded(data: Data) -> Pixels:
+def decoded(data: Data) -> Pixels:
     """Return the pixels of a JPEG file: [H, W, 3].
 
     Raises:
         RuntimeError: it is damaged, or torchvision has no decoder.
     """
-    pixels: Pixels = decode_jpegs([data], torch.device("cpu"))[0].permute(1, 2, 0).contiguous().numpy()
+    if not hasattr(torch.ops.image, "decode_jpeg"):
+        raise RuntimeError("it has no operator image::decode_jpeg")
+    file = torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
+    pixels: Pixels = torch.ops.image.decode_jpeg(file, _RGB, False).permute(1, 2, 0).contiguous().numpy()
     return pixels
-
-
-def decode_jpegs(files: Sequence[Data], device: torch.device) -> list[Tensor]:
-    """Return files as [3, H, W], uint8, RGB: on the CPU decoded one by one, on a CUDA device together, with nvJPEG.
-
-    Raises:
-        RuntimeError: a file is damaged, or this torchvision has no such decoder.
-    """
-    operators: Any = torch.ops.image
-    name = "decode_jpeg" if device.type == "cpu" else "decode_jpegs_cuda"
-    if not hasattr(operators, name):
-        raise RuntimeError(f"it has no operator image::{name}")
-    tensors = [torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)) for data in files]
-    images: list[Tensor]
-    if device.type == "cpu":
-        images = [operators.decode_jpeg(tensor, _RGB, False) for tensor in tensors]
-    else:
-        images = operators.decode_jpegs_cuda(tensors, _RGB, device)
-    return images

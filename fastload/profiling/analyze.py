@@ -8,16 +8,14 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from ..errors import TraceError
 from .blame import BlamedStep, blamed_steps, clock_of
-from .dominant import dominant, stages_of
+from .bounds import costs_of, fixes
+from .dominant import dominant
 from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text, unit_of
 from .reader import read_trace
-from .ring import CACHE_HITS
-from .schema import Analysis, Dominant, PinLine, RankAnalysis, StepLine, TaskLine
+from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
 from .verdict import MODERATE, Facts, Hottest, judge, stall_share, step_interval, summed
-from .whatif import what_if
 from .workers import (
     UNUSUAL_WORKER,
     all_batches,
@@ -26,11 +24,11 @@ from .workers import (
     loader_text,
     main_loader,
     slow_samples,
+    stages_of,
     tasks_of,
     worker_kind,
     worker_statistics,
 )
-from .workload import measure_workload
 
 _MOSTLY = 2 / 3
 """Share of the time that ranks wait for each other which one rank must cause, to be named."""
@@ -41,18 +39,12 @@ _MOST_LINES = 2_000
 
 
 def analysis_of(folder: str) -> Analysis:
-    """Analyze a recording and predict what changes would bring.
+    """Analyze a recording.
 
     Raises:
         TraceError: it is not a recording, or it is damaged, or no loader was asked for a batch.
     """
-    return analyze(read_trace(folder), predict=True)
-
-
-def main_rank(trace: Trace, analysis: Analysis) -> Rank:
-    """Return the recorded rank that the report is about; a trace has at least one."""
-    about = analysis.main_rank()
-    return next(rank for rank in trace.ranks if about is not None and rank.process == about.process)
+    return analyze(read_trace(folder))
 
 
 class _Blamed:
@@ -65,8 +57,8 @@ class _Blamed:
         self.steady = [step for step in self.steps if step.step.number >= warmup]
 
 
-def analyze(trace: Trace, *, predict: bool = False) -> Analysis:
-    """Analyze a recording, and with ``predict`` predict what changes would bring."""
+def analyze(trace: Trace) -> Analysis:
+    """Analyze a recording: verdicts, and of the rank that the report is about the bounds and fixes."""
     blamed = [_Blamed(rank, trace.warmup) for rank in trace.ranks]
     late = _culprit(blamed)
     overhead = _overhead(trace)
@@ -78,27 +70,27 @@ def analyze(trace: Trace, *, predict: bool = False) -> Analysis:
         ranks=[_rank_analysis(one, trace, late, overhead) for one in blamed],
         culprit=None if late is None else late.rank.rank,
         fixes=[],
-        simulation=None,
         ceiling_ms=max((rank.ceiling_ns / 1e6 for rank in trace.ranks if rank.ceiling_ns is not None), default=None),
         overhead=overhead,
         missing=dict(trace.missing),
         exit_status=trace.exit_status,
     )
-    if predict:
-        rank = main_rank(trace, found)
-        found.fixes, found.simulation, found.grid = what_if(trace, rank)
-        found.dominant = _dominant(rank, trace.warmup)
+    if (about := found.main_rank()) is not None:
+        _add_fixes(found, about, next(one for one in blamed if one.rank.process == about.process))
     return found
 
 
-def _dominant(rank: Rank, warmup: int) -> Dominant | None:
-    """Return the transform that takes most of a sample: as recorded at level 2, else as measured after the script."""
-    try:
-        workload = measure_workload(rank, warmup)
-    except TraceError:  # the report has the reason: there are no predictions either
-        return None
-    stages_ms = stages_of(workload) if rank.level == 2 else workload.trials.stages_ms
-    return dominant(stages_ms, unit_of(workload.loader))
+def _add_fixes(analysis: Analysis, about: RankAnalysis, one: _Blamed) -> None:
+    """Add the costs of a step, the transform that takes most of a sample, as recorded at level 2, and fixes."""
+    rank, loader = one.rank, about.loader
+    if rank.level == 2:
+        of_loader = (blamed.step for blamed in one.steady if blamed.step.loader == main_loader(rank))
+        stages_ms = stages_of([task for step in of_loader for task in step.batch.tasks], waiting=False)
+        analysis.dominant = dominant(stages_ms, unit_of(loader))
+    analysis.costs = costs_of(rank, one.steady)
+    if analysis.costs is not None:
+        of = loader_text(loader) if len({step.loader for step in rank.steps}) > 1 else ""
+        analysis.fixes = fixes(analysis.costs, about.verdict.cause, loader, analysis.dominant, of)
 
 
 def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: float | None) -> RankAnalysis:
@@ -107,8 +99,6 @@ def _rank_analysis(one: _Blamed, trace: Trace, late: _Blamed | None, overhead: f
     settings = rank.loaders.get(loader, {})
     within = Span(steady[0].step.wait.begun, _end(steady[-1].step)) if steady else Span(0, 0)
     workers = worker_statistics(rank, loader, within)
-    if CACHE_HITS in trace.missing:  # with --cold the share of hits says nothing
-        workers.cache_hit = None
     slow = slow_samples(tasks_of(rank, loader, within), rank.files)
     starts = [_start(step) for step in rank.steps if step.first]
     number = max(1, len(steady))

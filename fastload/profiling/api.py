@@ -56,9 +56,7 @@ class Recording:
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise ConfigError(f"folder={str(self.folder)!r} is not empty; name one that does not exist yet")
-        write_settings(
-            self.folder, command=list(sys.argv), warmup=self._warmup, full=True, within=True, level=self._level
-        )
+        write_settings(self.folder, command=list(sys.argv), warmup=self._warmup, within=True, level=self._level)
         folder = str(self.folder.resolve())
         for name in (_VARIABLE, "PYTHONPATH"):
             self._environment[name] = os.environ.get(name)
@@ -83,7 +81,7 @@ class Recording:
             shorten_rings(self.folder)
 
     def analysis(self) -> Analysis:
-        """Return the analysis: verdict, blame, predictions; what ``fastload report`` shows.
+        """Return the analysis: verdict, blame, bounds; what ``fastload report`` shows.
 
         Raises:
             TraceError: no loader was asked for a batch.
@@ -130,7 +128,7 @@ def profile(
         warmup: number of steps at the beginning that do not count.
 
     Returns:
-        The recording, with ``folder``, ``analysis()`` (verdict, blame, predictions) and ``trace()``.
+        The recording, with ``folder``, ``analysis()`` (verdict, blame, bounds) and ``trace()``.
 
     Raises:
         ConfigError: an argument is out of its range. On entering: this process is already recorded, or the folder is

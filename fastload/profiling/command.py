@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -70,7 +70,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level", type=int, choices=(0, 1, 2), default=1, help="0: waits and tasks; 1: samples too; 2: stages too (1)"
     )
-    parser.add_argument("--cold", action="store_true", help="remove files from the page cache before workers open them")
     parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the recording (fastload-profile-...)")
 
 
@@ -80,42 +79,27 @@ def _not_negative(word: str) -> int:
     return int(word)
 
 
-def record_script(
-    options: argparse.Namespace,
-    program: Sequence[str],
-    command: list[str],
-    variables: Mapping[str, str] | None = None,
-) -> int:
+def record_script(options: argparse.Namespace, program: Sequence[str], command: list[str]) -> int:
     """Run a script, record it, and report on it.
 
-    ``program`` starts it, ``command`` is what the user wrote, and ``variables`` are added to its environment. Returns
-    its exit status, as in a shell; 2 instead of 0 if nothing was recorded.
+    ``program`` starts it, and ``command`` is what the user wrote. Returns its exit status, as in a shell; 2 instead of
+    0 if nothing was recorded.
 
     Raises:
-        ConfigError: the recording's folder cannot be made or is not empty, or ``--cold`` is not supported.
+        ConfigError: the recording's folder cannot be made or is not empty.
     """
-    if options.cold and not hasattr(os, "posix_fadvise"):
-        raise ConfigError("--cold needs posix_fadvise, which this system does not have; omit it")
     folder = _folder(options.out)
     try:
-        write_settings(
-            folder,
-            command=command,
-            warmup=options.warmup,
-            full=options.full,
-            cold=options.cold,
-            level=options.level,
-        )
+        write_settings(folder, command=command, warmup=options.warmup, level=options.level)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written to: {error.strerror}; name another folder with --out") from error
-    environment = {**os.environ, **(variables or {})}
+    environment = {**os.environ}
     put_first(environment)
     _tell(f"fastload profile: {_plan(options)}\n")
     environment["FASTLOAD_PROFILE"] = json.dumps(
         {
             "folder": folder,
             "level": options.level,
-            "cold": options.cold,
             "stop_after": None if options.full else options.warmup + options.steps,
             "cached": options.ceiling or 0,
             "again": options.steps,
@@ -166,7 +150,7 @@ def _tell(text: str) -> None:
 def _folder(wanted: Path | None) -> str:
     try:
         now = datetime.datetime.now().astimezone()
-        path = new_folder(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
+        path = _new_folder(f"fastload-profile-{now:%Y%m%d-%H%M%S}") if wanted is None else wanted
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise ConfigError(f"{path} is not empty; name a folder that does not exist yet with --out")
@@ -177,7 +161,7 @@ def _folder(wanted: Path | None) -> str:
     return str(path.resolve())
 
 
-def new_folder(stem: str) -> Path:
+def _new_folder(stem: str) -> Path:
     """Make a folder with a new name: others may be made at the same time (with srun, for example)."""
     for name in itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2))):
         with contextlib.suppress(FileExistsError):
@@ -197,8 +181,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
         ("json", "the analysis"),
     ):
         kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=words)
-    kinds.add_argument("--tensorboard", metavar="FOLDER", help="write scalars for TensorBoard into this folder")
-    parser.add_argument("-o", "--output", metavar="FILE", help="output file (standard output); not with --tensorboard")
+    parser.add_argument("-o", "--output", metavar="FILE", help="output file (standard output)")
     parser.set_defaults(kind="text")
 
 
@@ -210,24 +193,17 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Show a recording again: as a card, a page, a trace for Perfetto, JSON, or TensorBoard's scalars."""
-    if options.tensorboard is not None and options.output is not None:
-        print("fastload report: -o cannot be combined with --tensorboard, which names its own folder", file=sys.stderr)
-        return 2
+    """Show a recording again: as a card, a page, a trace for Perfetto, or JSON."""
     try:
         analysis = load_analysis(options.recording)
-        if options.tensorboard is not None:
-            from .scalars import write_scalars
-
-            write_scalars(analysis, options.tensorboard)
-        elif options.output is not None:
+        if options.output is not None:
             with open(options.output, "w", encoding="utf-8") as file:
                 _print(analysis, options.kind, file)
         else:
             _print(analysis, options.kind, sys.stdout)
     except BrokenPipeError:
         raise
-    except (ConfigError, TraceError, OSError) as error:
+    except (TraceError, OSError) as error:
         print(f"fastload report: {error}", file=sys.stderr)
         return 1
     return 0

@@ -8,15 +8,11 @@ have only the names of classes, and whether the values stay the same.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from itertools import chain, compress
 
-from .changes import decodes
 from .formatting import ms, percent
 from .schema import Dominant
 from .workers import HOT
-from .workload import Workload, total
 
 _NO_TRANSFORMS = ("sample", "collate", "open", "PIL.Image.open", "PIL.convert", "network and object store")
 """Parts of a sample that are neither a transform nor a decoder."""
@@ -41,27 +37,17 @@ _REMEDIES = {
         "float32 after it; the values then differ"
     ),
 }
+_DECODING = ("decode", "imread")
+"""Parts of the names of stages that decode: ``PIL.decode``, ``torchvision.io.decode_jpeg``, ``cv2.imread``."""
 _DECODERS = (
     "fastload pack stores the images of a folder so that they take less: smaller (--max-side 500), JPEG files as "
     "coefficients (--coefficients), or as pixels (--raw)"
 )
 
 
-def stages_of(workload: Workload) -> dict[str, float]:
-    """Return what a mean sample takes in each stage, in ms, with ``collate``, and with ``sample`` for the rest.
-
-    Waiting for a core is left out.
-    """
-    batches = list(compress(workload.batches, workload.steady))
-    stages = chain.from_iterable(batch.stages.items() for batch in batches)
-    collated = (("collate", batch.collate) for batch in batches)
-    taken: dict[str, float] = defaultdict(float)
-    for name, part in chain(stages, collated):
-        taken[name] += part.cpu + part.blocked
-    samples = [part for batch in batches for part in batch.samples]
-    whole = total(samples)
-    taken["sample"] = max(0.0, whole.cpu + whole.blocked - sum(taken.values()) + taken["collate"])
-    return {name: ns / max(1, len(samples)) / 1e6 for name, ns in taken.items()}
+def decodes(stage: str) -> bool:
+    """Return whether a stage is a decoder."""
+    return any(word in stage for word in _DECODING)
 
 
 def dominant(stages_ms: Mapping[str, float], unit: str = "sample") -> Dominant | None:

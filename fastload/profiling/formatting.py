@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .schema import Analysis, Cause, Fix, Interval, RankAnalysis, Simulation, Workers
+from .schema import Analysis, Cause, Interval, RankAnalysis, Workers
 from .trace import Rank
 
 GROUPS = {
@@ -20,8 +20,6 @@ GROUPS = {
 """Meaning of each colour: the step's own computing, and groups of states."""
 
 
-_GAIN = 1.03
-"""A change that makes a step so many times as fast is meant to."""
 _WAITING = 0.05
 """Share of workers' times that is waiting for a core, from which reports say so."""
 STAGES_KNOWN = "the transforms of a Compose and of albumentations, decoding, and opening files"
@@ -127,18 +125,6 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}x"
 
 
-def gain_words(fix: Fix, observed: float) -> tuple[str, bool]:
-    """Return how many times as fast a change makes the run, and whether it is certain to make it faster at all.
-
-    ``observed``: a step's time, in ms.
-    """
-    is_certain = fix.step_ms.high < observed
-    if fix.ceiling:
-        return f"at best {times(fix.speedup)}", False
-    unsure = "" if is_certain or fix.speedup < _GAIN else ", may gain nothing"
-    return f"{times(fix.speedup)}{unsure}", is_certain
-
-
 def rank_name(rank: Rank | RankAnalysis) -> str:
     """Return the name of a rank, or of a process that has no rank."""
     return f"process {rank.process}" if rank.rank is None else f"rank {rank.rank}"
@@ -147,11 +133,6 @@ def rank_name(rank: Rank | RankAnalysis) -> str:
 def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return states with their times, the largest first, without those that are zero."""
     return sorted(((state, value) for state, value in blame.items() if value > 0), key=lambda one: (-one[1], one[0]))
-
-
-def observed_ms(analysis: Analysis, rank: RankAnalysis) -> float:
-    """Return the time of a step that predictions are compared with: of the steps with the loader they are about."""
-    return rank.step_ms.value if analysis.simulation is None else analysis.simulation.observed_ms
 
 
 def stall_name(rank: RankAnalysis) -> str:
@@ -217,26 +198,6 @@ def ceiling_text(ceiling_ms: float) -> str:
     return f"{ms(ceiling_ms)} ms a step with cached batches (measured)"
 
 
-def simulation_text(simulation: Simulation | None) -> str:
-    """Return whether the predictions can be trusted, in a sentence."""
-    if simulation is None:
-        return "no predictions: nothing was simulated"
-    if not simulation.trusted:
-        return f"no predictions: {printable(simulation.reason)}"
-    error = simulation.reproduced_ms / simulation.observed_ms - 1.0 if simulation.observed_ms else 0.0
-    found = (
-        f"the simulation of the recorded run gives {ms(simulation.reproduced_ms)} ms a step, observed were "
-        f"{ms(simulation.observed_ms)} ms ({error:+.1%})"
-    )
-    if simulation.shared is None:
-        return found
-    return (
-        f"{found}; workers waited {percent(simulation.shared)} of the time for cores that other programs used; "
-        "predictions assume that these programs keep using as much, and the intervals cover both ways in which a "
-        "system may share its cores"
-    )
-
-
 def dominant_lines(analysis: Analysis, rank: RankAnalysis) -> list[str]:
     """Return which transform takes most of a sample, and what helps; nothing where the loader keeps up."""
     return [] if analysis.dominant is None or rank.verdict.cause == "compute" else analysis.dominant.lines
@@ -247,15 +208,12 @@ def copied_lines(rank: RankAnalysis) -> list[str]:
     return list(rank.loader.get("copied", ()))
 
 
-def no_fix_text(simulation: Simulation | None, cause: Cause | None = None) -> str:
-    """Return why no change is suggested; ``cause``: the verdict."""
-    if simulation is None or not simulation.trusted:
-        return simulation_text(simulation)
-    if cause == "compute":
+def no_fix_text(analysis: Analysis, rank: RankAnalysis) -> str:
+    """Return why no change is suggested."""
+    if rank.verdict.cause is None:
+        return "none: without a verdict it is not known what helps"
+    if rank.verdict.cause == "compute":
         return "nothing to change: the loader keeps up"
-    if simulation.shared is None:
-        return "no simulated change makes a step 3 % faster or more"
-    return (
-        "no change is certain to make a step 3 % faster while other programs use the cores; fastload whatif DIR "
-        "--num-workers N gives the interval for other numbers of workers"
-    )
+    if analysis.costs is None:
+        return "none: how the batches were made is not known, or the data are resident in memory"
+    return "none: no known change against this cause can make a step 3 % faster"

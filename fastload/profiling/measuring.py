@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .api import profile
-from .dominant import stages_of
-from .workload import measure_workload
+from .workers import stages_of
 
 BATCH = 4
 """Samples in a batch: the first batch does not count."""
@@ -37,7 +36,8 @@ def measured_stages_ms(batches: Callable[[], Iterator[Any]]) -> dict[str, float]
             for number, _ in enumerate(batches(), 1):
                 if number == _BATCHES or (number >= 2 and time.perf_counter() - begun > _SECONDS):
                     break
-        return stages_of(measure_workload(recorded.trace().ranks[0], warmup=1))
+        after_first = recorded.trace().ranks[0].steps[1:]
+        return stages_of([task for step in after_first for task in step.batch.tasks], waiting=False)
     finally:
         if recorded.folder is not None:  # as the interpreter ends, it would stay
             shutil.rmtree(recorded.folder, ignore_errors=True)

@@ -1,8 +1,7 @@
 """The analysis as one self-contained HTML file, without network access or libraries.
 
-All text is written here, escaped. The script (``page_parts/page.js``) draws the timelines from numbers, and looks up
-the predictions for the sliders in a grid that was computed before. A content security policy forbids all other scripts
-and all requests.
+All text is written here, escaped. The script (``page_parts/page.js``) draws the timelines from numbers. A content
+security policy forbids all other scripts and all requests.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import asdict, replace
 from html import escape
 from importlib.resources import files
 
+from .bounds import bound_text, gain_text, limit_text
 from .formatting import (
     GROUPS,
     by_size,
@@ -22,18 +22,15 @@ from .formatting import (
     ceiling_text,
     copied_lines,
     dominant_lines,
-    gain_words,
     ms,
     ms_interval,
     no_fix_text,
-    observed_ms,
     percent,
     plural,
     printable,
     rank_name,
     run_queue_text,
     share_interval,
-    simulation_text,
     stall_name,
     startup_facts,
     state_of,
@@ -80,28 +77,24 @@ def page(analysis: Analysis) -> str:
 <p class="dim">{_text(analysis.recorded.replace("T", " "))}</p>
 </header>
 <main>
-<noscript><p>Timelines, sliders and the selection of a rank need JavaScript.</p></noscript>
+<noscript><p>Timelines and the selection of a rank need JavaScript.</p></noscript>
 {body}
 {_about(analysis)}
 </main>
-<script type="application/json" id="data">{_data(analysis, rank)}</script>
+<script type="application/json" id="data">{_data(analysis)}</script>
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-def _data(analysis: Analysis, rank: RankAnalysis | None) -> str:
+def _data(analysis: Analysis) -> str:
     """Return what the script draws; without ``<``, so that nothing in it can end the element."""
     drawn = [replace(one, tasks=one.tasks[:_MOST_TASKS], pins=one.pins[:_MOST_TASKS]) for one in analysis.ranks]
     states = {key: state_of(key) for one in analysis.ranks for step in one.steps for key in step.blame_ms}
-    grid = analysis.grid
     value = {
         "ranks": [asdict(one) for one in drawn],
         "states": {key: [state.name, state.group] for key, state in states.items()},
-        "grid": None if grid is None else asdict(grid),
-        "predicted": None if grid is None else [[ms(value) for value in row] for row in grid.step_ms],
-        "observed": None if rank is None else observed_ms(analysis, rank),
     }
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
 
@@ -120,7 +113,6 @@ def _rank_page(analysis: Analysis, rank: RankAnalysis) -> str:
         _rank_table(analysis, rank),
         each(lambda _, one: _why(analysis, one)),
         _fixes(analysis, rank),
-        _what_if(analysis, rank),
         each(lambda place, one: _steps(place, one) + _timeline(place, one) + _slow_samples(one) + _workers(one)),
     ]
     return "\n".join(parts)
@@ -275,53 +267,25 @@ def _title(words: str, analysis: Analysis, rank: RankAnalysis) -> str:
 def _fixes(analysis: Analysis, rank: RankAnalysis) -> str:
     lines = [*dominant_lines(analysis, rank), *copied_lines(rank)]
     inside = "".join(f"<p>{_sentence(line)}</p>" for line in lines)
+    if analysis.costs is not None:
+        inside += f"<p>{_sentence(bound_text(analysis.costs))}</p>"
     if not analysis.fixes:
-        inside += f"<p>{_sentence(no_fix_text(analysis.simulation, rank.verdict.cause))}</p>"
+        inside += f"<p>{_sentence(no_fix_text(analysis, rank))}</p>"
     else:
-        inside += f'<ol class="fixes">{"".join(_fix(fix, observed_ms(analysis, rank)) for fix in analysis.fixes)}</ol>'
+        inside += f'<ol class="fixes">{"".join(_fix(fix, rank.step_ms.value) for fix in analysis.fixes)}</ol>'
     if analysis.ceiling_ms is not None:
         inside += f"<p><strong>Ceiling:</strong> {ceiling_text(analysis.ceiling_ms)}.</p>"
-    if analysis.simulation is not None and analysis.simulation.trusted:
-        inside += f'<p class="dim">{_sentence(simulation_text(analysis.simulation))}</p>'
     return _section(_title("What to change", analysis, rank), inside)
 
 
-def _fix(fix: Fix, observed: float) -> str:
+def _fix(fix: Fix, step_ms: float) -> str:
     lines = "".join(
         f'<span class="{ {"-": "old", "+": "new"}.get(line[:1], "same") }">{_text(line) or " "}</span>\n'
         for line in fix.change.split("\n")
     )
-    words, is_certain = gain_words(fix, observed)
-    bold = "strong" if is_certain else "span"
     return f"""<li><h3>{_text(fix.title)}</h3>
-<p class="gain"><span>{ms(observed)} → <{bold}>{ms(fix.step_ms.value)} ms</{bold}></span>
-<{bold} class="times{"" if is_certain else " unsure"}">{words}</{bold}>
-<span class="dim">90 % interval {ms_interval(fix.step_ms)} ms</span></p>
-{f'<pre tabindex="0">{lines}</pre>' if fix.change else ""}<p class="dim">Then limited by {_text(fix.then)}.</p></li>"""
-
-
-def _what_if(analysis: Analysis, rank: RankAnalysis) -> str:
-    grid = analysis.grid
-    if grid is None or not grid.num_workers or not grid.prefetch_factor:
-        return _section("What if", "<p>There are no predictions for this recording.</p>")
-    return f"""<section id="whatif"><h2>{_title("What if", analysis, rank)}</h2>
-<div class="sliders">
-{_slider("workers", "num_workers", grid.num_workers, rank.loader.get("num_workers"))}
-{_slider("prefetch", "prefetch_factor", grid.prefetch_factor, rank.loader.get("prefetch_factor"))}
-</div>
-<p class="answer" aria-live="polite"><strong id="predicted">-</strong> <span id="versus"></span></p>
-</section>"""
-
-
-def _slider(name: str, label: str, values: Sequence[int], before: object) -> str:
-    place, was = 0, ""
-    if isinstance(before, int):
-        place = min(range(len(values)), key=lambda one: abs(values[one] - before))
-        was = f" <small>was {before}</small>"
-    return (
-        f'<label for="{name}">{label} <output id="{name}-value" for="{name}"></output>{was}</label>'
-        f'<input type="range" id="{name}" min="0" max="{len(values) - 1}" step="1" value="{place}">'
-    )
+<p class="gain"><strong>{_text(gain_text(fix, step_ms))}</strong></p>
+{f'<pre tabindex="0">{lines}</pre>' if fix.change else ""}<p class="dim">{_sentence(limit_text(fix))}</p></li>"""
 
 
 # -- each rank --------------------------------------------------------------------------------------------------------

@@ -5,20 +5,15 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import TraceError
 from .recorder import cost_of_hooks
 from .recording import Process, RecordIndex, complete_since, processes, read_settings, taking_turns
 from .ring import Kind, Record, RingFile
-from .trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
-from .trials import trials_of
-from .worker_memory import growth_of
+from .trace import CARRYING, Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
 from .workers import union
-
-CARRYING = "network and object store"
-"""The stage that brings rows from a worker on another machine."""
 
 _Place = tuple[int, int, int]
 """Iterator, batch, and task within the batch."""
@@ -108,7 +103,7 @@ class _RankReader:
         if self._waiting and not any(ring.is_main for ring in self._waiting):
             missing["the loop behind a thread"] = (
                 "a thread of the script fetches the batches: the report is about that thread, what happens to the "
-                "batches afterwards is not recorded, and predictions are for that thread only"
+                "batches afterwards is not recorded, and bounds are for that thread only"
             )
         ignored = [ring for ring in main.rings if Kind.WAIT in ring.kinds and ring not in self._waiting]
         self._records = RecordIndex(
@@ -158,22 +153,15 @@ class _RankReader:
             rank=self._main.rank,
             process=self._main.pid,
             cores=self._main.identity["cores"],
-            loaders={note["number"]: self._with_growth(note) for note in self._main.notes_of("loader")},
+            loaders={note["number"]: note for note in self._main.notes_of("loader")},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
             begun=min(record.begun for record in all_records),
             ended=max(record.ended for record in all_records),
             ceiling_ns=self._ceiling(),
             probe_ns=[record.ended - record.begun - record.a for record in self._records[Kind.PROBE]],
-            trials={note["loader"]: trials_of(note) for note in self._main.notes_of("trials")},
             files={note["index"]: note["path"] for note in files},
         )
-
-    def _with_growth(self, loader: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the note of a loader, with what its workers' memory grew by, where the dataset has lists to copy."""
-        notes = (note for note in self._main.notes_of("memory") if note["loader"] == loader["number"])
-        growth = growth_of(notes)
-        return loader if growth is None else {**loader, "copied": [*loader["copied"], str(growth)]}
 
     def _check_workers(self, steps: list[TracedStep]) -> None:
         """Note it as missing if workers that made batches have written nothing."""
@@ -259,10 +247,8 @@ class _RankReader:
         after = 0
         for wait in self._records[Kind.WAIT]:
             begun: list[Span] = []
-            starts: list[Record] = []
             while upcoming and upcoming[0].begun <= wait.begun:
                 record = upcoming.popleft()
-                starts.append(record)
                 made[record.a] = record.begun
                 begun.append(Span(max(after, record.begun), min(record.ended, wait.begun)))
             if wait.begun < self._since:
@@ -294,8 +280,6 @@ class _RankReader:
                     startup=startup,
                     first=is_first,
                     loop_ns=None,
-                    startup_cpu_ns=_sum_known(record.c for record in starts),
-                    startup_runnable_ns=_sum_known(record.d for record in starts),
                 )
             )
             epochs[wait.a] = made.get(wait.a, 0)
@@ -324,12 +308,6 @@ class _RankReader:
 
 def _known(value: int) -> int | None:
     return None if value < 0 else value
-
-
-def _sum_known(values: Iterable[int]) -> int | None:
-    """Return a sum of times; None if all are zero, as in recordings that did not measure them, or any is unknown."""
-    found = list(values)
-    return sum(found) if any(found) and min(found) >= 0 else None
 
 
 def _carried_task(record: Record) -> TaskSpan:
@@ -369,8 +347,6 @@ def _task(record: Record, records: RecordIndex, names: Mapping[int, str]) -> Tas
         runnable_ns=_known(record.d),
         read_bytes=_known(reads[0].a) if reads else None,
         device_bytes=_known(reads[0].b) if reads else None,
-        before_cpu_ns=_sum_known([reads[0].c]) if reads else None,
-        before_runnable_ns=_known(reads[0].d) if reads else None,
         collate=Span(collations[0].begun, collations[0].ended) if collations else None,
         collate_cpu_ns=_known(collations[0].a) if collations else None,
         samples=[

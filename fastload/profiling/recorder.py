@@ -185,7 +185,6 @@ def cost_of_hooks(records: Iterable[Record], costs: Mapping[str, float]) -> floa
     """Return what the hooks behind some records took, in ns; ``costs``: see :func:`measure_costs`."""
     record, cpu, clocks, call = (costs[name] for name in ("record", "cpu", "clocks", "call"))
     more = {
-        Kind.EPOCH: 2 * clocks,
         Kind.READ: 2 * clocks,
         Kind.WORK: 2 * cpu,
         Kind.COLLATE: 2 * cpu,

@@ -34,9 +34,6 @@ RECORD = struct.Struct("<HHIqqqqqqq")
 """Kind, name, small, begun, ended, then five numbers; see :class:`Kind`."""
 RECORD_BYTES = RECORD.size
 
-CACHE_HITS = "hits in the page cache"
-"""A signal that may be missing."""
-
 
 class Kind(IntEnum):
     """What a record means: its ``small`` and its numbers ``a`` to ``e``; times in ns, -1 if unknown.
@@ -70,11 +67,9 @@ class Kind(IntEnum):
     DEVICE = 10
     """A device around a wait, from its events. a: iterator; b: batch; c: idle; d: busy since the previous wait."""
     EPOCH = 11
-    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader; c: CPU time; d: run-queue time;
-    both 0 if unknown."""
+    """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
     READ = 12
-    """Reading of files within a task. a: bytes requested; b: bytes that came from a device. Of the thread before the
-    task, since it was started: c: CPU time; d: run-queue time; both 0 if unknown."""
+    """Reading of files within a task. a: bytes requested; b: bytes that came from a device."""
     LOOP = 13
     """The main thread between two waits. a: CPU time; b: run-queue time; c, d: the same of the wait before it."""
     PROBE = 14

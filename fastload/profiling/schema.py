@@ -2,7 +2,7 @@
 
 Times are in milliseconds, shares from 0 to 1; what is unknown is None. ``version`` is raised when a field changes its
 meaning or is removed; fields may be added, and a reader ignores those that it does not know. Version 1 called the state
-``main-thread`` ``host``.
+``main-thread`` ``host``; version 2 had predictions in place of bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ..errors import TraceError
 
-VERSION = 2
+VERSION = 3
 
 Cause = Literal[
     "compute",
@@ -174,35 +174,45 @@ class RankAnalysis:
 
 
 @dataclass(slots=True, kw_only=True)
-class Fix:
-    """A change and what it is predicted to bring."""
+class StepCosts:
+    """What a mean step of the main rank costs, in ms; see :mod:`~fastload.profiling.bounds`."""
 
-    title: str
-    change: str
-    """Lines of code to change, old ones with ``-`` before them, new ones with ``+``."""
-    settings: Mapping[str, Any]
-    """The same as settings of :mod:`~fastload.profiling.changes`."""
-    step_ms: Interval
-    speedup: float
-    """Observed time of a step, divided by the predicted one."""
-    then: str
-    """What will limit the run next, in words."""
-    ceiling: bool = False
-    """``step_ms`` is the most that it can bring: what the step takes without the stage that ``settings`` name."""
+    step_ms: float
+    """Making iterators, the wait, and the loop."""
+    loop_ms: float
+    """The step, if waits for this loader took no time."""
+    loop_cpu_ms: float
+    """Processor time of the loop's thread in it."""
+    batch_ms: float
+    """What workers, or the main process, spend on the batch; without waiting for a core."""
+    batch_cpu_ms: float
+    """Processor time in it."""
+    start_ms: float
+    """Starts of epochs after the first one, spread over all steps."""
+    copy_ms: float
+    """Part of the loop: copies to a device that it waits for."""
+    workers: int
+    """Times the ``worker_threads`` of each; 0: the main process loads."""
+    cores: int
+    takes_turns: bool
+    """Whether the loop loads its batches itself, and nothing of it runs meanwhile."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Simulation:
-    """Whether the simulation reproduces the recorded run; if not, there are no predictions."""
+class Fix:
+    """A change, and the least time of a step with it."""
 
-    observed_ms: float
-    reproduced_ms: float
-    trusted: bool
-    reason: str
-    """Why not; empty if it is."""
-    shared: float | None = None
-    """If other programs used the cores too: the share of the time that a worker waited for them. Predictions then
-    assume that this stays so, and their intervals cover what is not known of how the cores are shared."""
+    title: str
+    change: str
+    """Lines of code to change, old ones with ``-`` before them, new ones with ``+``; remarks with ``#``."""
+    settings: Mapping[str, Any]
+    """The same as arguments of ``fastload.DataLoader``; empty if there are none."""
+    least_ms: float
+    """A step takes at least so long then; so it is at most ``step_ms / least_ms`` times as fast."""
+    limit: str
+    """What that bound is made of, in words."""
+    tuned: bool
+    """Whether ``fastload tune`` measures such a change."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,18 +229,6 @@ class Dominant:
 
 
 @dataclass(slots=True, kw_only=True)
-class Grid:
-    """Predicted times of a step for pairs of settings, for the sliders."""
-
-    num_workers: list[int]
-    """Rising."""
-    prefetch_factor: list[int]
-    """Rising."""
-    step_ms: list[list[float | None]]
-    """A row for each of ``num_workers``, in it a value for each of ``prefetch_factor``; None: not simulated."""
-
-
-@dataclass(slots=True, kw_only=True)
 class Analysis:
     """The analysis of a recording."""
 
@@ -243,8 +241,6 @@ class Analysis:
     culprit: int | None
     """The rank that delays the others, if one does."""
     fixes: list[Fix]
-    """The best first."""
-    simulation: Simulation | None
     ceiling_ms: float | None
     """Time of a step with cached batches, as measured by ``--ceiling``."""
     overhead: float | None
@@ -255,10 +251,10 @@ class Analysis:
     exit_status: int | None
     """The script's; None while it runs, or if it is unknown."""
     version: int = VERSION
-    grid: Grid | None = None
-    """None without a simulation that can be trusted."""
+    costs: StepCosts | None = None
+    """None: how batches were made is not known, or the data are resident in memory."""
     dominant: Dominant | None = None
-    """None: there is none, or it is unknown."""
+    """None: there is none, or the recording is not one of level 2."""
 
     def main_rank(self) -> RankAnalysis | None:
         """Return the rank that the report is about: the one that delays the others, else the one that lost most time.

@@ -5,24 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TypeVar
 
 _RESAMPLES = 400
 _BLOCKS = 40
-
-_T = TypeVar("_T")
-
-
-def middle_90(values: list[float]) -> tuple[float, float]:
-    """Return the limits between which 90 % of resampled values lie."""
-    values.sort()
-    return values[len(values) // 20], values[-1 - len(values) // 20]
-
-
-def resamples(values: Sequence[_T]) -> list[list[_T]]:
-    """Return resamples of independent values."""
-    draw = random.Random(0)
-    return [draw.choices(values, k=len(values)) for _ in range(_RESAMPLES // 2)]
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
@@ -43,5 +28,6 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
         starts = [draw.randrange(number - length + 1) for _ in range(-(-number // length))]
         total = sum(lower[at + length] - lower[at] for at in starts)
         found.append(sum(upper[at + length] - upper[at] for at in starts) / total if total else 0.0)
-    low, high = middle_90(found)
+    found.sort()
+    low, high = found[_RESAMPLES // 20], found[-1 - _RESAMPLES // 20]
     return value, min(low, value), max(high, value)

@@ -11,24 +11,22 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
+from .bounds import bound_text, gain_text, limit_text
 from .formatting import (
     by_size,
     cause_name,
     ceiling_text,
     copied_lines,
     dominant_lines,
-    gain_words,
     ms,
     ms_interval,
     no_fix_text,
-    observed_ms,
     percent,
     plural,
     printable,
     rank_name,
     run_queue_text,
     share_interval,
-    simulation_text,
     stall_name,
     startup_facts,
     state_of,
@@ -101,16 +99,16 @@ def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
 def _suggestions(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
     if lines := dominant_lines(analysis, rank):
         yield unit_of(rank.loader), Text("\n".join(map(printable, lines)))
+    if analysis.fixes and analysis.costs is not None:
+        yield "bound", Text(bound_text(analysis.costs))
     for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN], 1):
-        yield f"{'FIX' if number == 1 else '':<{_LABEL - 2}}{number}", fix_lines(fix, observed_ms(analysis, rank))
+        yield f"{'FIX' if number == 1 else '':<{_LABEL - 2}}{number}", _fix_lines(fix, rank.step_ms.value)
     if not analysis.fixes:
-        yield "FIX", no_fix_text(analysis.simulation, rank.verdict.cause)
+        yield "FIX", no_fix_text(analysis, rank)
     elif len(analysis.fixes) > _FIXES_SHOWN:
         yield "", Text(f"{len(analysis.fixes) - _FIXES_SHOWN} more in profile.html", "dim")
     if analysis.ceiling_ms is not None:
         yield "ceiling", ceiling_text(analysis.ceiling_ms)
-    if analysis.simulation is not None and analysis.simulation.trusted:
-        yield "", Text(simulation_text(analysis.simulation), "dim")
 
 
 def _remarks(analysis: Analysis) -> Iterator[tuple[str, Any]]:
@@ -217,13 +215,10 @@ def _slowest(samples: Sequence[SlowSample]) -> Iterator[Text]:
         yield Text()
 
 
-def fix_lines(fix: Fix, observed: float) -> Any:
-    """Return a change and what it is predicted to bring as a rich renderable; ``observed``: a step's time, in ms."""
-    words, is_certain = gain_words(fix, observed)
-    gain = f"{ms(observed)} → {ms(fix.step_ms.value)} ms [{ms_interval(fix.step_ms)}], {words}"
+def _fix_lines(fix: Fix, step_ms: float) -> Any:
     head = _grid("left", "right")
     head.expand = True
-    head.add_row(Text(printable(fix.title), "bold"), Text(gain, "bold green" if is_certain else ""))
+    head.add_row(Text(printable(fix.title), "bold"), Text(gain_text(fix, step_ms)))
     styles = {"-": "red", "+": "green"}
     lines = (Text(printable(line), styles.get(line[:1], "dim")) for line in fix.change.split("\n"))
-    return Group(head, Text(f"then limited by {printable(fix.then)}", "dim"), *lines)
+    return Group(head, Text(printable(limit_text(fix)), "dim"), *lines)

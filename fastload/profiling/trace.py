@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .trials import Trials
+CARRYING = "network and object store"
+"""The stage that brings rows from a worker on another machine."""
 
 
 @dataclass(slots=True)
@@ -68,9 +69,6 @@ class TaskSpan(Span):
     """Requested by read calls."""
     device_bytes: int | None
     """Read from a storage device: not in the page cache."""
-    before_cpu_ns: int | None = None
-    """CPU time of the worker's thread from its start to this task; with its run-queue time below."""
-    before_runnable_ns: int | None = None
     samples: list[Sample] = field(default_factory=list)
     collate: Span | None = None
     collate_cpu_ns: int | None = None
@@ -151,9 +149,6 @@ class TracedStep:
     """The device's time between the waits."""
     ending: Span | None = None
     """The following wait, if that found the end of the epoch; not part of ``loop_ns``."""
-    startup_cpu_ns: int | None = None
-    """CPU time of the thread in ``startup``."""
-    startup_runnable_ns: int | None = None
     copy_ns: int = 0
     """Copies to a device from this wait to the next, as the host saw them; not those that it need not wait for: from
     page-locked memory, and non-blocking."""
@@ -181,8 +176,6 @@ class Rank:
     """How late a thread that slept got the interpreter, each time."""
     files: dict[int, str] = field(default_factory=dict)
     """Names of the files of slow samples, by their index."""
-    trials: dict[int, Trials] = field(default_factory=dict)
-    """What samples cost with other settings, by the number of the loader."""
     level: int | None = None
     """``--level``: 2 if the stages of samples were looked for; None if unknown."""
 

@@ -216,7 +216,7 @@ def worker_statistics(rank: Rank, loader: int, within: Span) -> Workers:
         read_mb_per_s=sum(asked) / 1e6 / (within.ns / 1e9) if asked and within.ns else None,
         slowest_over_median=None if slowest is None else paces[slowest],
         slowest=slowest,
-        stages_ms=_stages_ms(tasks),
+        stages_ms=stages_of(tasks, waiting=True),
     )
 
 
@@ -259,20 +259,39 @@ def worker_paces(tasks: Iterable[TaskSpan]) -> dict[int, float]:
     return {worker: min(found[worker] / median_low(found.values()) for found in (quick, usual)) for worker in taken}
 
 
-def _stages_ms(tasks: Sequence[TaskSpan]) -> dict[str, float]:
-    """Return the mean time per sample of each stage, of the rest of the sample, and of collation."""
+def stages_of(tasks: Sequence[TaskSpan], *, waiting: bool) -> dict[str, float]:
+    """Return the mean time per sample of each stage, of the rest of the sample, and of collation, in ms.
+
+    ``waiting``: whether waiting for a core is part of it.
+    """
     total: dict[str, float] = defaultdict(float)
     counted = [task for task in tasks if _samples_in(task)]
     for task in counted:
         scale = task.scale
-        stages = [(stage.name, stage.ns * sample.weight * scale) for sample in task.samples for stage in sample.stages]
+        parts = [
+            (stage.name, stage.ns, stage.cpu_ns, sample.weight * scale)
+            for sample in task.samples
+            for stage in sample.stages
+        ]
         if task.collate is not None:
-            stages.append(("collate", task.collate.ns))
-        for name, ns in stages:
-            total[name] += ns
-        total["sample"] += max(0, task.ns - sum(ns for _, ns in stages))
+            parts.append(("collate", task.collate.ns, task.collate_cpu_ns, 1.0))
+        rest = float(task.ns if waiting else _without_run_queue(task))
+        for name, ns, cpu_ns, times in parts:
+            taken = (ns if waiting else _without_waiting(task, ns, cpu_ns)) * times
+            total[name] += taken
+            rest -= taken
+        total["sample"] += max(0.0, rest)
     count = sum(map(_samples_in, counted))
     return {name: ns / count / 1e6 for name, ns in sorted(total.items(), key=lambda item: -item[1])}
+
+
+def _without_waiting(task: TaskSpan, ns: int, cpu_ns: int | None) -> float:
+    """Return the time of a part of a task without waiting for a core: that is a share of its time off the CPU."""
+    spent = min(task.ns, task.cpu_ns or 0)
+    off = task.ns - spent
+    queued = min(1.0, (task.runnable_ns or 0) / off) if off else 0.0
+    cpu = ns * spent / max(1, task.ns) if cpu_ns is None else min(cpu_ns, ns)
+    return cpu + (ns - cpu) * (1.0 - queued)
 
 
 def slow_samples(tasks: Iterable[TaskSpan], files: Mapping[int, str]) -> list[SlowSample]:

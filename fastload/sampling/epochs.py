@@ -43,12 +43,6 @@ class KnownBatches:
             made = make(epoch, self.batch_size, self.drop_last)
         return itertools.islice(made, skip, None)
 
-    @property
-    def num_batches(self) -> int:
-        """Number of index batches of an epoch."""
-        num_rows, size = self.rows.shard.num_rows, self.batch_size or 1
-        return num_rows // size if self.drop_last else -(-num_rows // size)
-
     def position_after(self, num_batches: int) -> int:
         """Return how many positions of the order all ranks together were given after so many batches on each."""
         return self.rows.shard.given_after(num_batches * (self.batch_size or 1))

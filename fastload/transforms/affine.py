@@ -96,8 +96,6 @@ class RandomRotation(Resampled):
         ConfigError: an argument is out of its range, or of another type.
     """
 
-    draws_on_device = True
-
     def __init__(
         self,
         degrees: Any,

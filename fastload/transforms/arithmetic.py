@@ -50,12 +50,12 @@ def _apply(images: Tensor, *, arithmetic: Arithmetic) -> Tensor:
     images = images if via is None else images.to(via)
     wide = images.to(wide_dtype(images.dtype, dtype))
     if operation == Operation.MOMENTS:
-        return (wide - _channels(summands, wide)).div_(_channels(factors, wide)).to(dtype)
-    wide = wide * _channels(factors, wide) if wide is images else wide.mul_(_channels(factors, wide))
-    return narrowed(wide.add_(_channels(summands, wide)) if any(summands) else wide, dtype)
+        return (wide - for_channels(summands, wide)).div_(for_channels(factors, wide)).to(dtype)
+    wide = wide * for_channels(factors, wide) if wide is images else wide.mul_(for_channels(factors, wide))
+    return narrowed(wide.add_(for_channels(summands, wide)) if any(summands) else wide, dtype)
 
 
-def _channels(values: Sequence[float], like: Tensor) -> Tensor:
+def for_channels(values: Sequence[float], like: Tensor) -> Tensor:
     """Return [1, C, 1, 1], made on the device: a copy from the host would wait for it."""
     filled = [torch.full((1,), value, dtype=like.dtype, device=like.device) for value in values]
     return torch.cat(filled).view(1, -1, 1, 1)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import color, fused_color
+from . import color
 from .affine import warp
 from .arguments import check_flag, check_integer, check_interpolation, check_optional_fill, check_positive, fill_numbers
 from .auto_operations import (
@@ -87,7 +87,7 @@ class _Policy(Transform):
         return step
 
     def _stepped(self, images: Tensor, step: Any) -> Tensor:
-        """Return the images after a step. Changes them, but for a compiler and where the Triton kernels take them."""
+        """Return the images after a step. Changes them, but for a compiler."""
         operation, magnitude = step["operation"], step["magnitude"]
         # 1 + magnitude has more digits than a float32.
         exact = magnitude if images.device.type == "mps" else magnitude.double()
@@ -102,9 +102,6 @@ class _Policy(Transform):
             "autocontrast": (color.autocontrast, ()),
             "equalize": (color.equalize, ()),
         }
-        if fused_color.takes(images):
-            images = fused_color.stepped(images, operation, magnitude)
-            functions = {kind: functions[kind] for kind in ("warp", "autocontrast", "equalize")}
         for kind, (function, values) in functions.items():
             if torch.compiler.is_compiling():  # numbers of rows change from batch to batch, and would be compiled again
                 first, last = KINDS[kind]
@@ -122,7 +119,7 @@ class _Policy(Transform):
         color.check_channels(images, type(self).__name__)
         if self.fill is not None:  # whether or not a sample of this batch is warped
             fill_numbers("fill", self.fill, images.shape[1], images.dtype)
-        changed = images if steps and fused_color.takes(images) else images.clone()
+        changed = images.clone()
         for step in steps:
             changed = self._stepped(changed, step)
         return changed

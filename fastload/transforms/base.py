@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .draws import Draws, Planned, Stream, draws_for
+from .draws import Draws, Stream, draws_for
 from .params import Params as Params
 from .params import check_params, params_to, uncompiled
 from .tensors import memory_format_of
@@ -57,9 +57,6 @@ class Transform(nn.Module):
 
     mixes: bool = False
     """Whether samples are mixed, and their labels with them: then ``forward`` needs (images, labels)."""
-
-    draws_on_device: ClassVar[bool] = False
-    """Whether ``draw`` takes uniform numbers, integers, flags and orders of a stream, and makes tensors of them."""
 
     def __init__(self, *, layout: Layout = "NCHW") -> None:
         super().__init__()
@@ -109,7 +106,7 @@ class Transform(nn.Module):
         elif len(draws) != len(images):
             raise ValueError(f"{name} got draws for {len(draws)} samples, and {len(images)} images")
         draws.shape = shape_of(images, self.layout)
-        return draws.finished(self.draw_for(draws, draws.shape))
+        return self.draw_for(draws, draws.shape)
 
     def _check_given(self, images: Tensor, params: Any) -> None:
         """Check parameters that the caller gave, against those drawn for such images, without a synchronisation."""
@@ -223,7 +220,5 @@ def check_images(images: object, owner: nn.Module, layout: Layout) -> None:
 
 
 def tensor_of(values: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return host parameters as a tensor; of those that a device will draw, the tensor that they will be in."""
-    if isinstance(values, Planned):
-        return values.tensor(dtype)
+    """Return host parameters as a tensor."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(dtype)

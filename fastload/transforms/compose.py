@@ -27,7 +27,6 @@ from .base import BatchShape, Layout, Transform, shape_of
 from .crop import Flip, RandomHorizontalFlip
 from .draws import Draws
 from .gather import MovingTransform, transformed
-from .jitter import ColorJitter
 from .resize import RandomResizedCrop, Resize
 from .tensors import memory_format_of
 from .values import Normalize, ToDtype, ValueTransform, arithmetic_of
@@ -47,8 +46,7 @@ class Compose(Transform):
       by multiples of 90 degrees and flips with the interpolation "nearest" are equal bit for bit;
     * RandomResizedCrop and a RandomHorizontalFlip after it. Equal bit for bit on the CPU; elsewhere products of
       matrices may add in another order, in the last place;
-    * antialiased resizes and the conversion or normalisation after them: on CUDA one launch of a Triton kernel;
-    * ColorJitter and the conversion or normalisation after it: on CUDA at most two launches of Triton kernels.
+    * antialiased resizes and the conversion or normalisation after them: on CUDA one launch of a Triton kernel.
 
     Pixels that are moved or converted are equal bit for bit, and so are floats that ``Normalize`` has normalised.
     ``ToDtype`` from uint8 with ``Normalize`` after it is ``ToNormalized``, with its tolerance.
@@ -66,8 +64,6 @@ class Compose(Transform):
     Raises:
         ConfigError: no list of at least one transform, a member is not of this package, or the layouts differ.
     """
-
-    draws_on_device = True  # draws nothing beside its members
 
     def __init__(self, transforms: Sequence[Transform], *, layout: Layout | None = None) -> None:
         if not isinstance(transforms, Iterable):
@@ -201,16 +197,6 @@ class Resized(ComposeStage):
         return transformed(images, [], [], None, arithmetic)
 
 
-class Coloured(ComposeStage):
-    """A ColorJitter, and what changes the values behind it."""
-
-    where = "in at most two launches with Triton"
-
-    def transform(self, images: Tensor, params: Sequence[Any]) -> Tensor:
-        changed: Tensor = self.members[0].changed(images, params[0], self._arithmetic(images))
-        return changed
-
-
 class Warped(ComposeStage):
     """Affine transforms and flips: their matrices are multiplied, and the images resampled once."""
 
@@ -252,8 +238,6 @@ def _kind(members: Sequence[Transform]) -> type[ComposeStage] | None:
     if isinstance(first, (Resize, RandomResizedCrop)) and (first.antialias or not values):
         flipped = isinstance(first, RandomResizedCrop) and [isinstance(one, RandomHorizontalFlip) for one in flips]
         return Resized if not flips or flipped == [True] else None
-    if isinstance(first, ColorJitter) and not flips:
-        return Coloured
     if values:
         return None
     if all(isinstance(member, (Resampled, Flip)) for member in front):

@@ -59,8 +59,6 @@ class RandomCrop(MovingTransform, SampleTransform):
         For padding by 4 and crops of 32: He et al., "Deep residual learning" (2016), section 4.2.
     """
 
-    draws_on_device = True
-
     def __init__(
         self,
         size: Any,
@@ -195,7 +193,6 @@ class CenterCrop(MovingTransform, SampleTransform):
     """
 
     map_fill = (0.0,)
-    draws_on_device = True
 
     def __init__(self, size: Any, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)
@@ -220,7 +217,6 @@ class Flip(MovingTransform, SampleTransform):
     """Either flip, of each image or not; parameters: ``flip``, [N], bool."""
 
     dim: int
-    draws_on_device = True
 
     def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)
@@ -281,8 +277,6 @@ class AlternatingFlip(RandomHorizontalFlip):
         Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024), section 3.6. Here the
         sample's key decides which half it is in.
     """
-
-    draws_on_device = False
 
     def __init__(self, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)

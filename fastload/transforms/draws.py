@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -78,15 +78,7 @@ class Draws:
 
     def stream(self, purpose: str) -> Stream:
         """Return the stream of one transform; streams of different purposes are independent."""
-        return Stream(self, self.purpose_of(purpose))
-
-    def purpose_of(self, purpose: str) -> int:
-        """Return the number that keeps a stream's draws apart."""
-        return zlib.crc32((self._prefix + purpose).encode())
-
-    def finished(self, params: Any) -> Any:
-        """Return parameters that were drawn from the streams."""
-        return params
+        return Stream(self, zlib.crc32((self._prefix + purpose).encode()))
 
     def for_images(self, num_images: int) -> Draws:
         """Return the draws of a batch's images, which may be more or fewer than its samples.
@@ -140,33 +132,8 @@ def draws_for(num_images: int, generator: torch.Generator | None) -> Draws:
     return draws if calls == 1 else Draws(draws.key, draws.ids, draws.repeats, f"call {calls}: ", draws.epochs)
 
 
-class Order:
-    """A random order of a few elements, 0 to length - 1, for each of N samples.
-
-    Args:
-        places: [N, length]: where in the order each of them is.
-    """
-
-    def __init__(self, places: Integers) -> None:
-        self._places = places
-
-    def of(self, elements: Sequence[int]) -> Integers:
-        """Return [N, K]: these elements, which ascend, in their order."""
-        known = np.array(elements, dtype=np.int64)
-        return known[np.argsort(self._places[:, known], axis=1)]
-
-    def before(self, element: int, others: Sequence[int]) -> Integers:
-        """Return [N]: how many of the others come before an element."""
-        places = self._places
-        before: Integers = (places[:, list(others)] < places[:, element, None]).sum(axis=1)
-        return before
-
-
 class Stream:
     """Random numbers for one transform: for N samples, independent of each other and of all other samples'."""
-
-    on_host: ClassVar[bool] = True
-    """Whether the numbers are there when they have been asked for, so that the host knows which samples they choose."""
 
     def __init__(self, draws: Draws, purpose: int) -> None:
         self._draws = draws
@@ -216,14 +183,6 @@ class Stream:
     def permutation(self, length: int) -> Integers:
         """Return [N, length]: a random order of 0 to length - 1 for each sample."""
         return np.argsort(self.uniform(count=length), axis=1, kind="stable")
-
-    def order(self, length: int) -> Order:
-        """Return :meth:`permutation`, to be asked for where elements are in it."""
-        return Order(np.argsort(self.permutation(length), axis=1))
-
-    def same(self, number: float) -> Floats:
-        """Return [N] times the same number. Takes nothing of the stream."""
-        return np.full(len(self), number, dtype=np.float64)
 
     def beta(self, alpha: float) -> Floats:
         """Return [N] numbers of the distribution Beta(alpha, alpha).
@@ -276,111 +235,8 @@ class Stream:
         return np.asarray(self._by_rejection((len(self), count), 3 * count, float(np.log(d)), candidates) + added)
 
 
-UNIFORM, INTEGER, FLAG, ORDER, BEFORE = range(5)
-"""Kinds of numbers that a device draws."""
-
-
-class Planned:
-    """Numbers of N samples that a device will draw; only ``base.tensor_of`` takes them."""
-
-    def __init__(
-        self,
-        note: Callable[[Planned, torch.dtype], torch.Tensor],
-        place: tuple[int, int, int],
-        kind: int = UNIFORM,
-        limits: tuple[float, float] = (0.0, 1.0),
-        width: int | None = None,
-    ) -> None:
-        self._note = note
-        self.place = place
-        """Purpose, block of words, and which unit of the block; for an order how many units there are from there on."""
-        self.kind = kind
-        self.limits = limits
-        """Lowest and highest; for integers the bound, for flags the probability; for an order a bit for each
-        element, and how many there are, or before which element they are counted."""
-        self.width = width
-        """K, for numbers [N, K]; None: they are [N]."""
-
-    def of_kind(self, kind: int, limit: float) -> Planned:
-        """Return integers below a bound, or flags of a probability, from uniform numbers in [0, 1)."""
-        return Planned(self._note, self.place, kind, (limit, 0.0))
-
-    def tensor(self, dtype: torch.dtype) -> torch.Tensor:
-        """Return the tensor that they will be in."""
-        return self._note(self, dtype)
-
-
-class _PlannedColumns:
-    """What stands for [N, count] uniform numbers."""
-
-    def __init__(self, columns: list[Planned]) -> None:
-        self._columns = columns
-
-    def __getitem__(self, key: tuple[slice, int]) -> Planned:
-        return self._columns[key[1]]
-
-
-class _PlannedOrder(Order):
-    """What stands for an order of as many elements as there are units from a place on."""
-
-    def __init__(self, note: Callable[[Planned, torch.dtype], torch.Tensor], place: tuple[int, int, int]) -> None:
-        self._note = note
-        self._place = place
-
-    def of(self, elements: Sequence[int]) -> Any:
-        return Planned(self._note, self._place, ORDER, (_bits_of(elements), len(elements)), len(elements))
-
-    def before(self, element: int, others: Sequence[int]) -> Any:
-        return Planned(self._note, self._place, BEFORE, (_bits_of(others), element))
-
-
-def _bits_of(elements: Sequence[int]) -> int:
-    return sum(1 << element for element in elements)
-
-
-class PlannedStream(Stream):
-    """Notes what a transform draws, for a device to draw it. Has what ``Transform.draws_on_device`` allows, no more."""
-
-    on_host = False
-
-    def __init__(self, draws: Draws, purpose: int, note: Callable[[Planned, torch.dtype], torch.Tensor]) -> None:
-        super().__init__(draws, purpose)
-        self._note = note
-
-    def uniform(self, low: float = 0.0, high: float = 1.0, count: int | None = None) -> Any:
-        num = count or 1
-        found = [
-            Planned(self._note, (self._purpose, self._block + unit // 2, unit % 2), limits=(low, high))
-            for unit in range(num)
-        ]
-        self._block += -(-2 * num // 4)
-        return found[0] if count is None else _PlannedColumns(found)
-
-    def chance(self, probability: float) -> Any:
-        return self.uniform().of_kind(FLAG, probability)
-
-    def order(self, length: int) -> Order:
-        place = self._purpose, self._block, length
-        self._block += -(-2 * length // 4)
-        return _PlannedOrder(self._note, place)
-
-    def same(self, number: float) -> Any:
-        return Planned(self._note, (self._purpose, 0, 0), limits=(number, number))
-
-    def permutation(self, length: int) -> Integers:
-        raise self._refusal()
-
-    def _next(self) -> SampleWords:
-        raise self._refusal()
-
-    def _refusal(self) -> TypeError:
-        return TypeError("this transform draws what a device does not draw: its draws_on_device must be False")
-
-
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
     """Return uniform integers in [0, bound), from uniform numbers in [0, 1)."""
-    if isinstance(unit, Planned):
-        return unit.of_kind(INTEGER, bound)  # type: ignore[return-value, arg-type]  # stands for them
     drawn: Integers = (unit * bound).astype(np.int64)
     least: Integers = np.minimum(drawn, bound - 1, out=drawn)  # a product may be rounded up to the bound
     return least

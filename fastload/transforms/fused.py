@@ -1,29 +1,28 @@
 """Crops, resizing, flips, conversion and normalisation in one launch, on CUDA.
 
-In: images, steps along their rows and columns or boxes to resize, a fill value, and an Arithmetic. Out: the images that
-torch's operations would give, one after the other. The kernels are written in Triton, which comes with torch's builds
-for CUDA; they are imported on first use.
+In: images, steps along their rows and columns or boxes to resize, a fill value, and an Arithmetic; and what gives the
+same by torch's operations. Out: the images that these would give, one after the other. The kernels are written in
+Triton, which comes with torch's builds for CUDA; they are imported on first use, and prove themselves then (proof.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
 import os
 import shutil
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..native.arrays import AxisStep
+from . import proof
 from .arguments import Fill, fill_numbers
-from .arithmetic import Arithmetic, Operation
-from .measured_tiles import MEASURED, Tile
+from .arithmetic import Arithmetic, Operation, for_channels
 from .resampling import Boxes
 from .tensors import INTEGERS, memory_format_of
 
@@ -39,6 +38,8 @@ _RESIZED_ROWS, _RESIZED_COLS = 8, (256, 128, 64, 32, 16)
 _ENOUGH = 2048
 # Sums of products are rounded once, as until now: Triton 3.9 warns where this is left to it, and 3.10 is to change it.
 _OPTIONS = {"enable_fp_fusion": True}
+# How far resized levels may be from torch's in the mean: sums halfway between two levels may be rounded either way.
+_MEAN_LEVELS = 0.2
 
 
 def available(device: torch.device) -> bool:
@@ -66,11 +67,6 @@ def _can_run_triton() -> bool:
     major, minor = triton.__version__.split(".")[:2]
     # Before 3.4 tuples cannot be subscripted, before 3.6 sizes of 1 do not compile.
     return (int(major), int(minor)) >= (3, 6)
-
-
-@functools.cache
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device)
 
 
 @functools.cache
@@ -102,6 +98,7 @@ def transformed(
     size: tuple[int, int],
     fill: Fill | None,
     arithmetic: Arithmetic,
+    by_torch: Callable[[], Tensor],
 ) -> Tensor:
     """Return images with their pixels moved and their values changed.
 
@@ -112,53 +109,56 @@ def transformed(
         size: (h, w) of the result.
         fill: the value of pixels without a source, in the images' units, before the arithmetic; None: there are none.
         arithmetic: one that ``computes`` accepts.
+        by_torch: gives the same by torch's operations.
 
     Returns:
         [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
 
     Raises:
         ValueError: the fill value does not fit these images, or the steps are for another number of them.
-        Exception: whatever Triton raises, with a note; there is no fallback.
+
+    Tolerance, against ``by_torch``: none; but Operation.LINE rounds once, where torch rounds product and sum.
 
     Cost:
         One launch on the current stream, without a synchronisation, which reads and writes each pixel once. The first
-        for a dtype, layout and kinds of steps compiles for about a second.
+        for a dtype, layout and kinds of steps compiles for about a second, and is compared: see ``proof.served``.
     """
     num, channels, height, width = images.shape
     out, channels_last, wide = _result_for(images, size, arithmetic.dtype)
     copied = arithmetic.operation == Operation.COPY
     integers = INTEGERS[images.element_size()]
     pixel, planes = (channels, num) if channels_last else (1, num * channels)
-    tile = MEASURED.get(_name(images.device), {}).get(size[1] * pixel) if MEASURED else None
-    block, strips, programs = _tiles(size, pixel, planes, tile)
+    block, strips, programs = _tiles(size, pixel, planes)
     fills = (0,) if fill is None else _bits(tuple(fill_numbers("fill", fill, channels, images.dtype)), images.dtype)
-    kernels = _kernels()
-    types = kernels.TYPES
-    dtypes = types[images.dtype], types[arithmetic.via or torch.float32]
-    # row_kinds, col_kinds, filled, (operation, dtype, via), (channels, channels_last), wide, tile_rows, tile_cols
-    config = (
-        _kinds_of(rows),
-        _kinds_of(cols),
-        fill is not None,
-        (int(arithmetic.operation), *dtypes),
-        (channels, channels_last),
-        wide,
-        *block,
-    )
-    with _explained(), torch.cuda.device_of(images):
-        kernels.transformed[(programs,)](
-            images.view(integers),
-            out.view(integers) if copied else out,
-            _numbers_of(rows, num),
-            _numbers_of(cols, num),
-            (images.stride(), height, width, *size),
-            (fills, arithmetic.factors, arithmetic.summands),
-            strips,
-            config,
-            num_warps=4 if tile is None else tile.warps,
-            **_OPTIONS,
-        )
-    return out
+    steps = _numbers_of(rows, num), _numbers_of(cols, num)
+    kinds, lie = (_kinds_of(rows), _kinds_of(cols), fill is not None), ((channels, channels_last), wide, *block)
+    dtypes = images.dtype, arithmetic.via or torch.float32
+
+    def launch() -> Tensor:
+        kernels = _kernels()
+        types = [kernels.TYPES[dtype] for dtype in dtypes]
+        # row_kinds, col_kinds, filled, (operation, dtype, via), (channels, channels_last), wide, tile_rows, tile_cols
+        config = *kinds, (int(arithmetic.operation), *types), *lie
+        with torch.cuda.device_of(images):
+            kernels.transformed[(programs,)](
+                images.view(integers),
+                out.view(integers) if copied else out,
+                *steps,
+                (images.stride(), height, width, *size),
+                (fills, arithmetic.factors, arithmetic.summands),
+                strips,
+                config,
+                **_OPTIONS,
+            )
+        return out
+
+    def difference(found: Tensor, expected: Tensor) -> str | None:
+        if copied:
+            found, expected = found.view(integers), expected.view(integers)
+        return proof.far_apart(found, expected, _rounding(expected, arithmetic))
+
+    kind = kinds, lie, dtypes, out.dtype, arithmetic.operation, len(fills), len(arithmetic.factors)
+    return proof.served(images.device, "crops, flips and changes of values", kind, launch, by_torch, difference)
 
 
 def resized(
@@ -168,6 +168,7 @@ def resized(
     interpolation: str,
     flip: Tensor | None,
     arithmetic: Arithmetic,
+    by_torch: Callable[[], Tensor],
 ) -> Tensor:
     """Return what is in the boxes, resized with antialiasing, and its levels changed.
 
@@ -178,6 +179,7 @@ def resized(
         interpolation: "bilinear" or "bicubic".
         flip: [N], bool: which results are flipped left to right; None: none.
         arithmetic: of uint8; not MOMENTS.
+        by_torch: gives the same by torch's operations.
 
     Returns:
         [N, C, h, w], of the dtype that the arithmetic says; channels-last if the images are, else contiguous.
@@ -187,7 +189,6 @@ def resized(
 
     Raises:
         ValueError: the parameters are for another number of images.
-        Exception: whatever Triton raises, with a note; there is no fallback.
 
     Cost:
         As ``transformed``, and no memory but the result's. For images k times as large along each side as the
@@ -207,31 +208,56 @@ def resized(
         rows,
         cols,
     )
-    with _explained(), torch.cuda.device_of(images):
-        _kernels().resized[(programs,)](
-            images,
-            out,
-            tuple(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes),
-            _plain(flip, num),
-            (images.stride(), height, width, *size),
-            (arithmetic.factors, arithmetic.summands),
-            config,
-            num_warps=max(1, cols // 64),
-            **_OPTIONS,
-        )
-    return out
+    sides = tuple(_plain(side.expand(num) if len(side) == 1 else side, num) for side in boxes)
+    flips = _plain(flip, num)
+
+    def launch() -> Tensor:
+        with torch.cuda.device_of(images):
+            _kernels().resized[(programs,)](
+                images,
+                out,
+                sides,
+                flips,
+                (images.stride(), height, width, *size),
+                (arithmetic.factors, arithmetic.summands),
+                config,
+                num_warps=max(1, cols // 64),
+                **_OPTIONS,
+            )
+        return out
+
+    def difference(found: Tensor, expected: Tensor) -> str | None:
+        return _levels_apart(found, expected, arithmetic, 2 if interpolation == "bilinear" else 3)
+
+    kind = config, flip is None, out.dtype, len(arithmetic.factors)
+    return proof.served(images.device, "resizing", kind, launch, by_torch, difference)
 
 
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note(
-            "raised by fastload's Triton kernels for crops, flips, resizing, colours and normalisation; set "
-            "FASTLOAD_TRITON=0 in the environment to use torch's own operations"
-        )
-        raise
+def _rounding(expected: Tensor, arithmetic: Arithmetic) -> Tensor | float:
+    """Return how far results may be apart by one rounding less; for each value."""
+    if arithmetic.operation != Operation.LINE:
+        return 0.0
+    values = expected.double().abs()
+    in_float32 = 2 * torch.finfo(torch.float32).eps * (values + for_channels(arithmetic.summands, values).abs())
+    return in_float32 if expected.dtype == torch.float32 else in_float32 + torch.finfo(expected.dtype).eps * values
+
+
+def _levels_apart(found: Tensor, expected: Tensor, arithmetic: Arithmetic, most: int) -> str | None:
+    """Return how resized images differ beyond the tolerance, in words; None: they do not.
+
+    ``most``: levels between two values, where the sums that are rounded lie halfway between levels.
+    """
+    level: Tensor | float = 1.0
+    if arithmetic.operation == Operation.LINE:
+        level = for_channels(arithmetic.factors, expected.double()).abs()
+    rounding = _rounding(expected, arithmetic)
+    reason = proof.far_apart(found, expected, most * level + rounding)
+    if reason is None:
+        apart = (found.double() - expected.double()).abs() - rounding
+        mean = float((apart.clamp(min=0) / level).mean())
+        if mean > _MEAN_LEVELS:
+            reason = f"its values differ from torch's by {mean:.2g} levels in the mean"
+    return reason
 
 
 def _result_for(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, bool, bool]:
@@ -242,24 +268,10 @@ def _result_for(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> tu
     return out, memory_format == torch.channels_last, max(span, out[0].numel()) >= 2**31
 
 
-class Kernels(NamedTuple):
-    """The modules that need Triton."""
-
-    fused: Any
-    color: Any
-    draws: Any
-
-
-@functools.cache
-def kernels() -> Kernels:
-    """Import them."""
-    from . import device_draws_kernel, fused_color_kernel, fused_kernel
-
-    return Kernels(fused_kernel, fused_color_kernel, device_draws_kernel)
-
-
 def _kernels() -> Any:
-    return kernels().fused
+    from . import fused_kernel
+
+    return fused_kernel
 
 
 # A place of the result meets the last step first.
@@ -286,20 +298,14 @@ def _bits(numbers: tuple[Any, ...], dtype: torch.dtype) -> tuple[int, ...]:
     return tuple(torch.tensor(numbers, dtype=dtype, device="cpu").view(INTEGERS[dtype.itemsize]).tolist())
 
 
-def _tiles(
-    size: tuple[int, int], pixel: int, planes: int, tile: Tile | None = None
-) -> tuple[tuple[int, int], int, int]:
+def _tiles(size: tuple[int, int], pixel: int, planes: int) -> tuple[tuple[int, int], int, int]:
     """Return (rows, values of a row) of a tile, the number of such strips in a program, and the number of programs.
 
     In a tile of 32 * 128 each of 128 threads has 8 adjacent values in 4 rows. Several strips share what is computed for
     columns: in the code for sm_90, uint8 to bfloat16, 19 instructions for a value with one strip, 11 with eight.
-    ``pixel``: the number of adjacent values of a pixel; ``planes``: of such images; ``tile``: a measured one.
+    ``pixel``: the number of adjacent values of a pixel; ``planes``: of such images.
     """
     height, length = size[0], size[1] * pixel
-    if tile is not None:
-        rows, cols = tile.rows, tile.values
-        strips = min(tile.strips, -(-height // rows))
-        return (rows, cols), strips, planes * -(-length // cols) * -(-height // (rows * strips))
     cols = min(_COLS, max(16, _power_of_two(length)))
     if cols == _COLS and -length % (cols // 2) < -length % cols:
         cols //= 2  # fewer threads have nothing to do

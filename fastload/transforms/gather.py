@@ -94,15 +94,27 @@ def transformed(
         return images
     rows, cols, after = steps_of(transforms, params, shape_of(images, "NCHW"), images.device)
     if fused.takes(images) and fused.computes(images, done, fill):
-        return fused.transformed(images, rows, cols, after[2:], fill, done)
+        by_torch = functools.partial(_by_torch, images, rows, cols, after, fill, done)
+        return fused.transformed(images, rows, cols, after[2:], fill, done, by_torch)
     if arrays.takes(images) and done.dtype in arrays.DTYPES:
         out = arrays.empty(after, done.dtype, memory_format_of(images))
         table = None if done.operation == Operation.COPY else _table_of(done, after.channels)
         levels = None if fill is None else fill_numbers("fill", fill, after.channels, images.dtype)
         return arrays.transformed(images, rows, cols, out, fill=levels, table=table)
-    if transforms:
+    return _by_torch(images, rows, cols, after, fill, done)
+
+
+def _by_torch(
+    images: Tensor,
+    rows: Sequence[AxisStep],
+    cols: Sequence[AxisStep],
+    after: BatchShape,
+    fill: Fill | None,
+    arithmetic: Arithmetic,
+) -> Tensor:
+    if rows or cols:
         images = gather_map(images, map_of(rows, cols, after, images.device), fill)
-    return done.apply(images)
+    return arithmetic.apply(images)
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from . import color, fused, fused_color
+from . import color
 from .arguments import check_integer, check_number, check_probability, check_range, check_size
-from .arithmetic import Arithmetic, Operation
 from .base import BatchShape, Layout, Params, Transform, tensor_of
 from .draws import Flags, Stream
-from .gather import transformed
 from .sample import Drawn, SampleTransform
 from .tensors import choose
 
@@ -51,7 +49,6 @@ class ColorJitter(Transform, SampleTransform):
     """
 
     role = "color"
-    draws_on_device = True
 
     def __init__(
         self,
@@ -69,7 +66,7 @@ class ColorJitter(Transform, SampleTransform):
         self.hue = _range("hue", hue, center=0.0, low=-0.5, high=0.5)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        order = stream.order(4)
+        places = np.argsort(stream.permutation(4), axis=1)  # [N, 4]: where in the order each of them is
         params: dict[str, Any] = {}
         for name in (*_BLENDS, "hue"):
             limits = getattr(self, name)
@@ -77,30 +74,18 @@ class ColorJitter(Transform, SampleTransform):
             factors = stream.uniform(*(limits or (0.0, 1.0)))
             if limits is not None:
                 params[name] = tensor_of(factors)
-        used = [kind for kind, name in enumerate(_BLENDS) if name in params]
-        before = order.before(_HUE, used) if "hue" in params else stream.same(len(used))
-        params["order"] = tensor_of(order.of(used), torch.int64)
+        used = np.array([kind for kind, name in enumerate(_BLENDS) if name in params], dtype=np.int64)
+        before = np.full(len(stream), len(used))
+        if "hue" in params:
+            before = (places[:, used] < places[:, _HUE, None]).sum(axis=1)
+        params["order"] = tensor_of(used[np.argsort(places[:, used], axis=1)], torch.int64)
         params["before_hue"] = tensor_of(before, torch.int64)
-        if stream.on_host:
-            params["rows_before"] = [_rows(before > turn) for turn in range(len(used))]
-            params["rows_after"] = [_rows(before <= turn) for turn in range(len(used))]
+        params["rows_before"] = [_rows(before > turn) for turn in range(len(used))]
+        params["rows_after"] = [_rows(before <= turn) for turn in range(len(used))]
         return params
 
     def transform(self, images: Tensor, params: Any) -> Tensor:
-        return self.changed(images, params, Arithmetic(Operation.COPY, images.dtype))
-
-    def changed(self, images: Tensor, params: Any, arithmetic: Arithmetic) -> Tensor:
-        """Return the transformed images, their values changed afterwards: on CUDA in at most two launches."""
         color.check_channels(images, "ColorJitter")
-        if not fused_color.takes(images):
-            images = self._changed(images, params)
-        elif fused.computes(images, arithmetic):
-            return fused_color.jittered(images, params, arithmetic)
-        else:
-            images = fused_color.jittered(images, params, Arithmetic(Operation.COPY, images.dtype))
-        return transformed(images, [], [], None, arithmetic)
-
-    def _changed(self, images: Tensor, params: Any) -> Tensor:
         order = params["order"]
         none = torch.ones(len(images), dtype=torch.float32, device=images.device)
         factors = torch.stack([params.get(name, none) for name in _BLENDS], dim=1).gather(1, order)
@@ -152,8 +137,6 @@ class GaussianBlur(Transform):
         ConfigError: an even kernel; a range that is not positive, reversed, or not finite.
     """
 
-    draws_on_device = True
-
     def __init__(
         self,
         kernel_size: int | Sequence[int],
@@ -181,16 +164,13 @@ class _Sometimes(Transform):
     Drawn: ``chosen`` [N], bool: to which samples; ``rows`` [K], int64: the same samples as indices.
     """
 
-    draws_on_device = True
-
     def __init__(self, p: float = 0.5, *, layout: Layout = "NCHW") -> None:
         super().__init__(layout=layout)
         self.p = check_probability("p", p)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:
         chosen = stream.chance(self.p)
-        params = {"chosen": tensor_of(chosen, torch.bool)}
-        return params | {"rows": _rows(chosen)} if stream.on_host else params
+        return {"chosen": tensor_of(chosen, torch.bool), "rows": _rows(chosen)}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         # A compiler that looks at them compiles for each number of rows.

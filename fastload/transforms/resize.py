@@ -67,7 +67,11 @@ class _Resizing(MovingTransform, SampleTransform):
         """Return the resized images, some flipped left to right, with their values changed, in one launch."""
         shape = shape_of(images, "NCHW")
         boxes, size = self._boxes(params, shape, images.device), self.shape_after(shape)[2:]
-        return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic)
+
+        def by_torch() -> Tensor:
+            return arithmetic.apply(self.resized(images, params, flip))
+
+        return fused.resized(images, boxes, size, self.interpolation, flip, arithmetic, by_torch)
 
     def resized(self, images: Tensor, params: Params, flip: Tensor | None) -> Tensor:
         """Return the resized images, by torch's operations; not for a nearest interpolation. ``flip``: [N]."""

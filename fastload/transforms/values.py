@@ -22,8 +22,6 @@ _TO_UINT8 = 256 - 1e-3
 class ValueTransform(Transform):
     """A transform that changes each value by itself, and draws nothing."""
 
-    draws_on_device = True
-
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
         """Return what the transform does with images of a dtype and number of channels.
 

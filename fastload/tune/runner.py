@@ -56,8 +56,6 @@ _COPY_S = 0.3
 _TIMEOUT_S = 60.0
 # What Usage.since() returns.
 Used = tuple[float | None, float | None, float | None]
-# Samples of a batch where processor time is measured: several batches, as the first is not measured.
-_BATCH = 16
 
 
 def name_of(loader: DataLoader[Any]) -> str:
@@ -211,43 +209,13 @@ class Runner:
             **asdict(found),
         )
 
-    def processor_time(self, setting: Setting, number: int) -> tuple[float, int, Compared]:
-        """Load samples without workers, after a few others, with one torch thread as in a worker.
-
-        Returns their processor time, in seconds per sample; their number, smaller in a small dataset; and how they
-        compare with those of the first call. Raises as :meth:`measure`.
-        """
-        rows, number, order = self._small_batches(setting, _BATCH, number)
-        self._fill_before(setting, **order)
-        with self._running(setting, **order) as twin, _one_thread():
-            iterator = iter(twin)
-            hashes = self._hashed(iterator, 1, 0.0)
-            begun, before = time.perf_counter(), time.process_time()
-            loaded: list[Any] = []
-            for batch in itertools.islice(iterator, max(1, -(-number // rows))):
-                loaded.append(batch)
-                if time.perf_counter() - begun > self._slice_s:
-                    break
-            cpu_s = time.process_time() - before
-            hashes += self._hashed(iter(loaded), len(loaded), self._slice_s)
-        if not loaded:
-            raise ConfigError(
-                f"the loader returns {'a single' if hashes else 'no'} batch, too few to measure; use a larger dataset"
-            )
-        made = min(len(loaded) * rows, max(1, number))
-        because = self._because(setting, self._present.having(num_workers=0))[0]
-        difference = self._difference(self._reference, hashes)
-        found = Compared(augmentation=difference, because=because) if because else Compared(differs=difference)
-        return cpu_s / made, made, found
-
     def dominant(self) -> list[str]:
         """Load some samples as the loader does, with one of its workers; return which transform takes most of each.
 
         Empty if none takes more than half. Raises as :meth:`measure`.
         """
         setting = self._present.having(num_workers=min(1, self._present.num_workers), resident=None)
-        *_, order = self._small_batches(setting, BATCH, _CHECKED)
-        with self._running(setting, **order) as twin, _one_thread():
+        with self._running(setting, **self._small_batches(setting)) as twin, _one_thread():
             try:
                 found = dominant(measured_stages_ms(lambda: iter(twin)))
             except TraceError as error:
@@ -269,23 +237,21 @@ class Runner:
                 return Compared(differs=difference)
         return found
 
-    def _small_batches(self, setting: Setting, most: int, number: int) -> tuple[int, int, dict[str, Any]]:
-        """Return how to load ``number`` samples after a first batch, in batches of at most ``most``.
+    def _small_batches(self, setting: Setting) -> dict[str, Any]:
+        """Return arguments with which some samples are loaded in batches of at most :data:`BATCH`.
 
-        That is: the samples in a batch, the number of samples, smaller in a small dataset, and arguments of the loader.
         A stream has the batches that it has.
         """
         if not self._auto_collation or isinstance(self._arguments["dataset"], IterableDataset):
-            return self._rows or 1, number, {}
-        rows = min(self._rows or most, most)
+            return {}
+        rows = min(self._rows or BATCH, BATCH)
         with undisturbed():
             batches = build({**self._copied_arguments(), **asdict(setting)}).batch_sampler
             indices = list(
-                itertools.islice(itertools.chain.from_iterable([] if batches is None else batches), number + rows)
+                itertools.islice(itertools.chain.from_iterable([] if batches is None else batches), _CHECKED + rows)
             )
         rows = min(rows, max(1, len(indices) // 2))
-        order = {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
-        return rows, len(indices) - rows, order
+        return {"sampler": indices, "batch_sampler": None, "batch_size": rows, "drop_last": False}
 
     def _check_read(self, setting: Setting) -> None:
         if setting.resident is None or setting in self._kept or not self._rate:
@@ -294,14 +260,14 @@ class Runner:
         if seconds > self._read_s:
             raise ConfigError(f"not tried, since reading the whole dataset once would take about {seconds:,.0f} s")
 
-    def _fill_before(self, setting: Setting, **changes: Any) -> None:
-        """Keep files in the cache of a setting, once; ``changes``: those of :meth:`_running`."""
+    def _fill_before(self, setting: Setting) -> None:
+        """Keep files in the cache of a setting, once."""
         if setting.cache is None or self._has_filled:
             if setting.cache is not None and not self._has_kept:
                 raise ConfigError(_NOTHING_KEPT)
             return
         until = time.perf_counter() + _FILLING * self._slice_s
-        with self._running(setting, **changes) as twin:
+        with self._running(setting) as twin:
             for _ in twin:
                 if time.perf_counter() > until:
                     break
@@ -404,12 +370,12 @@ class Runner:
         difference = first_difference([reference[:number]], [hashes[:number]])
         return "" if difference is None else str(difference)
 
-    def _because(self, setting: Setting, present: Setting) -> tuple[str, bool]:
+    def _because(self, setting: Setting) -> tuple[str, bool]:
         """Return why a setting draws other random numbers than the present one, and whether torch's loader does so.
 
         Empty: it draws the same.
         """
-        now, then = (_draws_of(served_as(self._spec, **asdict(one))) for one in (present, setting))
+        now, then = (_draws_of(served_as(self._spec, **asdict(one))) for one in (self._present, setting))
         if now is None or then is None or now == then:
             return "", False
         if now.fused != then.fused:
@@ -421,7 +387,7 @@ class Runner:
     def _compare(self, setting: Setting, hashes: list[BatchHashes]) -> Compared:
         """Compare batches with the first ones of the present setting; those are measured first."""
         difference = self._difference(self._reference, hashes)
-        because, as_torch = self._because(setting, self._present)
+        because, as_torch = self._because(setting)
         if not because:
             return Compared(differs=difference)
         if setting.seed != self._present.seed and isinstance(self._spec.sampler, RandomSampler):

@@ -309,11 +309,10 @@ class ProcessPool(Pool):
             if watch is not None:
                 os.close(watch)
         self._watches.clear()
-        all_ended = not any(process.is_alive() for process in self.workers)
-        if all_ended:
+        if not any(process.is_alive() for process in self.workers):
             self._forks.ended()
         self._control = None
-        self.slots.end(all_ended=all_ended)
+        self.slots.close()
 
 
 def fields_of(message: memoryview | bytes | bytearray) -> tuple[Any, ...]:

@@ -17,20 +17,16 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from ..arguments import WorkerArguments
 from ..base import compat, compat_features
 from ..base.at_exit import close_at_exit
-from ..base.nesting import Key, map_leaves
 from ..base.thread_state import ThreadState
 from ..base.torch_threads import use_one_torch_thread
 from ..base.worker_errors import wrap_exception
-from ..buffers.layout import ALIGNMENT, Buffer, Layout, WriteRows
+from ..buffers.layout import Layout, WriteRows
 from ..buffers.memory import Memory
 from ..buffers.private_memory import PrivateMemory
 from ..buffers.slots import SlotPool
@@ -60,14 +56,13 @@ def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ThreadPool:
         shared=not arguments.assigned,
         slots=slots,
         routed=arguments.routed,
-        keep_on_host=arguments.keep_on_host,
     )
 
 
 class _PoolState:
     """What the threads of a pool share. It does not know the pool, so that the pool can be collected."""
 
-    def __init__(self, num_workers: int, memory: Memory, kept: frozenset[str], *, shared: bool) -> None:
+    def __init__(self, num_workers: int, memory: Memory, *, shared: bool) -> None:
         self.tasks: list[queue.SimpleQueue[WorkItem | None]] = [
             queue.SimpleQueue() for _ in range(1 if shared else num_workers)
         ]
@@ -78,7 +73,6 @@ class _PoolState:
         self.iteration = 0
         self.closed = False
         self.memory = memory
-        self._kept = kept
 
     def layout(self, generation: int) -> Layout | None:
         return self.layouts.get(generation)
@@ -87,72 +81,6 @@ class _PoolState:
         _, num_bytes = layout.offsets(item.num_rows)
         buffer = self.memory.buffer(item.slot, max(1, num_bytes))
         return write(layout.rows(buffer, item.num_rows, item.row, len(item.indices)))
-
-    def in_slot(self, result: Result, slot: int) -> Result:
-        """Copy the tensors of a whole batch into its slot, if a device will copy them from there by itself."""
-        page_lock = self.memory.page_lock
-        if result.outcome != Outcome.BATCH or page_lock is None or page_lock.refused is not None:
-            return result
-        batch = _BatchInSlot(result.payload, self._kept)
-        batch.write(self.memory.buffer(slot, max(1, batch.num_bytes)))
-        return result._replace(payload=batch)
-
-
-class _BatchInSlot:
-    """A batch whose tensors lie in a slot, but for those that stay on the host.
-
-    Args:
-        batch: as the user's code made it.
-        kept: paths of what stays on the host.
-    """
-
-    def __init__(self, batch: Any, kept: frozenset[str]) -> None:
-        self._batch = batch
-        self._kept = kept
-        self._tensors: list[Tensor] = []
-        self._offsets: list[int] = []
-        self.num_bytes = 0
-        map_leaves(batch, self._place, kept)
-
-    def _place(self, leaf: Any) -> Any:
-        if _is_dense_on_cpu(leaf):
-            self._tensors.append(leaf)
-            self._offsets.append(self.num_bytes)
-            self.num_bytes += -(-leaf.nbytes // ALIGNMENT) * ALIGNMENT
-        return leaf
-
-    def write(self, buffer: Buffer) -> None:
-        """Copy the tensors into a buffer."""
-        for place, tensor in zip(self._places(buffer), self._tensors, strict=True):
-            place.copy_(tensor)
-
-    def _places(self, buffer: Buffer) -> Iterator[Tensor]:
-        memory = torch.from_numpy(buffer)
-        for offset, tensor in zip(self._offsets, self._tensors, strict=True):
-            flat = memory[offset : offset + tensor.nbytes].view(tensor.dtype)
-            yield flat.as_strided(tensor.shape, _strides(tensor))
-
-    def batch(self, buffer: Buffer) -> Any:
-        """Return the batch, its tensors in a buffer that has what was written."""
-        places = self._places(buffer)
-        return map_leaves(self._batch, lambda leaf: next(places) if _is_dense_on_cpu(leaf) else leaf, self._kept)
-
-
-def _is_dense_on_cpu(leaf: Any) -> bool:
-    return (
-        type(leaf) is Tensor
-        and leaf.layout is torch.strided
-        and leaf.device.type == "cpu"
-        and not (leaf.requires_grad or leaf.is_quantized or leaf.is_nested)
-        and leaf.nbytes > 0
-    )
-
-
-def _strides(tensor: Tensor) -> tuple[int, ...]:
-    """Return how a tensor lies in a slot: NHWC where it does, since a device would have to turn it else."""
-    turned = tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    lies = torch.channels_last if turned else torch.contiguous_format
-    return torch.empty(tensor.shape, device="meta", memory_format=lies).stride()
 
 
 def _run_worker(
@@ -215,7 +143,7 @@ def _load_tasks(state: _PoolState, job: Job, worker_id: int, generators: routing
             result = Result(item.serial, worker_id, Outcome.SKIPPED, 0, None, 0)
         else:
             try:
-                result = state.in_slot(fetcher.run(item, state), item.slot)
+                result = fetcher.run(item, state)
             except BaseException as error:
                 # SystemExit and the like: a process would end; here the error takes the batch's place.
                 wrapper = wrap_exception(error, where)
@@ -245,7 +173,6 @@ class ThreadPool(Pool):
         slots: where batches are written, in the process's own memory.
         routed: whether each thread draws from generators of its own. Else they share the process's, and samples are
             not seeded, whatever the job says.
-        keep_on_host: parts of batches that do not go to a device.
     """
 
     start_method = "thread"
@@ -260,11 +187,10 @@ class ThreadPool(Pool):
         shared: bool,
         slots: SlotPool,
         routed: bool,
-        keep_on_host: Collection[Key] = (),
     ) -> None:
         self.pid = os.getpid()
         self.slots = slots
-        self.state = _PoolState(job.num_workers, slots.memory, frozenset(map(str, keep_on_host)), shared=shared)
+        self.state = _PoolState(job.num_workers, slots.memory, shared=shared)
         self._waiting: list[Result] = []
         self._closed = False
         if routed:
@@ -322,10 +248,8 @@ class ThreadPool(Pool):
         return self.state.held.get(worker_id)
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        if not isinstance(payload, _BatchInSlot):
-            self.slots.release(item.slot)
-            return payload
-        return payload.batch(self.slots.lend(item.slot, payload.num_bytes, tensors_only=True))
+        self.slots.release(item.slot)
+        return payload
 
     def close(self, grace: float = GRACE) -> None:
         if self._closed:
@@ -347,4 +271,4 @@ class ThreadPool(Pool):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self.slots.end(all_ended=not stuck)
+        self.slots.close()

@@ -374,10 +374,26 @@ def test_closing_leaves_the_users_batches_valid(pool):
 
 def test_closing_with_work_in_flight_and_twice_is_fine(pool):
     pool.view(pool.acquire(), 100)[:] = 1
-    assert pool.memory.is_open
     pool.close()
     pool.close()
-    assert not pool.memory.is_open
+
+
+@needs_memfd
+def test_the_system_is_asked_for_large_pages_where_one_fits(file, monkeypatch):
+    class Watched:
+        def __getattr__(self, name):
+            return getattr(libc, name)
+
+        def madvise(self, address, num_bytes, advice):
+            advised.append((num_bytes, advice))
+            return libc.madvise(address, num_bytes, advice)
+
+    advised, libc = [], slots.LIBC
+    monkeypatch.setattr(slots, "LIBC", Watched())
+    file.buffer(1, 1 << 20)
+    assert advised == []
+    held = file.buffer(2, 5 << 20)
+    assert advised == [(len(held), 14)]  # MADV_HUGEPAGE, from Linux' mman-common.h
 
 
 def test_surplus_slots_give_their_memory_back(file):

@@ -30,12 +30,11 @@ MORE = {
     "run": "[Replace a loader](replace.md#without-editing-the-script)",
     "verify": "[Verify](verify.md)",
     "profile": "[Profile](profile.md)",
-    "whatif": "[What a change would bring](profile.md#what-a-change-would-bring)",
     "report": "[Recordings again](profile.md#recordings-again)",
     "compare": "[Recordings again](profile.md#recordings-again)",
     "pack": "[Packs](pack.md)",
     "unpack": "[Packs](pack.md#coefficients)",
-    "explain": "[The advice of explain](tune.md#the-advice-of-explain)",
+    "explain": "[Which setting when](settings.md)",
     "tune": "[Tune](tune.md)",
     "doctor": "[Install](install.md#check-the-installation)",
 }

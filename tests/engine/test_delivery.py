@@ -71,7 +71,7 @@ def deliver(pool: FakePool, **options: Any) -> Delivery:
     batches = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
     plain = {
         "workers_in_all": pool.num_workers, "chunk_size": None, "whole_reason": None, "iterable": False,
-        "auto_collation": True, "assigned": False, "in_order": True, "timeout": 0.0, "device": None,
+        "auto_collation": True, "assigned": False, "in_order": True, "timeout": 0.0,
         "where": "in DataLoader worker process 0",
     }  # fmt: skip
     window = Window(batches=batches, num_workers=pool.num_workers, **{**plain, **options})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from fastload import ConfigError
+from fastload import transforms as T
 from fastload.device.columns import Columns, Place, TooLarge, bytes_of, check_alike, rows_of, split
 from fastload.device.moving import check_kept
+from fastload.engine import resident_source
 
 HOST = torch.device("cpu")
 Pair = namedtuple("Pair", ["image", "label"])
@@ -170,3 +173,10 @@ def test_parts_that_are_to_stay_must_be_there():
     check_kept({"lengths": torch.zeros(1)}, ("lengths",))
     with pytest.raises(ConfigError, match="keep_on_host names 'lengths', which the batch does not have; it has 'x'"):
         check_kept({"x": torch.zeros(1)}, ("lengths",))
+
+
+@pytest.mark.parametrize(("memory", "share"), [(8 << 30, 1 << 26), (80 << 30, 1 << 28)])
+def test_what_is_made_at_once_on_a_device_is_a_share_of_its_memory(monkeypatch, memory, share):
+    monkeypatch.setattr(resident_source, "_memory_of", lambda device: memory)
+    arguments = SimpleNamespace(batch_transform=T.RandomHorizontalFlip(), fixed_buffers=False)
+    assert resident_source._bytes_at_once(arguments, torch.device("cuda", 0)) == share

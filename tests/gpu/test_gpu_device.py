@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastload import DataLoader, prefetch
-from fastload.buffers.page_lock import Pages
 from fastload.device.prefetch import DeviceAhead, Mover
 from fastload.device.streams import Streams
 from fastload.work import Batch
@@ -233,7 +231,7 @@ def loader_of(way: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Data
 
 @pytest.mark.parametrize("options", [{}, {"fixed_buffers": True}, {"prefetch_to_device": 5}], ids=str)
 @pytest.mark.parametrize("way", WAYS)
-def test_slow_kernels_read_their_own_batches_from_page_locked_slots(way, options, monkeypatch):
+def test_slow_kernels_read_their_own_batches_though_slots_are_written_again(way, options, monkeypatch):
     loader = loader_of(way, monkeypatch, **options)
     seen = []
     for _ in range(3):
@@ -246,8 +244,6 @@ def test_slow_kernels_read_their_own_batches_from_page_locked_slots(way, options
     for least, most, labels in seen:
         assert torch.equal(least, labels)
         assert torch.equal(most, labels)
-    assert loader.statistics().page_locked is True, loader.explain()
-    assert "from page-locked slots" in loader.explain()
     loader.close()
 
 
@@ -268,7 +264,6 @@ def test_a_users_own_copy_of_parts_that_stay_reads_the_right_values(way, monkeyp
     assert torch.cat([labels for _, labels in seen]).tolist() == list(range(256))
     for images, labels in seen:
         assert torch.equal(images, labels)
-    assert loader.statistics().page_locked is True, loader.explain()
     loader.close()
 
 
@@ -318,24 +313,6 @@ def test_batches_come_to_a_device_that_is_not_the_current_one(way, options, monk
         assert torch.equal(least, labels)
         assert torch.equal(most, labels)
     loader.close()
-
-
-def test_memory_is_page_locked_while_it_is_registered_and_a_refusal_leaves_no_error_behind(device):
-    memory = torch.frombuffer(mmap.mmap(-1, 1 << 20), dtype=torch.uint8)
-    pages = Pages(device)
-    assert not memory.is_pinned()
-    pages.register(memory.data_ptr(), len(memory))
-    assert memory.is_pinned()
-    assert memory[5000:5100].is_pinned()
-    assert torch.frombuffer(memory.numpy()[5000:5100], dtype=torch.uint8).is_pinned()
-    with pytest.raises(RuntimeError, match=r"cudaHostRegister failed: .+ \(712\)"):
-        pages.register(memory.data_ptr(), len(memory))
-    assert (torch.ones(4, device=device) + 1).sum().item() == 8
-    pages.unregister(memory.data_ptr())
-    assert not memory.is_pinned()
-    with pytest.raises(RuntimeError, match="cudaHostUnregister failed"):
-        pages.unregister(memory.data_ptr())
-    assert (torch.ones(4, device=device) + 1).sum().item() == 8
 
 
 def test_fixed_places_feed_a_cuda_graph(device):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch.utils.data import Dataset
 
 from fastload import DataLoader
 from fastload import transforms as T
-from fastload.transforms import fused
+from fastload.transforms import fused, proof
 from fastload.transforms.params import params_to
 
 CYCLES = 20_000_000  # of torch.cuda._sleep: some 10 ms
@@ -36,6 +37,16 @@ CHAINS: dict[str, list[Any]] = {
 @pytest.fixture
 def device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.fixture(autouse=True)
+def _kernels_prove_themselves(monkeypatch) -> Iterator[None]:
+    """Else torch's operations would serve, and the tests would compare these."""
+    monkeypatch.setattr(proof, "_reasons", {})
+    monkeypatch.setattr(proof, "_warned", set())
+    yield
+    for number in range(torch.cuda.device_count()):
+        assert proof.refusals(torch.device("cuda", number)) == []
 
 
 @pytest.fixture(params=["0", "1"], ids=["torch", "triton"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ from hypothesis import strategies as st
 from profiled import profile, write
 from test_blame import MS, rank_of, ranks, step_of, task_of
 from test_reader import recording
-from test_whatif import recorded
 
 from fastload.profiling.analyze import analyze
 from fastload.profiling.reader import read_trace
 from fastload.profiling.ring import Kind, Ring
 from fastload.profiling.schema import Analysis
 from fastload.profiling.trace import Rank, Sample, Span, Trace, TracedBatch, TracedStep
-from fastload.profiling.whatif import WhatIf, what_if
-from fastload.profiling.workload import measure_workload
+from fastload.profiling.workers import stages_of
 
 
 def trace_of(*of: Rank, warmup: int = 0) -> Trace:
@@ -43,7 +40,7 @@ def unsound(value: Any, place: str = "") -> list[str]:
 @given(one=ranks(), other=ranks(), alone=st.booleans(), warmup=st.integers(0, 4))
 @settings(max_examples=30)
 def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one, other, alone, warmup):
-    found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup), predict=True)
+    found = analyze(trace_of(*([one] if alone else [one, other]), warmup=warmup))
     text = found.to_json()
     assert Analysis.from_json(text, "it") == found
     assert unsound(json.loads(text)) == []
@@ -53,23 +50,20 @@ def test_whatever_was_recorded_comes_to_something_with_no_number_below_zero(one,
         assert rank.stall.low <= rank.stall.value <= rank.stall.high <= 1.0
 
 
-def test_steps_that_take_no_time_predict_nothing():
+def test_steps_that_take_no_time_have_no_fixes():
     rank = rank_of([step_of(number, 0, 0, [task_of(0, 0, cpu_ns=0)], loop_ns=0) for number in range(40)])
-    found = analyze(trace_of(rank), predict=True)
+    found = analyze(trace_of(rank))
     assert (found.fixes, found.ranks[0].step_ms.value) == ([], 0.0)
-    assert found.simulation is not None
-    assert found.simulation.reason == "the steps took no time"
 
 
 def test_samples_that_stand_for_others_and_take_no_time_share_their_tasks():
     steps = []
     for number in range(60):
         begun = number * 20 * MS
-        task = task_of(begun, begun + 10 * MS, samples=[Sample(begun, begun, 0, 0, 16)])
+        task = task_of(begun, begun + 10 * MS, num_samples=16, samples=[Sample(begun, begun, 0, 0, 16)])
         steps.append(step_of(number, begun, begun + 10 * MS, [task], loop_ns=10 * MS))
-    workload = measure_workload(rank_of(steps), 0)
-    assert [len(batch.samples) for batch in workload.epochs[0]] == [16] * 60
-    assert sum(map(sum, workload.epochs[0][0].samples)) == pytest.approx(10 * MS)
+    tasks = [task for step in steps for task in step.batch.tasks]
+    assert sum(stages_of(tasks, waiting=True).values()) == pytest.approx(10 / 16)
 
 
 def test_a_stall_of_which_nothing_is_known_has_no_verdict():
@@ -102,38 +96,37 @@ def test_the_start_of_a_pass_whose_end_nobody_knows_is_no_share_of_it(ends, caus
 
 def with_validation(number: int, work_ms: float, loop_ms: float, every: int, wait_ms: float) -> Rank:
     """Return a run with one worker where after every so many steps another loader is waited for, and 60 ms follow."""
-    loops = [loop_ms + (wait_ms + 60.0) * (place % every == every - 1) for place in range(number)]
-    rank = recorded([work_ms] * number, workers=1, loop_ms=loops)
     steps: list[TracedStep] = []
-    for step in rank.steps:
-        steps.append(dataclasses.replace(step, number=len(steps)))
-        if step.number % every == every - 1:
-            steps[-1].loop_ns = int(loop_ms * MS)
-            begun = steps[-1].wait.ended + int(loop_ms * MS)
-            ended = begun + int(wait_ms * MS)
+    at = made = 0
+    for place in range(number):
+        free, made = made, max(made, at - int(loop_ms * MS)) + int(work_ms * MS)
+        task = task_of(max(free, made - int(work_ms * MS)), made, cpu_ns=0)
+        begun, at = at, max(at, made)
+        steps.append(step_of(len(steps), begun, at, [task], loop_ns=int(loop_ms * MS)))
+        at += int(loop_ms * MS)
+        if place % every == every - 1:
+            begun, at = at, at + int(wait_ms * MS)
             batch = TracedBatch(
-                number=0, drawn=None, sampler_ns=None, tasks=[task_of(begun, ended)], iterator=99, loader=1
+                number=0, drawn=None, sampler_ns=None, tasks=[task_of(begun, at)], iterator=99, loader=1
             )
-            steps.append(TracedStep(len(steps), 1, 99, Span(begun, ended), batch, [], True, 60 * MS))
-    loaders = {0: {**rank.loaders[0], "dataset": "a.Train", "length": 400}, 1: {"num_workers": 0, "dataset": "a.Val"}}
-    return dataclasses.replace(rank, steps=steps, loaders=loaders)
+            steps.append(TracedStep(len(steps), 1, 99, Span(begun, at), batch, [], True, 60 * MS))
+            at += 60 * MS
+    torchs = {"engine": "torch", "torchs": True, "num_workers": 1, "dataset": "a.Train", "length": 400}
+    return dataclasses.replace(rank_of(steps), loaders={0: torchs, 1: {"num_workers": 0, "dataset": "a.Val"}})
 
 
 def test_a_validation_within_a_pass_is_a_part_of_its_loop():
     """After each 25th step 100 ms go into a validation. 30 ms of work and 10 of loop: two workers make 15."""
-    rank = with_validation(100, 30.0, 10.0, 25, 40.0)
-    whatif = WhatIf(rank, 8)
-    assert whatif.simulation.trusted, whatif.simulation.reason
-    assert whatif.simulation.observed_ms == pytest.approx(30.0 + (100 - 2 * 30) / 25, rel=0.05)
-    fix = whatif.fix({"num_workers": 2})
-    assert fix.step_ms.value == pytest.approx(15.0 + (100 - 4 * 15) / 25, rel=0.1)
-    assert fix.change.splitlines()[-1] == "+DataLoader(..., num_workers=2)  # of Train with 400 samples"
-
-
-def test_of_loaders_that_take_turns_nothing_is_predicted():
-    found = analyze(trace_of(with_validation(40, 100.0, 1.0, 1, 5.0)), predict=True)
-    assert found.simulation is not None
-    assert found.simulation.reason == "the loop alternates between several loaders"
+    found = analyze(trace_of(with_validation(100, 30.0, 10.0, 25, 40.0), warmup=8))
+    assert found.costs is not None
+    number = found.ranks[0].num_steps
+    validations = number // 26 + 1
+    assert found.costs.loop_ms == pytest.approx(
+        ((number - validations) * 10.0 + validations * 100.0) / number, rel=0.02
+    )
+    assert found.costs.batch_ms == pytest.approx(30.0 * (number - validations) / number, rel=0.02)
+    (more,) = [fix for fix in found.fixes if fix.title.startswith("num_workers")]
+    assert more.change.splitlines()[1].endswith("  # of Train with 400 samples")
 
 
 def test_of_several_loaders_the_one_that_was_waited_for_is_named_and_changed():
@@ -261,16 +254,3 @@ def test_loaders_that_are_made_anew_for_each_pass_keep_their_numbers(tmp_path):
     assert [str(rank.loaders[number]["dataset"]).rpartition(".")[2] for number in range(4)] == (
         ["Slow", "Other", "Slow", "Slow"]
     )
-
-
-# -- how long it takes ------------------------------------------------------------------------------------------------
-
-
-def test_what_changes_bring_to_a_long_run_with_many_workers_is_known_in_seconds():
-    rank = recorded([300.0, 310.0, 290.0, 305.0] * 500, workers=64, loop_ms=2.0)
-    begun = time.thread_time()
-    found, simulation, grid = what_if(trace_of(rank), rank)
-    assert time.thread_time() - begun < 6.0
-    assert simulation.trusted, simulation.reason
-    assert found
-    assert grid is not None

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import io
 import json
 import types
 import typing
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profile_analyses import HOSTILE, all_kinds, analysis, bare, hostile, interval, rank
+from profile_analyses import HOSTILE, all_kinds, analysis, interval, rank
 
 from fastload import cli
 from fastload.base.console import as_text, show
-from fastload.errors import ConfigError, TraceError
+from fastload.errors import TraceError
 from fastload.profiling.command import write_reports
 from fastload.profiling.compare import Comparison, compare, difference, table
 from fastload.profiling.formatting import GROUPS, STATES, state_of
 from fastload.profiling.page import page
 from fastload.profiling.perfetto import trace_json
-from fastload.profiling.scalars import scalars, write_scalars
 from fastload.profiling.schema import VERSION, Analysis, Interval, SlowSample
 from fastload.profiling.summary import summary
 
@@ -110,19 +107,20 @@ def test_a_faster_run_is_told_with_its_change_of_verdict():
     assert json.loads(comparison.to_json())["ranks"][0]["changed"] is True
 
 
-def test_a_gain_is_bold_only_where_it_is_certain() -> None:
+def test_a_fix_is_shown_with_its_bound_and_what_measures_it() -> None:
     one = analysis("read")
-    sure, unsure = one.fixes[0], dataclasses.replace(one.fixes[0], title="16 workers")
-    unsure.step_ms = Interval(value=121.0, low=110.0, high=200.0)
-    ceiling = dataclasses.replace(sure, title="a cheaper Blur", ceiling=True)
-    one.fixes = [sure, unsure, ceiling]
-    text = page(one)
-    assert text.count('<strong class="times">1.50x</strong>') == 1
-    assert '<span class="times unsure">1.50x, may gain nothing</span>' in text
-    assert '<span class="times unsure">at best 1.50x</span>' in text
-    card = as_text(summary(one), width=100)
-    assert "1.50x, may gain nothing" in card
-    assert "at best 1.50x" in card
+    for text in (page(one), " ".join(as_text(summary(one), width=100).split())):
+        assert "at most 1.5x; fastload tune measures it" in text
+        assert "at most 1.1x; record again to measure it" in text
+        assert "step then takes at least 121 ms (its batch 1694 ms / 14 workers)" in text
+        assert "step takes at least 175 ms, the largest of: the loop 107 ms; its batch 1400 ms / 8 workers" in text
+
+
+def test_where_no_fix_is_known_the_reason_is_said() -> None:
+    assert "nothing to change: the loader keeps up" in as_text(summary(analysis("compute")), width=100)
+    assert "how the batches were made is not known" in as_text(summary(KINDS["unknown costs"]), width=100)
+    assert "without a verdict" in as_text(summary(analysis(None)), width=100)
+    assert "no known change against this cause" in as_text(summary(analysis("pin", fixes=[])), width=100)
 
 
 def test_lists_that_workers_copy_are_named() -> None:
@@ -219,84 +217,6 @@ def test_what_is_no_analysis_is_told_in_one_line(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-# -- TensorBoard's scalars ---------------------------------------------------------------------------------------------
-
-
-def read_back(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return what the event files of a folder hold."""
-    pytest.importorskip("tensorboard", reason="tensorboard, which reads event files, is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-    return {tag: [(one.step, one.value) for one in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-
-
-def test_event_files_have_the_means_and_every_step(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard, which torch writes event files with, is not installed")
-    one = analysis("cpu", ranks=[rank("cpu", num_steps=5)])
-    write_scalars(one, str(tmp_path))
-    found = read_back(tmp_path)
-    assert {(tag, step) for tag, values in found.items() for step, _ in values} == {
-        (tag, step) for tag, _, step in scalars(one)
-    }
-    for tag, value, step in scalars(one):
-        assert dict(found[tag])[step] == pytest.approx(value, rel=1e-6)
-    assert found["fastload/step_ms"] == [(0, pytest.approx(182.0))]
-    assert [step for step, _ in found["fastload/steps/stall_ms"]] == [0, 1, 2, 3, 4]
-    assert len(found["fastload/steps/loop_ms"]) == 4  # of the last nobody saw the end
-    assert {tag for tag in found if "/blame_ms/" in tag} == {
-        f"fastload/blame_ms/{name}" for name in ("stage/RandAugment", "stage/Decode", "sample", "collate", "run-queue")
-    }
-
-
-def test_a_mean_has_no_step() -> None:
-    assert {step for tag, _, step in scalars(hostile()) if "/steps/" not in tag} == {0}
-
-
-def test_fastload_report_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard, which torch writes event files with, is not installed")
-    write_reports(
-        analysis("read", ranks=[rank("read", number=number, num_steps=2) for number in (0, 1)]), str(tmp_path)
-    )
-    assert cli.main(["report", str(tmp_path), "--tensorboard", str(tmp_path / "events")]) == 0
-    assert capsys.readouterr().out == ""
-    found = read_back(tmp_path / "events")
-    assert found["fastload/rank1/blame_ms/read"] == [(0, pytest.approx(182 * 0.41 * 0.71))]
-    assert found["fastload/overhead"] == [(0, pytest.approx(0.004))]
-
-
-def test_a_file_beside_tensorboards_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["report", str(tmp_path), "--tensorboard", str(tmp_path / "a"), "-o", str(tmp_path / "b")]) == 2
-    assert capsys.readouterr().err.startswith("fastload report: -o cannot be combined with --tensorboard, ")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_not_known_is_left_out_and_tags_are_such_as_tensorboard_takes() -> None:
-    assert {tag for tag, _, _ in scalars(bare())} == {
-        f"fastload/{name}" for name in ("step_ms", "compute_ms", "stall", "head_of_line")
-    }
-    for tag, _, _ in scalars(hostile()):
-        assert all(one.isascii() and (one.isalnum() or one in "-_./") for one in tag), tag
-
-
-def test_without_tensorboard_it_is_said_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *arguments: Any, **named: Any) -> Any:
-        if name.startswith(("tensorboard", "torch.utils.tensorboard")):
-            raise ImportError("No module named 'tensorboard'")
-        return real(name, *arguments, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"need the package tensorboard: .*; install it, or ask for --json"):
-        write_scalars(analysis("read"), str(tmp_path))
-    write_reports(analysis("read"), str(tmp_path))
-    assert cli.main(["report", str(tmp_path), "--tensorboard", str(tmp_path / "events")]) == 1
-    assert "fastload report: scalars in" in capsys.readouterr().err
-
-
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
@@ -364,8 +284,8 @@ REMEDY = "name a file that fastload profile wrote, or delete it: it is made agai
         ("[" * 100_000, "here cannot be read: maximum recursion depth exceeded"),
         (json.dumps(valid(ranks=5)), "here cannot be read: 'int' object is not iterable; "),
         (json.dumps(valid(ranks=[{}])), "required keyword-only arguments: 'rank', "),
-        (json.dumps(valid(version=1)), "here cannot be read: it has format version 1, and this fastload reads 2; "),
-        (json.dumps(valid(version=3)), "here cannot be read: it has format version 3, and this fastload reads 2; "),
+        (json.dumps(valid(version=2)), "here cannot be read: it has format version 2, and this fastload reads 3; "),
+        (json.dumps(valid(version=4)), "here cannot be read: it has format version 4, and this fastload reads 3; "),
         ("{}", "here cannot be read: 'version'; "),
     ],
 )
@@ -379,9 +299,9 @@ def test_what_is_no_analysis_is_refused_with_what_to_do(text: str, message: str)
 def test_unknown_fields_are_passed_over_and_those_that_were_added_later_have_a_default() -> None:
     whole = valid(new_field=[4])
     whole["ranks"][0]["workers"]["temperature"] = 40
-    del whole["grid"], whole["ranks"][0]["pins"]
+    del whole["costs"], whole["ranks"][0]["pins"]
     found = Analysis.from_json(json.dumps(whole), "here")
-    assert (found.grid, found.ranks[0].pins) == (None, [])
+    assert (found.costs, found.ranks[0].pins) == (None, [])
 
 
 def test_a_number_that_json_cannot_say_is_refused_when_it_is_written() -> None:

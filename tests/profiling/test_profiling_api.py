@@ -155,20 +155,6 @@ def test_one_recording_at_a_time_in_a_folder_of_its_own(tmp_path: Path) -> None:
             fastload.profile(**wrong)  # type: ignore[arg-type]
 
 
-def test_what_starting_workers_computes_is_recorded() -> None:
-    loader = DataLoader(Numbers(0.001), batch_size=2, num_workers=1)
-    with fastload.profile(loader) as recorded:
-        for _ in loader:
-            pass
-    first, *others = recorded.trace().ranks[0].steps
-    spent, (task,) = first.startup_cpu_ns, first.batch.tasks
-    assert spent is not None
-    assert 0 < spent <= sum(span.ns for span in first.startup)
-    assert task.before_cpu_ns is not None
-    assert 0 < task.before_cpu_ns <= task.begun - first.startup[0].begun
-    assert all(step.startup_cpu_ns is None for step in others)
-
-
 def test_a_recording_without_a_batch_says_so() -> None:
     with fastload.profile() as recorded:
         pass

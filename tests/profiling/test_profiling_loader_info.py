@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +27,6 @@ import fastload
 from fastload.base import copied_lists
 from fastload.profiling.formatting import unit_of
 from fastload.profiling.hooks.loader_info import describe_loader, seeding_of
-from fastload.profiling.worker_memory import Growth, growth_of, private_bytes
 
 
 class Counting(Dataset[Any]):
@@ -140,8 +137,6 @@ def test_where_random_numbers_come_from_is_told_without_asking_for_the_length(ar
     assert seeding_of(loader) == seeding
     assert dataset.asked == asked
     assert seeding_of(DataLoader(dataset, 4)) is None
-    assert describe_loader(loader)["draws_nothing"] is False
-    assert describe_loader(DataLoader([1, 2], 4))["draws_nothing"] is True
     assert describe_loader(fastload.DataLoader(Flow(), 4, seed=1))["seeding"] == "torch"
 
 
@@ -200,47 +195,8 @@ def test_large_lists_that_worker_processes_copy_are_named(
     assert describe_loader(engine(Listed(), 2))["copied"] == []  # without processes
     with fastload.profile(folder=tmp_path, warmup=1) as recorded:
         list(engine(Listed(), 2, num_workers=1))
-    told, *_ = recorded.trace().ranks[0].loaders[0]["copied"]
+    (told,) = recorded.trace().ranks[0].loaders[0]["copied"]
     assert told.startswith("dataset.samples, a list of 2,000, takes about ")
-
-
-class Hoarding(Listed):
-    """Each sample writes a MiB, which its process keeps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[bytearray] = []
-
-    def __getitem__(self, index: int) -> int:
-        self.kept.append(bytearray(b"x") * (1 << 20))
-        return index
-
-
-@pytest.mark.skipif(private_bytes(os.getpid()) is None, reason="this system does not say what a process has written to")
-@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-def test_what_the_memory_of_their_processes_grows_by_is_measured(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copied_lists, "LEAST_BYTES", 100_000)
-    with fastload.profile(folder=tmp_path, warmup=1) as recorded:
-        loader = engine(Subset(Hoarding(), range(30)), 2, num_workers=1, prefetch_factor=1)
-        assert sum(1 for _ in loader) == 15
-    *_, told = recorded.trace().ranks[0].loaders[0]["copied"]
-    found = re.search(r"measured: from batch 1 to batch 8 of an epoch .* grew by ([0-9]+) MiB", told)
-    assert found is not None
-    # Sixteen samples are in the loop's hands by then; of the first two batches, and of the next, workers may be ahead.
-    assert 10 < int(found[1]) < 40
-
-
-def test_growth_is_that_of_the_process_that_grew_most() -> None:
-    readings = [(1, {"7": 100, "8": 50}), (2, {"7": 400, "8": 60}), (4, {"7": 300, "9": 900})]
-    notes = [{"batch": batch, "private": private} for batch, private in readings]
-    assert growth_of(notes) == Growth(300, 2)
-    assert growth_of(notes[:1]) is None
-    assert growth_of([{"batch": 1, "private": {"7": 100}}, {"batch": 2, "private": {"7": 90}}]) is None
-    # An epoch begins with the same processes: it counts from its own first batch.
-    numbers = (1, 100), (8, 200), (1, 300), (2, 350)
-    assert growth_of([{"batch": batch, "private": {"7": size}} for batch, size in numbers]) == Growth(100, 8)
 
 
 def test_what_an_object_with_a_collation_of_its_own_returns_is_a_batch() -> None:

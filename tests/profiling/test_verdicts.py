@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import textwrap
 from dataclasses import replace
@@ -13,20 +12,16 @@ import pytest
 from profiled import record_in_fork
 
 from fastload.base.console import as_text
-from fastload.cli import main
-from fastload.profiling import whatif_command
 from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
-from fastload.profiling.dominant import stages_of
 from fastload.profiling.page import page
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis, RankAnalysis
 from fastload.profiling.stats import ratio_interval
 from fastload.profiling.summary import summary
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
-from fastload.profiling.trials import Trials
 from fastload.profiling.verdict import Facts, Hottest, judge
-from fastload.profiling.workload import measure_workload
+from fastload.profiling.workers import stages_of
 
 MS = 1_000_000
 
@@ -182,25 +177,6 @@ def test_the_rank_that_the_others_wait_for_is_named():
     assert not any("rank 1" in line for line in found.ranks[1].verdict.evidence)
 
 
-@pytest.mark.parametrize("waits_ms", [[1, 40, 1], [1, 30, 40], [5, 1, 1]])
-def test_what_is_predicted_without_a_rank_is_of_the_one_that_the_card_is_about(waits_ms, monkeypatch, capsys):
-    trace = trace_of(*(rank_of(place, [wait] * 50, [50 - wait] * 50) for place, wait in enumerate(waits_ms)))
-    for one in trace.ranks:  # whose loop loads
-        one.loaders = {0: {"num_workers": 0}}
-        for step in one.steps:
-            step.batch.tasks[0].worker = -1
-    about = analyze(trace).main_rank()
-    assert about is not None
-    monkeypatch.setattr(whatif_command, "read_trace", lambda _: trace)
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["whatif", "somewhere"]) == 0
-    head = capsys.readouterr().out.splitlines()[0]
-    assert head.startswith(f"rank {about.rank}: ")
-    assert "observed were 50.0 ms" in head
-    assert main(["whatif", "somewhere", "--rank", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rank"] == 1
-
-
 def stalled(*, worker_ms: tuple[int, ...] = (40, 40), number: int = 60, **task: Any) -> Rank:
     """Return a rank of which each wait is that of its batch; ``worker_ms``: what a batch of each worker takes."""
     rank = rank_of(None, [worker_ms[place % len(worker_ms)] for place in range(number)], [2] * number)
@@ -233,17 +209,15 @@ def test_a_transform_that_takes_most_of_the_workers_time_is_the_headline():
     assert rank.verdict.sentence.startswith("Limited by the CPU")
 
 
-def test_the_transform_that_takes_most_of_a_sample_is_the_recorded_one_at_level_2_else_the_measured_one():
+def test_the_transform_that_takes_most_of_a_sample_is_known_at_level_2():
     rank = stalled(samples=blurred(0.88))
-    rank.trials = {0: Trials(stages_ms={"ColorJitter": 9.0, "sample": 1.0})}
-    for level, stage, share in ((2, "GaussianBlur", 0.88), (1, "ColorJitter", 0.9)):
-        rank.level = level
-        found = analyze(trace_of(rank), predict=True).dominant
-        assert found is not None
-        assert found.stage == stage
-        assert found.ms / found.sample_ms == pytest.approx(share)
-    rank.trials = {}
-    assert analyze(trace_of(rank), predict=True).dominant is None
+    assert analyze(trace_of(rank)).dominant is None
+    rank.level = 2
+    found = analyze(trace_of(rank))
+    assert found.dominant is not None
+    assert found.dominant.stage == "GaussianBlur"
+    assert found.dominant.ms / found.dominant.sample_ms == pytest.approx(0.88)
+    assert "a cheaper GaussianBlur" in [fix.title for fix in found.fixes]
 
 
 def test_samples_that_a_dataset_makes_at_once_share_the_times_of_their_stages():
@@ -252,10 +226,24 @@ def test_samples_that_a_dataset_makes_at_once_share_the_times_of_their_stages():
         return [replace(sample, weight=4)]
 
     rank = stalled(samples=four, num_samples=4)
-    stages = stages_of(measure_workload(rank, 0))
-    assert stages == pytest.approx({"GaussianBlur": 7.5, "collate": 0.0, "sample": 2.5})
+    tasks = [task for step in rank.steps for task in step.batch.tasks]
+    assert stages_of(tasks, waiting=False) == pytest.approx({"GaussianBlur": 7.5, "sample": 2.5})
     (found,) = analyze(trace_of(rank)).ranks
     assert found.workers.stages_ms == pytest.approx({"GaussianBlur": 7.5, "sample": 2.5})
+
+
+def test_waiting_for_a_core_is_no_part_of_a_stage_wherever_it_was_waited():
+    """Of 40 ms a task computes 10, of these 8 in its transform, and waits for a core during the rest."""
+
+    def half(task: TaskSpan) -> list[Sample]:
+        (sample,) = blurred(0.5)(task)
+        sample.stages[0].cpu_ns = 8 * MS
+        return [sample]
+
+    rank = stalled(samples=half, cpu_ns=10 * MS, runnable_ns=30 * MS)
+    tasks = [task for step in rank.steps for task in step.batch.tasks]
+    assert stages_of(tasks, waiting=True) == pytest.approx({"GaussianBlur": 20.0, "sample": 20.0})
+    assert stages_of(tasks, waiting=False) == pytest.approx({"GaussianBlur": 8.0, "sample": 2.0})
 
 
 def test_with_too_few_cores_that_transform_is_what_helps():

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 from determinism_fakes import Drawing, batches
+from kit.pinning import pin_by_copies
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, SequentialSampler
 from torch.utils.data import DataLoader as TorchDataLoader
 
 import fastload
 from fastload import DataLoader, DistributedBatchSampler
-from fastload.base import compat_features
-from fastload.engine import iteration
 
 KEPT = {"num_workers": 2, "persistent_workers": True}
 
@@ -290,19 +289,7 @@ def test_an_error_in_the_next_epochs_first_batch_is_raised_there():
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
 @pytest.mark.parametrize("named", ["cpu", None])  # torch 2.6 names no device, and means CUDA
 def test_batches_pinned_ahead_cross_no_border_between_epochs(monkeypatch, named):
-    """Without an accelerator: pinning is a copy here, on the same thread and through the same queues."""
-    begin = iteration.compat.BaseIterator.__init__
-
-    def begin_pinned(iterator: Any, loader: Any) -> None:
-        begin(iterator, loader)
-        iterator._pin_memory, iterator._pin_memory_device = True, named
-
-    monkeypatch.setattr(iteration.compat.BaseIterator, "__init__", begin_pinned)
-    monkeypatch.setattr(compat_features, "accelerator_index", lambda: 0)
-    pinned = []
-    monkeypatch.setattr(
-        compat_features, "pin_on_device", lambda data, device, index: pinned.append(device) or data.clone()
-    )
+    pinned = pin_by_copies(monkeypatch, named)
     results = []
     for overlap in (True, False):
         dataset = [torch.tensor(index) for index in range(53)]

@@ -71,23 +71,12 @@ def compiling(capability: int) -> Iterator[list[Any]]:
         What has been compiled so far.
     """
     from triton.runtime.driver import driver
+    from triton_kernels import launched
 
-    from fastload.transforms import (
-        device_draws,
-        device_draws_kernel,
-        fused,
-        fused_color,
-        fused_color_kernel,
-        fused_kernel,
-    )
+    from fastload.transforms import fused, fused_kernel, proof
 
     made: list[Any] = []
-    names = {
-        fused_kernel: ("transformed", "resized"),
-        fused_color_kernel: ("grey_sums", "changed"),
-        device_draws_kernel: ("order", "drawn"),
-    }
-    kernels = [getattr(module, name) for module, those in names.items() for name in those]
+    kernels = [fused_kernel.transformed, fused_kernel.resized]
     launchers = mock.Mock(TYPES=fused_kernel.TYPES)
     for kernel in kernels:
         setattr(launchers, kernel.fn.__name__, _Launcher(kernel, made))
@@ -96,8 +85,8 @@ def compiling(capability: int) -> Iterator[list[Any]]:
         stack.enter_context(mock.patch.dict(os.environ, TRITON_CACHE_DIR=folder))
         stack.enter_context(mock.patch.object(driver, "_active", _Pretended(capability)))
         stack.enter_context(mock.patch.object(fused, "available", return_value=True))
-        for module in (fused, fused_color, device_draws):
-            stack.enter_context(mock.patch.object(module, "_kernels", return_value=launchers))
+        stack.enter_context(mock.patch.object(fused, "_kernels", return_value=launchers))
+        stack.enter_context(mock.patch.object(proof, "served", launched))
         for kernel in kernels:  # what they have compiled in this process
             kernel.device_caches.clear()
             stack.callback(kernel.device_caches.clear)

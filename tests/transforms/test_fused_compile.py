@@ -9,13 +9,8 @@ import torch
 from references import made_images
 from triton_kernels import CHAIN, MEAN, STD
 
-from fastload.sampling.order import Permutation
-from fastload.transforms.auto import TrivialAugmentWide
-from fastload.transforms.base import BatchShape
 from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.device_draws import EpochState
-from fastload.transforms.jitter import ColorJitter
 from fastload.transforms.resize import RandomResizedCrop, Resize
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -128,84 +123,3 @@ def test_large_samples_compile(compiled, target, moving, shape):
     Compose([moving, ToNormalized([0.4], [0.3])])(images.as_strided(shape, far))
     [kernel] = compiled
     assert kernel.asm["cubin"][:4] == b"\x7fELF"
-
-
-JITTER = ColorJitter(0.4, 0.4, 0.4, 0.1)
-PER_THREAD = 1024 // 128  # pixels
-
-
-def counted(code, operation):
-    """Return how many numbers an operation is done to; from sm_100 on an instruction takes two."""
-    return sum(2 if pair else 1 for pair in re.findall(rf"\b{re.escape(operation)}\.f32(x2)?", code))
-
-
-@EVERY_TARGET
-@pytest.mark.parametrize("memory", ["channels_last", "contiguous"])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16])
-def test_colours_compile_to_the_products_and_quotients_that_are_meant(compiled, target, dtype, memory):
-    values = [ToDtype(torch.bfloat16, scale=True), Normalize(MEAN[:3], STD[:3])]
-    Compose([JITTER, *values])(made_images(0, (2, 3, 32, 48), dtype, memory=memory))
-    sums, changed = (kernel.asm["ptx"] for kernel in compiled)
-    for code in (sums, changed):
-        assert f".target sm_{target}" in code
-        assert ".ftz" not in code.replace("cvt.rmi.ftz.f32.f32", ""), "floor() of the smallest numbers is 0 anyway"
-        assert not re.search(r"div\.(full|approx)|rcp\.", code), "quotients are rounded"
-        # Without a rounding mode the assembler may join a product and a sum.
-        assert not re.search(r"\b(mul|add|sub)\.f32", code)
-    # For each pixel: two for a grey level, and one for each channel; the sums have a second grey level, and levels are
-    # scaled by one, floats by quotients. A hue has four quotients, the mean one.
-    scaled = dtype == torch.uint8
-    meant = (sums, 7, 4, 0), (changed, 8 if scaled else 5, 4 if scaled else 7, 1)
-    for code, products, quotients, more in meant:
-        # The compiler of Triton 3.6 writes a few of them twice, in two branches.
-        assert products * PER_THREAD <= counted(code, "fma.rn") <= products * PER_THREAD + 2
-        assert quotients * PER_THREAD + more <= counted(code, "div.rn") <= quotients * PER_THREAD + more + 2
-    for kernel in compiled:
-        assert kernel.asm["cubin"][:4] == b"\x7fELF"
-
-
-def test_colours_use_products_with_a_sum_only_where_torch_rounds_once(compiled):
-    images = made_images(0, (2, 3, 32, 32))
-    ColorJitter(brightness=0.5)(images)
-    blend = compiled.pop().asm["ptx"]
-    assert counted(blend, "fma.rn") == 5 * PER_THREAD
-    assert "div.rn" not in blend
-    ColorJitter(hue=0.5)(images)
-    turned = compiled.pop().asm["ptx"]
-    assert "fma.rn.f32" not in turned
-    assert counted(turned, "div.rn") == 4 * PER_THREAD
-
-
-@EVERY_TARGET
-@pytest.mark.parametrize("channels", [1, 3])
-def test_the_colours_of_policies_compile(compiled, target, channels):
-    TrivialAugmentWide()(made_images(0, (2, channels, 9, 11)))
-    assert len(compiled) == 2
-    for kernel in compiled:
-        assert kernel.asm["cubin"][:4] == b"\x7fELF"
-
-
-@pytest.mark.parametrize("side", [1, 2, 5])
-def test_colours_of_few_pixels_compile(compiled, target, side):
-    for channels in (1, 3):
-        Compose([JITTER, ToNormalized([0.4], [0.3])])(made_images(0, (1, channels, 1, side), torch.float32))
-        assert len(compiled) == 2
-        compiled.clear()
-
-
-@EVERY_TARGET
-@pytest.mark.parametrize("length", [1, 50_000, 1 << 40])
-def test_order_and_draws_compile_without_joined_products(compiled, target, length):
-    state = EpochState(Permutation(length, b"key"), torch.device("cpu"))
-    rows = state.rows(0, min(length, 300))
-    for transform in (RandomCrop(32, 4), RandomHorizontalFlip(0.1), JITTER):
-        draws = state.draws(rows)
-        draws.finished(transform.draw_for(draws, BatchShape(len(rows), 3, 32, 32)))
-    assert len(compiled) == 4
-    for kernel in compiled:
-        code = kernel.asm["ptx"]
-        assert f".target sm_{target}" in code
-        assert "fma." not in code
-        assert kernel.asm["cubin"][:4] == b"\x7fELF"
-    assert "mul.rn.f64" in compiled[1].asm["ptx"]
-    assert "0d3FB999999999999A" in compiled[2].asm["ptx"], "0.1 in float64, not that of float32"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.transforms import device_draws, fused, fused_color
+from fastload.transforms import fused, proof
 from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
 from fastload.transforms.values import Normalize, ToDtype, ToNormalized
 
@@ -23,14 +22,13 @@ tl = pytest.importorskip("triton.language", reason="Triton is there on Linux onl
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is there on Linux only")
 
 
-def interpreted(kernels: str = "fused_kernel") -> ModuleType:
+def interpreted() -> ModuleType:
     """Return the kernels' module once more, for the interpreter: Triton decides when a kernel is defined."""
     if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 4):
         pytest.skip("Triton's interpreter takes no tuples before 3.4")
-    name = f"fastload.transforms.{kernels}_interpreted"
+    name = "fastload.transforms.fused_kernel_interpreted"
     if name not in sys.modules:
-        importlib.import_module("fastload.transforms.fused_kernel")  # others import it, and it must be no interpreter's
-        spec = importlib.util.spec_from_file_location(name, Path(fused.__file__).with_name(f"{kernels}.py"))
+        spec = importlib.util.spec_from_file_location(name, Path(fused.__file__).with_name("fused_kernel.py"))
         module = importlib.util.module_from_spec(spec)
         os.environ["TRITON_INTERPRET"] = "1"
         try:
@@ -61,35 +59,30 @@ def patched(tensor: Any, *scope: Any) -> None:
 class _Counted:
     """A kernel whose launches a list is told of, by its name."""
 
-    def __init__(self, module: str, name: str, launches: list[str]) -> None:
-        self._module = module
+    def __init__(self, name: str, launches: list[str]) -> None:
         self._name = name
         self._launches = launches
 
     def __getitem__(self, grid: Any) -> Any:
         self._launches.append(self._name)
-        return getattr(interpreted(self._module), self._name)[grid]
+        return getattr(interpreted(), self._name)[grid]
+
+
+def launched(device: Any, name: str, kind: Any, launch: Any, by_torch: Any, difference: Any) -> Any:
+    """Return the kernel's result in any case, for tests of the kernel itself: see ``fastload.transforms.proof``."""
+    return launch()
 
 
 def allow(monkeypatch: Any) -> list[str]:
     """Have the kernels take images of the CPU; return a list that grows with their launches."""
     launches: list[str] = []
-
-    def taking(*names: str) -> Any:
-        """Return what stands for a module of kernels, whose launches are counted."""
-        stands = SimpleNamespace(TYPES=interpreted("fused_kernel").TYPES)
-        for name in names[1:]:
-            setattr(stands, name, _Counted(names[0], name, launches))
-        return lambda: stands
-
-    monkeypatch.setattr(fused, "_kernels", taking("fused_kernel", "transformed", "resized"))
-    monkeypatch.setattr(fused_color, "_kernels", taking("fused_color_kernel", "grey_sums", "changed"))
+    counted = {name: _Counted(name, launches) for name in ("transformed", "resized")}
+    stands = SimpleNamespace(TYPES=interpreted().TYPES, **counted)
+    monkeypatch.setattr(fused, "_kernels", lambda: stands)
+    monkeypatch.setattr(proof, "served", launched)
     monkeypatch.setattr(interpreter, "_convert_float", converted)
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
-    # Triton's own is compiled: it was imported without the interpreter.
-    monkeypatch.setattr(tl, "sum", lambda values, axis: tl.reduce(values, axis, tl.standard._sum_combine))
     monkeypatch.setattr(fused, "available", lambda device: True)
-    monkeypatch.setattr(device_draws, "_kernels", taking("device_draws_kernel", "order", "drawn"))
     return launches
 
 

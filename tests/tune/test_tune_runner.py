@@ -22,8 +22,9 @@ from torch.utils.data import Dataset, IterableDataset
 
 import fastload
 from fastload.cache import shared, store
-from fastload.errors import ConfigError
+from fastload.errors import ConfigError, TraceError
 from fastload.late import opener
+from fastload.tune import runner as tune_runner
 from fastload.tune import usage
 from fastload.tune.runner import Runner, refused, setting_of
 from fastload.tune.search import Compared
@@ -268,9 +269,6 @@ def test_a_cache_is_filled_before_it_is_measured_and_is_gone_afterwards(tmp_path
     assert contents is not None
     assert contents.entries == 20
     assert "for its 20 samples" in runner.cache_note
-    cpu_s, _, differs = runner.processor_time(present.having(cache="auto"), 10)
-    assert cpu_s > 0
-    assert differs == NOTHING
     runner.close()
     assert shared.contents() is None
     assert not shared.is_asked_for()
@@ -323,4 +321,30 @@ class Endless:
 
 def test_samplers_without_a_length_are_measured_too():
     runner = runner_of(loader := fastload.DataLoader(Noisy(), batch_size=8, sampler=Endless()))
-    assert runner.processor_time(setting_of(loader), 16)[1] == 16
+    assert runner.measure(setting_of(loader)).rate > 0
+    assert runner.dominant() == []
+
+
+# -- the transform that takes most -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_transform_that_takes_most_of_a_sample_is_named(num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are loaded; only the times are given."""
+
+    def timed(batches: Any) -> dict[str, float]:
+        assert len(next(batches())) == 4
+        return {"GaussianBlur": 9.0, "sample": 1.0}
+
+    monkeypatch.setattr(tune_runner, "measured_stages_ms", timed)
+    found = runner_of(fastload.DataLoader(Noisy(), batch_size=16, num_workers=num_workers)).dominant()
+    assert found[0] == "GaussianBlur takes 90 % of a sample (9.0 of 10.0 ms)"
+
+
+def test_where_stages_cannot_be_recorded_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(batches: Any) -> dict[str, float]:
+        raise TraceError("the disk is full")
+
+    monkeypatch.setattr(tune_runner, "measured_stages_ms", fail)
+    found = runner_of(fastload.DataLoader(Noisy(), batch_size=16)).dominant()
+    assert found == ["which transform takes most of a sample is unknown: the disk is full"]

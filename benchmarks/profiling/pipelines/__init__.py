@@ -3,8 +3,7 @@
 Each script's loop takes ``LOOP`` seconds a step by sleeping, as one that waits for a device does, and its loader takes
 longer for a batch by a factor that the seed draws: so the share of the step that is a stall is known before anything
 runs, and so is its cause. Time on the CPU is spun off on the thread's own clock, so that the demand is the same
-whoever else has the cores; everything else sleeps. ``change`` is a change of the script's constants, ``settings`` the
-same for the simulation, and ``changed_ms`` what the step must come to with it.
+whoever else has the cores; everything else sleeps.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from benchmarks.profiling.pipelines import busy, device, reads, ways
-from benchmarks.profiling.pipelines.building import CORES, Pipeline
+from benchmarks.profiling.pipelines.building import Pipeline
 
 MAKERS: tuple[Callable[[int, str], Pipeline], ...] = (
     reads.read_sleep,
@@ -56,4 +55,4 @@ def _name(maker: Callable[[int, str], Pipeline]) -> str:
     return maker.__name__.replace("_", "-")
 
 
-__all__ = ["CORES", "MAKERS", "Pipeline", "drawn", "names"]
+__all__ = ["MAKERS", "Pipeline", "drawn", "names"]

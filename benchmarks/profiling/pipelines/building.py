@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fastload.profiling.schema import Cause
@@ -75,12 +75,6 @@ class Pipeline:
     """Mean time of a step, by construction."""
     stall: float
     """Share of it that is a stall, by construction."""
-    change: Mapping[str, Any] = field(default_factory=dict)
-    """Other constants; empty: nothing to change is known."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """The same as knobs of the simulation."""
-    changed_ms: float | None = None
-    """Mean time of a step with the change, by construction."""
     steps: int = 60
     warmup: int = 12
     late_rank: int | None = None
@@ -90,13 +84,12 @@ class Pipeline:
     cores: float = 0.0
     """How many cores it keeps busy: with fewer free ones the answer is another."""
 
-    def script(self, change: Mapping[str, Any] | None = None) -> str:
-        constants = {**self.constants, **(change or {})}
+    def script(self) -> str:
         imports = {"torch": "from torch.utils.data import DataLoader", "fastload": "from fastload import DataLoader"}
         return _SCRIPT.format(
             name=self.name,
             loader_import=imports[self.engine],
-            constants="\n".join(f"{name} = {value!r}" for name, value in constants.items()),
+            constants="\n".join(f"{name} = {value!r}" for name, value in self.constants.items()),
             sample=self.sample,
             definitions=self.definitions,
             options=self.options,

@@ -9,7 +9,7 @@ from benchmarks.profiling.pipelines.building import CORES, Draw, Pipeline
 
 
 def _busy(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True", **also: Any) -> Pipeline:
-    """Every sample is busy; as many workers as leave the cores to them, so that no more of them would help less."""
+    """Every sample is busy; half as many workers as cores."""
     draw = Draw(seed, name)
     workers = max(1, CORES // 2)
     return draw.pipeline(
@@ -18,9 +18,6 @@ def _busy(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=True",
         constants=draw.constants(WORKERS=workers, SAMPLE=round(draw.step * workers / draw.batch, 6)),
         sample="        spin(SAMPLE)\n        return torch.zeros(16)",
         options=options,
-        change={"WORKERS": 2 * workers},
-        settings={"num_workers": 2 * workers},
-        changed_ms=max(draw.loop, draw.step / 2) * 1e3 if CORES > 1 else None,
         cores=2 * workers,
         **also,
     )
@@ -35,7 +32,7 @@ def cpu_fastload(seed: int, name: str) -> Pipeline:
 
 
 def cpu_inline(seed: int, name: str) -> Pipeline:
-    """Busy CPU in the main process; one worker hides the shorter of the two."""
+    """Busy CPU in the main process."""
     draw = Draw(seed, name)
     work = draw.step * draw.stall
     return draw.pipeline(
@@ -43,9 +40,6 @@ def cpu_inline(seed: int, name: str) -> Pipeline:
         states=("sample",),
         constants=draw.constants(WORKERS=0, SAMPLE=round(work / draw.batch, 6)),
         sample="        spin(SAMPLE)\n        return torch.zeros(16)",
-        change={"WORKERS": 1},
-        settings={"num_workers": 1},
-        changed_ms=max(draw.loop, work) * 1e3,
         cores=1,
     )
 
@@ -59,9 +53,6 @@ def _collating(seed: int, name: str, workers: int) -> Pipeline:
         constants=draw.constants(WORKERS=workers, COLLATE=round(work, 6)),
         definitions="def collate(samples):\n    spin(COLLATE)\n    return torch.stack(samples)\n\n\n",
         options="batch_size=BATCH, collate_fn=collate",
-        change={"WORKERS": 1} if workers == 0 else {"WORKERS": 2},
-        settings={"num_workers": 1 if workers == 0 else 2},
-        changed_ms=max(draw.loop, work if workers == 0 else work / 2) * 1e3,
         cores=1 if workers == 0 else 2,
     )
 

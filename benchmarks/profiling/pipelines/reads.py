@@ -19,9 +19,6 @@ def _sleeping(seed: int, name: str, options: str = "batch_size=BATCH, shuffle=Tr
         constants=draw.constants(SAMPLE=round(sample, 6)),
         sample="        time.sleep(SAMPLE * (0.9 + 0.2 * (index * 7 % 11) / 10))\n        return torch.zeros(16)",
         options=options,
-        change={"WORKERS": 2 * draw.workers},
-        settings={"num_workers": 2 * draw.workers},
-        changed_ms=max(draw.loop, draw.step / 2) * 1e3,
         **also,
     )
 
@@ -47,7 +44,7 @@ def read_threads(seed: int, name: str) -> Pipeline:
 
 
 def read_inline(seed: int, name: str) -> Pipeline:
-    """Slow reads in the main process: a step is their sum with the loop; two workers halve what hides nothing."""
+    """Slow reads in the main process: a step is their sum with the loop."""
     draw = Draw(seed, name)
     work = draw.step * draw.stall
     return draw.pipeline(
@@ -55,9 +52,6 @@ def read_inline(seed: int, name: str) -> Pipeline:
         states=("read",),
         constants=draw.constants(WORKERS=0, SAMPLE=round(work / draw.batch, 6)),
         sample="        time.sleep(SAMPLE)\n        return torch.zeros(16)",
-        change={"WORKERS": 2},
-        settings={"num_workers": 2},
-        changed_ms=max(draw.loop, work / 2) * 1e3,
     )
 
 
@@ -75,8 +69,5 @@ def slow_rank(seed: int, name: str) -> Pipeline:
         ),
         before='    torch.distributed.init_process_group("gloo")',
         loop="            time.sleep(LOOP)\n            torch.distributed.barrier()",
-        change={},
-        settings={},
-        changed_ms=None,
         late_rank=late,
     )

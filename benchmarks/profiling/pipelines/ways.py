@@ -9,26 +9,19 @@ from benchmarks.profiling.pipelines.building import Draw, Pipeline
 
 
 def slow_worker(seed: int, name: str) -> Pipeline:
-    """One worker takes several times as long as the others; torch deals in turn, so all wait for it.
-
-    Out of order each of the four works at its own pace.
-    """
+    """One worker takes several times as long as the others; torch deals in turn, so all wait for it."""
     draw = Draw(seed, name)
     workers, factor = 4, draw.random.uniform(4, 6)
     sample = draw.step * workers / draw.batch / factor
     return draw.pipeline(
         cause="head-of-line",
         states=(),
-        constants=draw.constants(WORKERS=workers, SAMPLE=round(sample, 6), FACTOR=round(factor, 3), IN_ORDER=True),
+        constants=draw.constants(WORKERS=workers, SAMPLE=round(sample, 6), FACTOR=round(factor, 3)),
         sample=(
             "        info = get_worker_info()\n"
             "        time.sleep(SAMPLE * (FACTOR if info is not None and info.id == 1 else 1))\n"
             "        return torch.zeros(16)"
         ),
-        options="batch_size=BATCH, in_order=IN_ORDER",
-        change={"IN_ORDER": False},
-        settings={"in_order": False},
-        changed_ms=max(draw.loop, draw.batch * sample / (workers - 1 + 1 / factor)) * 1e3,
     )
 
 
@@ -37,7 +30,7 @@ def rare_slow(seed: int, name: str) -> Pipeline:
 
     Without it the workers keep pace: a batch of 8 takes each of the two as long as a step of the loop. In flight are 4
     batches, so a slow batch is asked for 4 steps before it is awaited; the rest of its time is a stall, once in 12.5
-    steps. With 8 batches ahead for each worker the slow ones hide behind the loop.
+    steps.
     """
     draw = Draw(seed, name)
     batch, workers, period = 8, 2, 100 / 8
@@ -58,9 +51,6 @@ def rare_slow(seed: int, name: str) -> Pipeline:
         sample="        time.sleep(SLOW if index % 100 == PLACE else SAMPLE)\n        return torch.zeros(16)",
         step_ms=(loop + stalled / period) * 1e3,
         stall=stalled / period / (loop + stalled / period),
-        change={"PREFETCH": 12},
-        settings={"prefetch_factor": 12},
-        changed_ms=max(loop, (loop * period + slow) / workers / period) * 1e3,
         steps=150,
         warmup=25,
     )
@@ -107,13 +97,8 @@ def startup(seed: int, name: str) -> Pipeline:
     return draw.pipeline(
         cause="startup",
         states=("startup",),
-        constants=draw.constants(
-            LENGTH=batches * 4, EPOCHS=1000, BATCH=4, LOOP=round(loop, 6), START=round(start, 6), PERSISTENT=False
-        ),
+        constants=draw.constants(LENGTH=batches * 4, EPOCHS=1000, BATCH=4, LOOP=round(loop, 6), START=round(start, 6)),
         definitions="def prepare(worker):\n    time.sleep(START)\n\n\n",
-        options="batch_size=BATCH, worker_init_fn=prepare, persistent_workers=PERSISTENT",
+        options="batch_size=BATCH, worker_init_fn=prepare",
         step_ms=(loop + start / batches) * 1e3,
-        change={"PERSISTENT": True},
-        settings={"persistent_workers": True},
-        changed_ms=loop * 1e3,
     )

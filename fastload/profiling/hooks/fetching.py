@@ -87,8 +87,7 @@ class TaskRecorder:
             spent = after.since(self._before)
             cpu, runnable = spent.cpu, min(spent.runnable, ended - begun)  # it may have waited between two readings
             self._run_queue.set(self._clocks, after.runnable)
-            before = self._before.cpu, self._before.runnable
-            ring.write(Kind.READ, 0, self._worker, begun, ended, spent.asked, spent.from_device, *before)
+            ring.write(Kind.READ, 0, self._worker, begun, ended, spent.asked, spent.from_device)
         else:
             cpu = _cpu() - self._cpu
             runnable = self._run_queue.end(self._session.clocks, ended - begun, cpu)

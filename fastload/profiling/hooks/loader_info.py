@@ -16,7 +16,7 @@ _LIBRARIES = ("torch", "torchvision", "torchdata", "fastload", "numpy", "builtin
 """Packages whose ``__len__`` may be called at any time."""
 _ARGUMENTS = (
     *("batch_size", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "drop_last"),
-    *("timeout", "worker_method", "fuse"),
+    *("timeout", "worker_method", "worker_threads", "fuse"),
 )
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
         "num_workers": 0 if is_resident else _plain(loader.num_workers),
         **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
         "seeding": seeding_of(loader),
-        "draws_nothing": _draws_nothing(dataset),
         "cache": _cache(loader),
         "context": str(context),
         "copied": _copied(dataset) if _has_processes(loader) and not is_resident else [],
@@ -89,12 +88,6 @@ def seeding_of(loader: Any) -> str | None:
     spec = with_arguments_of(loader)
     is_stream = isinstance(loader.dataset, sys.modules["torch.utils.data"].IterableDataset)
     return "torch" if is_stream or keyed_by_of(spec, seed_of(part(spec, Sampling))) is None else "sample"
-
-
-def _draws_nothing(dataset: Any) -> bool:
-    from ...keys.seeding import draws_nothing
-
-    return draws_nothing(dataset)
 
 
 def _cache(loader: Any) -> Any:

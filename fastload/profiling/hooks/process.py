@@ -8,7 +8,6 @@ from typing import Any
 from ... import observe
 from ...inject.fastload_hook import after_import
 from ..recorder import Recorder
-from .cold import ColdFiles
 from .devices import CopyHooks
 from .fastload_loader import FastloadListener
 from .session import Session
@@ -23,16 +22,11 @@ class Hooks:
     Without a ``limit`` the script runs to its own end; ``only``: the loader to record, else all.
     """
 
-    def __init__(
-        self, recorder: Recorder, limit: StepLimit | None = None, only: Any = None, *, cold: bool = False
-    ) -> None:
+    def __init__(self, recorder: Recorder, limit: StepLimit | None = None, only: Any = None) -> None:
         self._closed = False
         self._finders: list[object] = []
         session = Session(recorder, only)
         self._patches = session.patches
-        self.live_loaders = session.live_loaders
-        if cold:
-            ColdFiles(session)
         self._copies = CopyHooks(recorder, session.patches)
         limit = limit or StepLimit(None)
         limit.end_workers = session.end_workers

@@ -15,10 +15,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ... import observe
-from ..clocks import Readings, ThreadClocks
+from ..clocks import ThreadClocks
 from ..recorder import Recorder, in_children, measure_costs
 from ..ring import Kind
-from ..worker_memory import WorkerMemory
 from .loader_info import describe_loader
 from .patching import Patches
 from .stages import StageHooks
@@ -105,11 +104,6 @@ class Session:
             self._noted[number] = described, weakref.ref(loader)
         return number
 
-    def live_loaders(self) -> list[tuple[int, Any]]:
-        """Return the recorded loaders that still exist, with their numbers."""
-        found = ((number, last()) for number, (_, last) in self._noted.items())
-        return [(number, loader) for number, loader in found if loader is not None]
-
     def end_workers(self) -> None:
         """End the workers of all iterators in the regular way.
 
@@ -119,19 +113,13 @@ class Session:
             if hasattr(iterator, "_shutdown_workers"):
                 iterator._shutdown_workers()
 
-    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int, before: Readings | None = None) -> None:
-        """Note that an iterator has started an epoch, which took from ``begun`` until now.
-
-        ``before``: the thread's clocks at the beginning, if they were read.
-        """
+    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
+        """Note that an iterator has started an epoch, which took from ``begun`` until now."""
         number, which = epoch_of(iterator), self.loader_number(loader, iterator)
-        spent = () if before is None else self.clocks().read().since(before)[:2]
-        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which, *spent)
+        self.recorder.ring().write(Kind.EPOCH, 0, 0, begun, _now(), number, which)
         processes = [worker.pid for worker in getattr(iterator, "_workers", ()) if hasattr(worker, "pid")]
         # Not in the ring, where it would be overwritten during a long epoch.
         self.recorder.note("workers", iterator=number, loader=which, processes=processes)
-        copies = processes and self._noted[which][0]["copied"]
-        iterator._fastload_memory = WorkerMemory(self.recorder, which, processes) if copies else None
 
     def epoch_of_queue(self, queue: Any) -> int:
         """Return the number of the epoch whose workers put their results into a queue; -1 if it is not recorded."""

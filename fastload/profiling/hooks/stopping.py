@@ -40,8 +40,6 @@ class StepLimit:
         self._tells = tells
         self._cached = cached
         self._again_at_first = again if cached else 0
-        self.at_end: Callable[[], None] | None = None
-        """Called before the script is ended for the first time."""
         self.end_workers: Callable[[], None] = lambda: None
         """Ends the workers of all loaders; set by the hooks."""
         self._reset()
@@ -98,8 +96,6 @@ class StepLimit:
             _end_process(self.end_workers)
         if not self._ended:
             self._tell(f"has recorded {self._limit} steps and ends the script here (--full lets it run to its own end)")
-            if self.at_end is not None:
-                self.at_end()
         self._ended.add(here)
         if here is main or has_returned or self._threads_then is None:
             self._threads_then = weakref.WeakSet(threading.enumerate())

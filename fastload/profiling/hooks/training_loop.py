@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.at_exit import close_at_exit
 from ...base.worker_kinds import has_threads
-from ..clocks import Readings, RunQueue, ThreadClocks
+from ..clocks import RunQueue, ThreadClocks
 from ..recorder import Recorder, in_children
 from ..ring import Kind
 from .devices import CopyHooks, DeviceClock, used_accelerator
@@ -124,14 +124,13 @@ def _recording_epoch(is_recorded: Callable[[Session, Any, Any], bool]) -> Any:
         session.begin_epoch(iterator)
         begun = _now()
         self._loop.end(begun)
-        before = session.clocks().read()
         session.thread.work = iterator
         try:
             function(iterator, loader, *rest, **named)
         finally:
             session.loader_number(loader, iterator)  # part of the work: it may ask the dataset for its length
             session.thread.work = None
-            self.note_epoch(iterator, loader, begun, before)
+            self.note_epoch(iterator, loader, begun)
 
     return begin
 
@@ -158,9 +157,9 @@ class WaitHooks:
             self._copies.patch_tensor(torch.Tensor)
         return self._device
 
-    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int, before: Readings | None = None) -> None:
+    def note_epoch(self, iterator: Any, loader: DataLoader[Any], begun: int) -> None:
         """Note that an iterator has started an epoch: see :meth:`Session.note_epoch`."""
-        self._session.note_epoch(iterator, loader, begun, before)
+        self._session.note_epoch(iterator, loader, begun)
         if has_threads(getattr(loader, "worker_method", None)) and getattr(iterator, "_workers", None):
             self._loop.probe_gil()
 
@@ -206,6 +205,3 @@ class WaitHooks:
             session.recorder.ring().write(Kind.WAIT, 0, came, begun, ended, iteration, number)
             if device is not None:
                 device.wait_ends(iteration, number if came else -1, begun, ended)
-            memory = getattr(iterator, "_fastload_memory", None)
-            if memory is not None and came:
-                memory.given()

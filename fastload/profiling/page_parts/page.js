@@ -1,6 +1,6 @@
 "use strict";
-// Draws the steps and the timeline of each rank, and answers the sliders. Texts from outside are in the HTML already;
-// what is shown from the data goes through textContent or fillText.
+// Draws the steps and the timeline of each rank. Texts from outside are in the HTML already; what is shown from the data
+// goes through textContent or fillText.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
@@ -249,20 +249,4 @@
   byId("rank")?.addEventListener("change", (event) => {
     document.querySelectorAll("[data-rank]").forEach((part) => { part.hidden = part.dataset.rank !== event.target.value; });
   });
-
-  if (byId("whatif")) {
-    const { num_workers, prefetch_factor, step_ms } = data.grid;
-    const answer = () => {
-      const row = +byId("workers").value, column = +byId("prefetch").value, value = step_ms[row]?.[column] ?? null;
-      for (const [name, values, at] of [["workers", num_workers, row], ["prefetch", prefetch_factor, column]]) {
-        byId(`${name}-value`).textContent = values[at];
-        byId(name).setAttribute("aria-valuetext", values[at]);
-      }
-      const text = data.predicted[row]?.[column]; // Python and JavaScript round differently
-      byId("predicted").textContent = value === null ? "not simulated" : `${text} ms`;
-      byId("versus").textContent = value === null ? "" : `a step, predicted: ${(data.observed / value).toFixed(2)}x the observed speed`;
-    };
-    for (const name of ["workers", "prefetch"]) byId(name).addEventListener("input", answer);
-    answer();
-  }
 })();

@@ -141,8 +141,6 @@ class QueueSeat(Seat):
             result = result._replace(payload=read_error(result.payload))
         elif packed is not None and result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
             result = result._replace(payload=unpack(writable(packed)))
-        if item is not None:
-            result = self._state.in_slot(result, item.slot)
         self._state.results.put(result)
 
     def end(self) -> None:

@@ -46,10 +46,9 @@ def test_lengths_stay_on_the_host_and_sequences_do_not(
     data: example.Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A device without memory stands for a GPU.
-    for module in ("device.prefetch", "device.streams", "engine.build_device", "engine.features"):
+    for module in ("device.prefetch", "device.streams", "engine.features"):
         monkeypatch.setattr(f"fastload.{module}.device_of", lambda _: torch.device("meta"))
     monkeypatch.setattr("fastload.device.prefetch.streams_of", lambda _: None)
-    monkeypatch.setattr("fastload.buffers.page_lock.pages_of", lambda _: None)
     loader = example.make_loader(data, 32, "cuda")
     order = list(loader.batch_sampler)
     for batch, indices in zip(loader, order, strict=True):

@@ -1,0 +1,129 @@
+"""A kernel proves itself on the user's device: its first result of each kind is compared with torch's.
+
+In: a launch of a kernel, the same by torch's operations, and how two results are compared. Out: the kernel's result,
+or torch's, if the kernel's differs, does not compile, or raises. That is remembered for the device and the kind of
+call. The first time there is a warning, and ``DataLoader.explain`` gives the reason.
+
+A kernel is compiled on the user's machine, for a device and by versions of Triton that no test may have seen. The first
+call of a kind costs the compilation, one pass of torch's operations, and a wait for the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+
+import torch
+from torch import Tensor
+
+from ..errors import one_line
+
+_reasons: dict[tuple[torch.device, str, Hashable], str | None] = {}
+"""Why torch's operations serve, by device, name of the kernel, and kind of call; None: the kernel has proved itself."""
+_warned: set[torch.device] = set()
+
+
+def served(
+    device: torch.device,
+    name: str,
+    kind: Hashable,
+    launch: Callable[[], Tensor],
+    by_torch: Callable[[], Tensor],
+    difference: Callable[[Tensor, Tensor], str | None],
+) -> Tensor:
+    """Return the result of a kernel that has proved itself, else that of torch's operations.
+
+    While a CUDA graph is captured nothing can be compared: then a kernel that is still to prove itself does not serve.
+
+    Args:
+        device: of the tensors.
+        name: what the kernel does, for the warning.
+        kind: tells calls apart for which other code is compiled.
+        launch: the kernel.
+        by_torch: the same by torch's operations.
+        difference: (kernel's result, torch's) -> how they differ beyond the tolerance, in words; None: they do not.
+
+    Raises:
+        torch.OutOfMemoryError: there is no memory for it.
+        Exception: what ``by_torch`` raises.
+    """
+    key = device, name, kind
+    is_new = key not in _reasons
+    if _reasons.get(key) is not None or (is_new and _is_capturing(device)):
+        return by_torch()
+    expected = None
+    if is_new:
+        with _in_any_order():
+            expected = by_torch()
+    reason: str | None
+    try:
+        found = launch()
+        reason = None if expected is None else difference(found, expected)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of Triton, the compilers that it calls, and the device
+        reason = f"it raised {one_line(error)}"
+    else:
+        if reason is None:
+            _reasons[key] = None
+            return found
+    _reasons[key] = reason
+    if device not in _warned:
+        _warned.add(device)
+        warnings.warn(
+            f"torch's operations replace fastload's Triton kernel for {name} on {device}, since {reason}; they take "
+            "more passes over the batch. FASTLOAD_TRITON=0 in the environment turns the kernels off",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return by_torch()
+
+
+def refusals(device: torch.device) -> list[str]:
+    """Return which kernels do not serve on a device, and why; once for each reason."""
+    found = [f"{name}: {reason}" for (where, name, _), reason in list(_reasons.items()) if reason and where == device]
+    return list(dict.fromkeys(found))
+
+
+def in_words(device: torch.device) -> list[str]:
+    """Return what became of the kernels on a device so far, in lines."""
+    proved = dict.fromkeys(
+        name for (where, name, _), reason in list(_reasons.items()) if reason is None and where == device
+    )
+    return [
+        *(f"{name}: by a Triton kernel, whose first results were those of torch's operations" for name in proved),
+        *(f"torch's operations replace the Triton kernel for {reason}" for reason in refusals(device)),
+    ]
+
+
+def far_apart(found: Tensor, expected: Tensor, limit: Tensor | float) -> str | None:
+    """Return how many values differ by more than a limit, in words; None: none. Waits for the device.
+
+    NaN equals NaN. ``limit`` broadcasts to the tensors, which have one shape and dtype.
+    """
+    apart = (found.double() - expected.double()).abs()
+    near = (found == expected) | (found.isnan() & expected.isnan())
+    if isinstance(limit, Tensor) or limit:
+        near |= (apart <= limit) & expected.isfinite()
+    far = ~near
+    count = int(far.sum())
+    if not count:
+        return None
+    most = float(apart[far].nan_to_num(float("inf")).max())
+    return f"{count:,} of its {found.numel():,} values differ from torch's, by up to {most:g}"
+
+
+def _is_capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+@contextlib.contextmanager
+def _in_any_order() -> Iterator[None]:
+    """Let torch use what ``torch.use_deterministic_algorithms`` refuses: products of matrices, in any order."""
+    asked, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(asked, warn_only=warns)

@@ -1,0 +1,98 @@
+"""Batches that a stage takes ahead of the loop: index batches are drawn when torch draws them all the same."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from kit.pinning import pin_by_copies
+from torch.utils.data import RandomSampler, TensorDataset
+
+import fastload
+
+AHEAD: dict[str, dict[str, Any]] = {
+    "nothing ahead": {},
+    "device": {"device": "cpu"},
+    "batch_transform": {"batch_transform": lambda batch: batch},
+    "pin_memory": {"pin_memory": True},
+}
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
+
+
+class Drawing(torch.utils.data.Dataset[Any]):
+    """Samples with a draw of their worker's stream."""
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, index: int) -> Any:
+        return index, torch.rand(())
+
+
+def large(num_samples: int = 30) -> TensorDataset:
+    """Return samples without draws, whose batches of two are so large that slots are kept for several."""
+    return TensorDataset(torch.arange(float(num_samples))[:, None].expand(num_samples, 300_000))
+
+
+@pytest.fixture(params=AHEAD)
+def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    pin_by_copies(monkeypatch)
+    return AHEAD[request.param]
+
+
+def not_pinned_by_torch(ahead: dict[str, Any], num_workers: int) -> None:
+    if "pin_memory" in ahead and not num_workers:
+        pytest.skip("without workers torch's own function pins, in next()")
+
+
+def both(arguments: dict[str, Any], **ahead: Any) -> Iterator[Any]:
+    """Yield torch's loader and fastload's, each from the same state of the generators."""
+    for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
+        torch.manual_seed(0)
+        given = {**arguments, "generator": torch.Generator().manual_seed(3)}
+        if "sampler" in arguments:
+            del given["generator"]
+        yield kind(**given, **(ahead if kind is fastload.DataLoader else {}))
+
+
+def seen(loader: Any, stops: tuple[int | None, ...]) -> list[Any]:
+    """Iterate, with draws between the batches, and time for stages to get ahead; leave epochs after ``stops``."""
+    found = []
+    for stop in stops:
+        for number, batch in enumerate(loader, 1):
+            found.append([one.flatten()[:: max(1, one[0].numel())].tolist() for one in batch])
+            time.sleep(0.01)
+            torch.rand(1)
+            if number == stop:
+                break
+        found.append(torch.default_generator.get_state().sum().item())
+    return found
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_after_a_loop_was_left_order_and_draws_are_torchs(ahead, num_workers):
+    arguments = {"dataset": Drawing(), "batch_size": 2, "shuffle": True, "num_workers": num_workers}
+    arguments["persistent_workers"] = num_workers > 0
+    not_pinned_by_torch(ahead, num_workers)
+    one, other = (seen(loader, (4, 12, 2)) for loader in both(arguments, **ahead))
+    assert one == other
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_order_drawn_from_the_loops_generator_is_torchs(ahead, num_workers):
+    not_pinned_by_torch(ahead, num_workers)
+
+    def loaders() -> Iterator[Any]:
+        sampler = RandomSampler(range(30), replacement=True, num_samples=96, generator=torch.default_generator)
+        yield from both({"dataset": large(), "batch_size": 2, "sampler": sampler, "num_workers": num_workers}, **ahead)
+
+    one, other = (seen(loader, (None, 3)) for loader in loaders())
+    assert one == other
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_large_batches_without_draws_are_drawn_for_when_torch_draws(num_workers):
+    arguments = {"dataset": large(), "batch_size": 2, "shuffle": True, "num_workers": num_workers}
+    one, other = (seen(loader, (11, None)) for loader in both(arguments))
+    assert one == other

@@ -1,0 +1,288 @@
+"""Bounds: no schedule of a run beats them, they are what arithmetic says, and each cause has its fixes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_blame import MS, rank_of, step_of, task_of
+
+from fastload.profiling.blame import blamed_steps, clock_of
+from fastload.profiling.bounds import bound_text, costs_of, fewest_workers, fixes, gain_text, least_ms, limit_text
+from fastload.profiling.schema import Cause, Dominant, Fix, StepCosts
+from fastload.profiling.trace import CARRYING, Rank, Sample, Span, StageSpan, TracedStep
+
+TORCH = {"engine": "torch", "torchs": True, "num_workers": 2, "prefetch_factor": 2}
+
+
+def costs(**values: Any) -> StepCosts:
+    """Return those of a loop of 10 ms, two workers, four cores, and batches of 100 ms, 40 of them computed."""
+    fields: dict[str, Any] = {
+        "step_ms": 60.0,
+        "loop_ms": 10.0,
+        "loop_cpu_ms": 8.0,
+        "batch_ms": 100.0,
+        "batch_cpu_ms": 40.0,
+        "start_ms": 0.0,
+        "copy_ms": 0.0,
+        "workers": 2,
+        "cores": 4,
+        "takes_turns": False,
+    }
+    return StepCosts(**(fields | values))
+
+
+def named(
+    cause: Cause | None, of: StepCosts | None = None, stage: Dominant | None = None, **loader: Any
+) -> dict[str, Fix]:
+    return {fix.title: fix for fix in fixes(of or costs(), cause, TORCH | loader, stage)}
+
+
+# -- what a bound is --------------------------------------------------------------------------------------------------
+
+
+def test_a_step_takes_as_long_as_its_loop_its_batch_on_the_workers_and_its_computing_on_the_cores():
+    assert least_ms(costs()) == 50.0
+    assert least_ms(costs(workers=20)) == 12.0
+    assert least_ms(costs(workers=20, cores=48)) == 10.0
+    assert least_ms(costs(workers=0, takes_turns=True)) == 110.0
+    assert least_ms(costs(workers=0)) == 100.0, "a device works meanwhile"
+    assert bound_text(costs()) == (
+        "a step takes at least 50.0 ms, the largest of: the loop 10.0 ms; its batch 100 ms / 2 workers; processor time "
+        "48.0 ms / 4 cores"
+    )
+    assert bound_text(costs(workers=0, takes_turns=True)) == (
+        "a step takes at least 110 ms: the loop 10.0 ms + loading its batch 100 ms"
+    )
+
+
+Batch = tuple[float, float]
+"""How long it is blocked, and what it computes then."""
+batches = st.lists(st.tuples(st.floats(0, 50), st.floats(0, 50)), min_size=1, max_size=30)
+
+
+def finished(work: Sequence[Batch], loop: float, loop_cpu: float, workers: int, cores: int) -> float:
+    """Return when a run is over in which any free worker takes the next batch as soon as it can: the best that can be.
+
+    ``loop_cpu`` is the part of the loop that needs a core.
+    """
+    free, idle = [0.0] * max(1, workers), [0.0] * cores
+
+    def compute(ready: float, needs: float) -> float:
+        ended = max(ready, heapq.heappop(idle)) + needs
+        heapq.heappush(idle, ended)
+        return ended
+
+    now = 0.0
+    for blocked, needs in work:
+        if workers:
+            made = compute(heapq.heappop(free) + blocked, needs)
+            heapq.heappush(free, made)
+        else:
+            made = compute(now + blocked, needs)
+        now = compute(max(now, made), loop_cpu) + loop - loop_cpu
+    return now
+
+
+@given(work=batches, loop=st.floats(0, 60), share=st.floats(0, 1), workers=st.integers(0, 6), cores=st.integers(1, 4))
+def test_no_run_is_faster_than_its_bound(work, loop, share, workers, cores):
+    number = len(work)
+    computing = sum(needs for _, needs in work) / number
+    of = costs(
+        loop_ms=loop,
+        loop_cpu_ms=share * loop,
+        batch_ms=sum(blocked for blocked, _ in work) / number + computing,
+        batch_cpu_ms=computing,
+        workers=workers,
+        cores=cores,
+        takes_turns=not workers,
+    )
+    assert finished(work, loop, share * loop, workers, cores) >= number * least_ms(of) * (1 - 1e-9)
+
+
+some_costs = st.builds(
+    costs,
+    **{name: st.floats(0, 100) for name in ("loop_ms", "loop_cpu_ms", "batch_ms", "batch_cpu_ms")},
+    workers=st.integers(1, 40),
+    cores=st.integers(1, 64),
+)
+
+
+@given(of=some_costs)
+def test_less_to_do_and_more_to_do_it_with_never_raise_a_bound(of):
+    for field in ("loop_ms", "loop_cpu_ms", "batch_ms", "batch_cpu_ms"):
+        assert least_ms(replace(of, **{field: getattr(of, field) / 2})) <= least_ms(of)
+    for field in ("workers", "cores"):
+        assert least_ms(replace(of, **{field: getattr(of, field) + 1})) <= least_ms(of)
+
+
+@given(of=some_costs)
+def test_the_fewest_workers_are_as_good_as_any_number_and_one_less_is_not(of):
+    number, best = fewest_workers(of), least_ms(replace(of, workers=10**9))
+    assert 1 <= number <= max(16, 2 * of.cores)
+    if number < max(16, 2 * of.cores):
+        assert least_ms(replace(of, workers=number)) <= 1.0501 * best
+    if number > 1:
+        assert least_ms(replace(of, workers=number - 1)) >= 1.0499 * best
+
+
+# -- what a recording costs -------------------------------------------------------------------------------------------
+
+
+def recorded(number: int = 40, **task: Any) -> list[TracedStep]:
+    """Return steps of 30 ms, of which 10 are the loop's; each batch takes a worker 40 ms."""
+    found = []
+    for place in range(number):
+        begun = place * 30 * MS
+        values = {"worker": place % 2, "cpu_ns": 15 * MS, "runnable_ns": 5 * MS} | task
+        step = step_of(place, begun, begun + 20 * MS, [task_of(begun - 20 * MS, begun + 20 * MS, **values)])
+        step.loop_ns, step.loop_cpu_ns, step.copy_ns = 10 * MS, 8 * MS, MS
+        found.append(step)
+    return found
+
+
+def costs_in(rank: Rank, warmup: int = 0) -> StepCosts | None:
+    steps = blamed_steps(rank, clock_of(rank.steps))
+    return costs_of(rank, [one for one in steps if one.step.number >= warmup])
+
+
+def test_costs_are_means_over_the_steps_and_waiting_for_a_core_is_none():
+    found = costs_in(rank_of(recorded()), warmup=8)
+    assert found == StepCosts(
+        step_ms=30.0,
+        loop_ms=10.0,
+        loop_cpu_ms=8.0,
+        batch_ms=35.0,
+        batch_cpu_ms=15.0,
+        start_ms=0.0,
+        copy_ms=1.0,
+        workers=2,
+        cores=2,
+        takes_turns=False,
+    )
+
+
+def test_threads_within_workers_and_workers_elsewhere_count_as_workers():
+    assert costs_in(rank_of(recorded(), worker_threads=4)).workers == 8
+    assert costs_in(rank_of(recorded(), num_workers=1)).workers == 2, "one is on another machine"
+    assert "num_workers 1 -> 4" not in named("read", costs(workers=2), num_workers=1)
+
+
+def test_the_way_from_another_machine_keeps_no_worker_busy():
+    steps = recorded(cpu_ns=None, runnable_ns=None)
+    for step in steps:
+        (task,) = step.batch.tasks
+        come = task.ended - 10 * MS
+        task.samples = [Sample(come, task.ended, None, None, 1, [StageSpan(come, task.ended, CARRYING, None)])]
+    found = costs_in(rank_of(steps))
+    assert found is not None
+    assert (found.batch_ms, found.batch_cpu_ms) == (pytest.approx(30.0), 0.0)
+
+
+def test_without_workers_the_loop_and_loading_take_turns():
+    found = costs_in(rank_of(recorded(worker=-1), num_workers=0))
+    assert found is not None
+    assert found.takes_turns
+    assert least_ms(found) == 45.0
+
+
+def test_starts_of_later_epochs_are_what_keeping_workers_can_gain():
+    steps = recorded()
+    for place, step in enumerate(steps):
+        step.iterator, step.first = place // 10, place % 10 == 0
+    steps[20].startup = [Span(steps[20].wait.begun - 9 * MS, steps[20].wait.begun)]
+    found = costs_in(rank_of(steps))
+    assert found is not None
+    assert found.start_ms == pytest.approx((3 * 20 + 9) / 40)
+    fix = named("startup", found)["keep workers between epochs"]
+    assert fix.least_ms == pytest.approx(found.step_ms - found.start_ms)
+    assert not named("startup", found, persistent_workers=True)
+
+
+def test_of_data_in_memory_and_of_batches_that_nobody_recorded_no_costs_are_known():
+    assert costs_in(rank_of(recorded(), resident="host")) is None
+    steps = recorded()
+    for step in steps:
+        step.batch.tasks = []
+    assert costs_in(rank_of(steps)) is None
+    assert costs_of(rank_of(steps), []) is None
+
+
+# -- fixes ------------------------------------------------------------------------------------------------------------
+
+BLUR = Dominant(stage="GaussianBlur", ms=3.0, sample_ms=4.0, lines=[])
+
+
+def test_reads_take_more_workers_or_nearer_files():
+    found = named("read")
+    more = found["num_workers 2 -> 8"]
+    assert (more.least_ms, more.limit) == (12.5, "its batch 100 ms / 8 workers")
+    assert more.change.splitlines() == [
+        "-DataLoader(..., num_workers=2)",
+        "+DataLoader(..., num_workers=8)",
+        "# if what they wait for (disk, server, lock) serves 8 as fast as 2",
+    ]
+    assert gain_text(more, 60.0) == "at most 4.8x; fastload tune measures it"
+    assert limit_text(more) == "a step then takes at least 12.5 ms (its batch 100 ms / 8 workers)"
+    assert found["nearer files"].least_ms == 20.0
+    assert gain_text(found["nearer files"], 60.0) == "at most 3.0x; record again to measure it"
+
+
+def test_computing_takes_more_workers_while_there_are_cores_and_cheaper_samples():
+    busy = costs(batch_cpu_ms=100.0)
+    assert set(named("cpu", busy)) == {"num_workers 2 -> 4", "fastload's loader, if it makes the samples cheaper"}
+    assert "num_workers 2 -> 4" not in named("oversubscribed", busy)
+    assert set(named("cpu", costs(batch_cpu_ms=100.0, cores=2))) == {
+        "fastload's loader, if it makes the samples cheaper"
+    }
+    assert set(named("cpu", costs(batch_cpu_ms=100.0, cores=2), engine="fastload")) == {"cheaper samples"}
+
+
+def test_without_a_transform_its_share_of_a_batch_is_gone():
+    fix = named("cpu", costs(batch_cpu_ms=100.0), BLUR)["a cheaper GaussianBlur"]
+    assert (fix.least_ms, fix.tuned) == (12.5, False)
+    decoder = replace(BLUR, stage="PIL.decode")
+    assert "fastload pack" in named("cpu", costs(batch_cpu_ms=100.0), decoder)["a cheaper PIL.decode"].change
+
+
+@pytest.mark.parametrize(
+    ("cause", "titles"),
+    [
+        ("head-of-line", {"fastload's loader with a seed", "prefetch_factor 2 -> 8"}),
+        ("transport", {"fastload's loader"}),
+        ("sampler", {"a simpler sampler"}),
+        ("copy", {"copy from page-locked memory, while the loop continues"}),
+        ("compute", set()),
+        (None, set()),
+        ("pin", set()),
+    ],
+)
+def test_what_a_cause_is_met_with(cause, titles):
+    of = costs(loop_ms=55.0, copy_ms=20.0) if cause == "copy" else costs()
+    assert set(named(cause, of)) == titles
+    if cause in ("head-of-line", "transport", "sampler"):
+        assert {fix.least_ms for fix in named(cause).values()} == {50.0}
+
+
+def test_nothing_of_fastload_is_named_for_a_loader_that_it_cannot_stand_in_for():
+    for cause in ("head-of-line", "transport", "cpu"):
+        for fix in named(cause, None, None, torchs=False).values():
+            assert "fastload" not in fix.title
+            assert "DataLoader(" not in fix.change.replace("LOADER(", "")
+
+
+def test_what_can_gain_less_than_three_percent_is_not_named():
+    assert not named("transport", costs(step_ms=51.0))
+    assert gain_text(named("read", costs(loop_ms=0.0, batch_cpu_ms=0.0, loop_cpu_ms=0.0))["nearer files"], 60.0) == (
+        "at most 100x and more; record again to measure it"
+    )
+
+
+def test_of_several_loaders_the_one_that_is_meant_is_named():
+    (fix, *_) = fixes(costs(), "read", TORCH, None, "Train with 400 samples")
+    assert fix.change.splitlines()[1] == "+DataLoader(..., num_workers=8)  # of Train with 400 samples"

@@ -1,0 +1,271 @@
+"""A kernel serves where its first results are torch's: with stand-ins for the kernel, on the CPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from references import keyed, made_images
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from fastload import DataLoader
+from fastload.transforms import fused, proof
+from fastload.transforms.arithmetic import Arithmetic, Operation
+from fastload.transforms.compose import Compose
+from fastload.transforms.crop import RandomCrop, RandomHorizontalFlip
+from fastload.transforms.resize import RandomResizedCrop, Resize
+from fastload.transforms.values import Normalize, ToDtype, ToNormalized
+
+CPU = torch.device("cpu")
+NORMALIZE = ToNormalized([0.4, 0.5, 0.6], [0.2, 0.3, 0.2], torch.bfloat16)
+CHAINS: dict[str, list[Any]] = {
+    "moved": [RandomCrop(8, 2, fill=7), RandomHorizontalFlip()],
+    "moved and normalised": [RandomCrop(8, 2), RandomHorizontalFlip(), NORMALIZE],
+    "floats": [RandomCrop(8, 2), Normalize([0.4], [0.2])],
+    "resized": [RandomResizedCrop(6), RandomHorizontalFlip()],
+    "resized and normalised": [Resize(7), ToDtype(torch.float32, scale=True), Normalize([0.4], [0.2])],
+}
+
+
+class Kernel:
+    """Stands for both kernels: writes what torch's operations gave, changed or not, or raises.
+
+    Args:
+        change: result of torch's operations -> what it writes.
+    """
+
+    def __init__(self, change: Any) -> None:
+        self.change = change
+        self.right: Tensor | None = None
+        self.launches = 0
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self._launch
+
+    def _launch(self, images: Tensor, out: Tensor, *args: Any, **kwargs: Any) -> None:
+        self.launches += 1
+        assert self.right is not None
+        out.copy_(self.change(self.right).view(out.dtype))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known(monkeypatch):
+    monkeypatch.setattr(proof, "_reasons", {})
+    monkeypatch.setattr(proof, "_warned", set())
+
+
+def run(monkeypatch: Any, name: str, kernel: Kernel, images: Tensor | None = None, **given: Any) -> tuple[Any, Any]:
+    """Return what a chain gives where a kernel takes images of the CPU, and what it gives elsewhere."""
+    if images is None:
+        images = made_images(0, (4, 3, 12, 10), torch.float32 if name == "floats" else torch.uint8)
+    composed = Compose(CHAINS[name])
+    monkeypatch.setenv("FASTLOAD_NATIVE", "0")
+    expected, params = composed(images, draws=keyed(len(images)), return_params=True)
+    kernel.right = expected
+    with monkeypatch.context() as patched:
+        patched.setattr(fused, "available", lambda device: True)
+        stands = SimpleNamespace(TYPES=defaultdict(int), transformed=kernel, resized=kernel)
+        patched.setattr(fused, "_kernels", lambda: stands)
+        return composed(images, params=params, **given), expected
+
+
+def same(found: Tensor) -> Tensor:
+    return found
+
+
+def wrong(found: Tensor) -> Tensor:
+    """One value of one image is wrong."""
+    changed = found.clone()
+    changed[2, 1, 3, 4] += 100 if found.dtype == torch.uint8 else 1
+    return changed
+
+
+def raising(found: Tensor) -> Tensor:
+    raise RuntimeError("PTX JIT compilation failed\nfor sm_999")
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_right_kernel_serves_and_is_compared_once(monkeypatch, name):
+    kernel, compared, far_apart = Kernel(same), [], proof.far_apart
+    monkeypatch.setattr(proof, "far_apart", lambda *args: compared.append(None) or far_apart(*args))
+    for num in (4, 4, 3):  # the last batch may be smaller
+        images = made_images(num, (num, 3, 12, 10), torch.float32 if name == "floats" else torch.uint8)
+        found, expected = run(monkeypatch, name, kernel, images)
+        assert torch.equal(found, expected)
+    assert (kernel.launches, len(compared)) == (3, 1)
+    assert proof.refusals(CPU) == []
+    [words] = proof.in_words(CPU)
+    assert words.endswith(": by a Triton kernel, whose first results were those of torch's operations")
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_wrong_kernel_is_replaced_with_one_warning(monkeypatch, name):
+    kernel = Kernel(wrong)
+    with pytest.warns(RuntimeWarning, match=r"1 of its .* values differ from torch's, by up to") as caught:
+        found, expected = run(monkeypatch, name, kernel)
+    assert len(caught) == 1
+    assert "FASTLOAD_TRITON=0" in str(caught[0].message)
+    assert torch.equal(found, expected)
+    found, expected = run(monkeypatch, name, kernel)
+    assert torch.equal(found, expected)
+    assert kernel.launches == 1
+    [words] = proof.in_words(CPU)
+    assert words.startswith("torch's operations replace the Triton kernel for ")
+    assert "differ from torch's" in words
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_kernel_that_raises_is_replaced_with_one_warning(monkeypatch, name):
+    kernel = Kernel(raising)
+    with pytest.warns(RuntimeWarning, match="it raised RuntimeError: PTX JIT compilation failed for sm_999"):
+        found, expected = run(monkeypatch, name, kernel)
+    assert torch.equal(found, expected)
+    found, expected = run(monkeypatch, name, kernel)
+    assert torch.equal(found, expected)
+    assert kernel.launches == 1
+
+
+def test_kernels_that_cannot_be_imported_are_replaced(monkeypatch):
+    def broken() -> Any:
+        raise ImportError("libtriton.so: undefined symbol")
+
+    images = made_images(0, (4, 3, 12, 10))
+    composed = Compose(CHAINS["moved"])
+    expected, params = composed(images, draws=keyed(4), return_params=True)
+    monkeypatch.setattr(fused, "available", lambda device: True)
+    monkeypatch.setattr(fused, "_kernels", broken)
+    with pytest.warns(RuntimeWarning, match=r"ImportError: libtriton\.so: undefined symbol"):
+        assert torch.equal(composed(images, params=params), expected)
+
+
+def test_a_kernel_that_raises_later_is_replaced_too(monkeypatch):
+    kernel = Kernel(same)
+    run(monkeypatch, "moved", kernel)
+    kernel.change = raising
+    with pytest.warns(RuntimeWarning, match="it raised RuntimeError"):
+        found, expected = run(monkeypatch, "moved", kernel)
+    assert torch.equal(found, expected)
+    assert proof.refusals(CPU) != []
+
+
+def test_each_kind_of_call_proves_itself_and_the_warning_comes_once(monkeypatch):
+    with pytest.warns(RuntimeWarning):
+        run(monkeypatch, "moved", Kernel(wrong))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, expected = run(monkeypatch, "resized", Kernel(wrong))
+        assert torch.equal(found, expected)
+        right = Kernel(same)
+        for memory in ("contiguous", "channels_last"):
+            run(monkeypatch, "moved and normalised", right, made_images(0, (4, 3, 12, 10), memory=memory))
+    assert right.launches == 2
+    assert len(proof.refusals(CPU)) == 2
+    assert len(proof.in_words(CPU)) == 3
+
+
+def test_no_memory_is_no_fault_of_the_kernels(monkeypatch):
+    def full(found: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        run(monkeypatch, "moved", Kernel(full))
+    assert proof.in_words(CPU) == []
+    found, expected = run(monkeypatch, "moved", Kernel(same))
+    assert torch.equal(found, expected)
+
+
+def test_wrong_parameters_are_the_callers_error(monkeypatch):
+    images = made_images(0, (4, 3, 12, 10))
+    _, params = Compose(CHAINS["moved"])(images[:3], return_params=True)
+    monkeypatch.setattr(fused, "available", lambda device: True)
+    with pytest.raises(ValueError, match="parameters for 3 samples, got 4 images"):
+        Compose(CHAINS["moved"]).transform(images, params)
+    assert proof.in_words(CPU) == []
+
+
+def test_while_a_graph_is_captured_only_a_proved_kernel_serves(monkeypatch):
+    kernel = Kernel(same)
+    monkeypatch.setattr(proof, "_is_capturing", lambda device: True)
+    found, expected = run(monkeypatch, "moved", kernel)
+    assert torch.equal(found, expected)
+    assert kernel.launches == 0
+    monkeypatch.setattr(proof, "_is_capturing", lambda device: False)
+    run(monkeypatch, "moved", kernel)
+    monkeypatch.setattr(proof, "_is_capturing", lambda device: True)
+    run(monkeypatch, "moved", kernel)
+    assert kernel.launches == 2
+
+
+def test_the_comparison_may_use_what_deterministic_algorithms_refuse(monkeypatch):
+    seen = []
+
+    def by_torch() -> Tensor:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return torch.zeros(3)
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        proof.served(CPU, "a test", 1, lambda: torch.zeros(3), by_torch, lambda *_: None)
+        with pytest.warns(RuntimeWarning):
+            proof.served(CPU, "a test", 2, lambda: torch.ones(3), by_torch, lambda *_: "it differs")
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert seen == [False, False, True]  # what is given to the user is made as he asked
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_a_level_is_the_tolerance_of_resizing_and_many_are_not(monkeypatch, more):
+    """One value in a hundred may be a level apart; three levels are too many, and so are levels everywhere."""
+
+    def apart(found: Tensor) -> Tensor:
+        changed = found.int()
+        changed.flatten()[::100] += more
+        return changed.clamp(max=255).to(torch.uint8)
+
+    kernel = Kernel(apart)
+    images = made_images(0, (4, 3, 40, 40)) // 2
+    if more < 3:
+        run(monkeypatch, "resized", kernel, images)
+        assert proof.refusals(CPU) == []
+        monkeypatch.setattr(proof, "_reasons", {})
+        kernel.change = lambda found: found + 1
+    with pytest.warns(RuntimeWarning, match="levels in the mean" if more < 3 else "differ from torch's, by up to 3"):
+        run(monkeypatch, "resized", kernel, images)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_one_rounding_less_is_within_the_tolerance_and_more_is_not(dtype):
+    generator = torch.Generator().manual_seed(0)
+    levels = torch.randint(0, 256, (2, 3, 50, 50), dtype=torch.uint8, generator=generator)
+    factors, summands = (0.0171, 0.0175, 0.0174), (-2.118, -2.036, -1.804)
+    arithmetic = Arithmetic(Operation.LINE, dtype, None, factors, summands)
+    expected = arithmetic.apply(levels)
+    of_channels = [torch.tensor(torch.tensor(each).tolist(), dtype=torch.float64) for each in (factors, summands)]
+    factor, summand = (values.view(1, 3, 1, 1) for values in of_channels)
+    found = (levels.double() * factor + summand).float().to(dtype)  # as one product with a sum rounds it
+    limit = fused._rounding(expected, arithmetic)
+    assert proof.far_apart(found, expected, limit) is None
+    assert proof.far_apart(found * 1.02, expected, limit) is not None
+
+
+def test_values_that_are_no_numbers_are_compared_too():
+    nan, inf = float("nan"), float("inf")
+    values = torch.tensor([nan, inf, 1.0, -inf])
+    assert proof.far_apart(values, values.clone(), 0.0) is None
+    assert proof.far_apart(torch.tensor([nan, 1.0, 1.0, -inf]), values, torch.full((4,), inf)) is not None
+    assert proof.far_apart(torch.tensor([0.0, inf, 1.0, -inf]), values, 0.5) is not None
+
+
+def test_explain_has_the_reason(monkeypatch):
+    monkeypatch.setattr(proof, "_reasons", {(CPU, "resizing", 1): "it raised Error: no", (CPU, "crops", 2): None})
+    loader = DataLoader(TensorDataset(torch.zeros(4, 3, 8, 8)), 2, device="cpu")
+    lines = loader.explain().splitlines()
+    assert "kernel      torch's operations replace the Triton kernel for resizing: it raised Error: no" in lines
+    assert "kernel      crops: by a Triton kernel, whose first results were those of torch's operations" in lines
+    assert "Triton" not in DataLoader(TensorDataset(torch.zeros(4, 3)), 2).explain()
