@@ -32,7 +32,7 @@ PAIRS = (
     "3.11:nightly:newest",
 )
 # What depends on the packages' own code: the functions that collate, and the bits of fused
-# samples, of all decoders and of late images; and on Python's byte code: samples that draw nothing.
+# samples, of all decoders and of late images.
 TESTS = (
     "tests/contract/test_contract_collate.py",
     "tests/fusion/test_fusion_equality.py",

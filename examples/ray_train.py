@@ -4,9 +4,8 @@ r"""Train as train.py does, started by Ray Train instead of torchrun, with loade
     RAY_ADDRESS=auto python examples/ray_train.py --ranks 8 --workers 8 \
         --data-dir DIR --recipe imagenet-resnet50 --fuse --out s3://bucket/runs/1
 
-All options of train.py are there too. ``--workers`` counts the Ray workers of each rank; with ``--worker-method
-multiprocessing --remote-workers N`` they are local, and N of Ray's beside them. A rank has a GPU where the cluster has
-one for each, otherwise they use gloo.
+All options of train.py are there too. ``--workers`` counts the Ray workers of each rank. A rank has a GPU where the
+cluster has one for each, otherwise they use gloo.
 
 Ray Train keeps the checkpoints, in a folder or a bucket that all machines reach. The same command resumes at the next
 image, on any number of ranks, workers and machines; with ``--max-failures`` Ray Train itself does so when a rank or its
@@ -112,7 +111,7 @@ def main() -> None:
     words += [] if own.out is None else ["--out", own.out]
     with errors_as_messages(None):
         args, _ = parse_arguments(train.ALL_RECIPES, words)  # errors are told here, and not by each rank
-    connect(own.ranks * (1 + args.workers + args.remote_workers))
+    connect(own.ranks * (1 + args.workers))
     storage, name = None, None
     if own.out is not None:
         storage, name = os.path.split(own.out if "://" in own.out else os.path.abspath(own.out))

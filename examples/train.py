@@ -225,7 +225,7 @@ def train_epoch(run: Run, epoch: int) -> tuple[Timer, int]:
         if run.step == first_step:
             run.loss_sum.zero_()
             distributed.seed_rank(args.seed, run.step, world.rank)  # the start of the loader draws, so not earlier
-        images, labels = images.to(world.device), labels.to(world.device)  # only DALI's labels are not there yet
+        images, labels = images.to(world.device), labels.to(world.device)
         run.reporter.samples(epoch, run.step, images)
         loss, lr = run.train_step(images, labels, epoch)
         timer.images += run.recipe.batch_size

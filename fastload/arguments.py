@@ -23,7 +23,6 @@ from .work import brings_source, slots_in_flight
 Seeding = Literal["sample", "torch"] | None
 Resident = Literal["device", "host", "auto"]
 OnError = Literal["raise", "skip", "replace"]
-Decoder = Literal["auto", "native", "torchvision", "pillow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +31,6 @@ class WorkerArguments:
 
     num_workers: int
     worker_method: str
-    remote_workers: int
     ray_options: Mapping[str, Any] | None
     multiprocessing_context: Any
     prefetch_factor: int | None
@@ -54,18 +52,13 @@ class WorkerArguments:
     """Whether worker threads draw from generators of their own."""
 
     @property
-    def workers_in_all(self) -> int:
-        """Number of workers, those beside the local ones included."""
-        return self.num_workers + self.remote_workers if self.num_workers else 0
-
-    @property
     def batches_ahead(self) -> int:
         """Batches that may be under way or waiting for ``next()`` at once: torch's own number for each worker.
 
         With ``worker_threads`` more, where these have fewer samples than ``prefetch_factor`` for each thread: else
         threads of workers with small batches would have nothing to do.
         """
-        processes, threads = self.workers_in_all, self.worker_threads
+        processes, threads = self.num_workers, self.worker_threads
         if self.threads_alone:
             processes, threads = 1, self.num_workers
         prefetch = self.prefetch_factor or 0
@@ -115,52 +108,25 @@ class WorkerArguments:
             (self.seeding == "torch", "seeding='torch' has one random stream for each worker: use seeding='sample'"),
             (isinstance(self.dataset, IterableDataset), "an IterableDataset gives its samples one after the other"),
             (self.worker_method == "thread", "with worker_method='thread' workers are threads: add to num_workers"),
-            (self.worker_method == "ray" or self.remote_workers, "Ray's workers load one: give more of them"),
+            (self.worker_method == "ray", "Ray's workers load one: give more of them"),
         ):
             if given:
                 raise ConfigError(f"{name} loads several samples at a time in a worker process, and {why}")
 
     def check_ray(self) -> None:
         """Raise a ConfigError if Ray's workers cannot be, or Ray is not installed; warn if there are none."""
-        number = self.remote_workers
-        if number == 0 and self.worker_method != "ray":
+        if self.worker_method != "ray":
             raise ConfigError(
-                "ray_options is for Ray's workers, and there are none; add worker_method='ray' or remote_workers=N, or "
-                "leave ray_options out"
+                "ray_options is for Ray's workers, and there are none; add worker_method='ray', or leave it out"
             )
-        if number:
-            self._check_remote_workers()
         if find_spec("ray") is None:
-            name = f"remote_workers={number}" if number else "worker_method='ray'"
-            raise ConfigError(f"{name} needs Ray, which is not installed: pip install ray")
-        if not number and self.num_workers == 0:
+            raise ConfigError("worker_method='ray' needs Ray, which is not installed: pip install ray")
+        if self.num_workers == 0:
             # No error: that is how a script is debugged, and one argument may be meant for all of its loaders.
             warn_at_users_line(
                 "worker_method='ray' with num_workers=0: there are no workers, and this process loads the samples "
                 "itself. Give the number of Ray's workers (num_workers=8, say), or leave worker_method out"
             )
-
-    def _check_remote_workers(self) -> None:
-        name = f"remote_workers={self.remote_workers}"
-        if self.worker_method == "ray":
-            raise ConfigError(
-                f"{name} adds Ray's workers to local ones, and with worker_method='ray' all are Ray's: add them to "
-                "num_workers, and leave remote_workers out"
-            )
-        if not self.num_workers:
-            raise ConfigError(
-                f"{name} adds workers to local ones, and num_workers=0; use worker_method='ray' with "
-                f"num_workers={self.remote_workers}, or give num_workers"
-            )
-        for given, why in (
-            (isinstance(self.dataset, IterableDataset), "an IterableDataset's replicas stay with their workers"),
-            (self.seeding == "torch", "seeding='torch' binds each batch to its worker"),
-        ):
-            if given:
-                raise ConfigError(
-                    f"{name} shares one queue between local and remote workers, and {why}; use local workers only, or "
-                    "worker_method='ray'"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,12 +254,10 @@ class FusingArguments:
     """Whether dataset and transform are carried out as one, and what could keep them from it."""
 
     fuse: bool | str
-    decoder: str
     cache: Any
     cache_size: Any
     dataset: Any
     worker_method: str
-    remote_workers: int
     persistent_workers: bool
     seeding: str | None
     auto_collation: bool
@@ -312,24 +276,14 @@ class FusingArguments:
                 "one out"
             )
 
-    def check_decoder(self) -> None:
-        """Raise a ConfigError if nothing is decoded with ``decoder``."""
-        if self.fuse is not True:
-            raise ConfigError(
-                f"decoder={self.decoder!r} is what fuse=True decodes files with, got fuse={self.fuse!r}; use "
-                f"fuse=True, or give the dataset loader=fastload.images.Loader({self.decoder!r})"
-            )
-
     def _ends_with_epoch(self) -> bool:
         """Return whether all memory of a cache would go with the workers that Ray starts for each epoch."""
-        has_ray = self.worker_method == "ray" or bool(self.remote_workers)
-        return has_ray and not self.persistent_workers and self.cache_size is None
+        return self.worker_method == "ray" and not self.persistent_workers and self.cache_size is None
 
     def why_no_cache(self) -> str | None:
         """Return why nothing can be kept in ``cache``; None if it can."""
         for given, why in (
             (self.fuse is False, "fuse=False decodes files by their own libraries"),
-            (self.decoder not in ("auto", "native"), f"decoder={self.decoder!r} knows files alone"),
             (
                 self._ends_with_epoch(),
                 "Ray's workers end with the epoch, and other machines' memory with them, unless "

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from . import observe
-from .arguments import Decoder, OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
+from .arguments import OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
 from .base import compat
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .engine.state import States
     from .engine.statistics import Statistics
     from .run.defaults import Defaults
-    from .transforms.draws import Draws
     from .workers.on_error import FailedSample
 
 T = TypeVar("T", covariant=True)
@@ -67,9 +66,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         worker_method: ``"multiprocessing"``, or ``"thread"``: workers are threads of this process. Threads pay off if
             the dataset spends its time in code that releases the GIL. ``"ray"``: actors of a Ray cluster, on any
             of its machines; with a ``seed`` the batches are the same, bit for bit, also where machines are lost.
-        remote_workers: Ray actors beside the ``num_workers`` local workers; both take tasks from one queue.
         ray_options: options of the actors: Ray's (``num_cpus``, ``resources``, ``runtime_env`` and others), and
-            ``placement_timeout``, ``share_memory``, ``compare_nodes``: see docs/ray.md.
+            ``placement_timeout``, ``share_memory``: see docs/ray.md.
         seed: None: order and random numbers are torch's, bit for bit. An integer of up to 128 bits: they depend only
             on it and on the epoch, which advances by itself.
         seeding: ``"torch"``: torch's random streams, and batch ``i`` from worker ``i % num_workers``. ``"sample"``:
@@ -97,8 +95,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         on_error: a sample that raises an exception is an error (``"raise"``), left out of its batch (``"skip"``), or
             replaced by another one, chosen by its key (``"replace"``). :func:`fastload.retry`: first tried again.
         max_errors: samples that may fail in one epoch on one rank; above that ``DatasetError``.
-        decoder: what ``fuse`` decodes files with, all to the same pixels: ``"native"``, ``"torchvision"``,
-            ``"pillow"``; ``"auto"``: native if it is available, otherwise Pillow.
         cache: memory for the coefficients of JPEG files, from the first epoch on, shared by the workers and loaders of
             this process and the ranks of this machine: a size as ``"64GB"`` or in bytes, or ``"auto"``: half of what
             is free. Or a folder on a local disk, as ``"/local/nvme/photos"``, which later runs share too. Later epochs
@@ -151,7 +147,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         pin_memory_device: str = "",
         in_order: bool = True,
         worker_method: WorkerMethod = "multiprocessing",
-        remote_workers: int = 0,
         ray_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
         seeding: Seeding = None,
@@ -167,14 +162,12 @@ class DataLoader(compat.TorchDataLoader[T]):
         fuse: bool | str = "auto",
         on_error: OnError | Retry = "raise",
         max_errors: int = 100,
-        decoder: Decoder = "auto",
         cache: str | int | os.PathLike[str] | None = None,
         cache_size: str | int | None = None,
         worker_threads: int = 1,
     ) -> None:
         _follow_libraries()
         self.worker_method = worker_method
-        self.remote_workers = as_integer(remote_workers)
         self.ray_options = ray_options
         self.seed = seed = as_integer(seed)
         self.seeding = seeding
@@ -190,7 +183,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         self.fuse = fuse
         self.on_error = on_error
         self.max_errors = as_integer(max_errors)
-        self.decoder = decoder
         self.cache = cache
         self.cache_size = cache_size
         self.worker_threads = as_integer(worker_threads)
@@ -254,9 +246,6 @@ class DataLoader(compat.TorchDataLoader[T]):
         from .engine.inspection import Inspection
 
         return Inspection(self, self._epochs, self._kept)
-
-    def _batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        return self._inspection().batch_on_host()
 
     def _states(self) -> States:
         from .engine.state import States

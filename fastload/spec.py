@@ -46,7 +46,6 @@ class Spec:
     """Whether an index batch names several samples, which are collated."""
     num_workers: int = 0
     worker_method: str = "multiprocessing"
-    remote_workers: int = 0
     ray_options: Mapping[str, Any] | None = None
     multiprocessing_context: Any = None
     prefetch_factor: int | None = None
@@ -66,7 +65,6 @@ class Spec:
     batch_transform: Callable[[Any], Any] | None = None
     resident: str | None = None
     fuse: bool | str = "auto"
-    decoder: str = "auto"
     cache: Any = None
     cache_size: Any = None
     on_error: str = "raise"
@@ -106,11 +104,6 @@ class Spec:
         return asked or self.worker_method == "ray"
 
     @property
-    def workers_in_all(self) -> int:
-        """Number of workers, those beside the local ones included."""
-        return self.num_workers + self.remote_workers if self.num_workers else 0
-
-    @property
     def has_threads(self) -> bool:
         """Whether there are workers that are threads of this process."""
         return self.num_workers > 0 and WORKER_KINDS[self.worker_method].threads
@@ -130,8 +123,7 @@ _GIVEN = _GIVEN[: _GIVEN.index("threads_alone")]
 _PLAIN = {
     field.name: field.default
     for field in fields(Spec)
-    if field.name
-    in ("device", "resident", "remote_workers", "ray_options", "on_error", "cache", "cache_size", "decoder")
+    if field.name in ("device", "resident", "ray_options", "on_error", "cache", "cache_size")
 }
 # A loader's attributes of these names begin with an underscore.
 _PRIVATE = ("auto_collation", "index_sampler", "this_rank_only")
@@ -216,7 +208,7 @@ def keyed_by_of(spec: Spec, seed: int | None) -> str | None:
     for asks, name in (
         (spec.has_threads, "worker_method='thread'" if not spec.threads_alone else "worker_threads"),
         (spec.worker_threads > 1, "worker_threads"),
-        (spec.worker_method == "ray" or bool(spec.remote_workers), "Ray's workers"),
+        (spec.worker_method == "ray", "Ray's workers"),
         (spec.fuse is True, "fuse=True"),
         (isinstance(spec.chunk_size, int), "chunk_size"),
         (spec.on_error not in ("raise", "skip"), "on_error"),

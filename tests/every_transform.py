@@ -32,7 +32,6 @@ class Case(NamedTuple):
 FLOATS = (torch.float32,)
 CASES = {
     "AlternatingFlip": Case(T.AlternatingFlip),
-    "AugMix": Case(T.AugMix, 8, 1e-3, 0.02),
     "CenterCrop": Case(lambda: T.CenterCrop((20, 40))),
     "ColorJitter": Case(lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.1), 4, 1e-4, 0.01),
     "Compose": Case(

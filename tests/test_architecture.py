@@ -52,8 +52,6 @@ PURE = [
     "run.defaults",
     "keys.seeding",
     "workers.on_error",
-    "workers.ray.assignment",
-    "workers.ray.faults",
     "pack.listing",
     "pack.encoding",
     "pack.description",

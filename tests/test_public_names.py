@@ -46,7 +46,6 @@ NAMES = [
 OWN_METHODS = ["close", "explain", "failed_samples", "load_state_dict", "set_epoch", "state_dict", "statistics"]
 OWN_ARGUMENTS = {
     "worker_method": "multiprocessing",
-    "remote_workers": 0,
     "ray_options": None,
     "seed": None,
     "seeding": None,
@@ -64,7 +63,6 @@ OWN_ARGUMENTS = {
     "on_error": "raise",
     "max_errors": 100,
     "worker_threads": 1,
-    "decoder": "auto",
     "batch_transform": None,
 }
 

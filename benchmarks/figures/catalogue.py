@@ -23,8 +23,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "packs": parts.packs,
     "recording": parts.recording,
     "training": parts.training,
-    "decoder-choice": parts.decoder_choice,
-    "dali": parts.dali,
     "gpu": parts.gpu,
     "versions": parts.versions,
     "scaling": scaling.scaling,

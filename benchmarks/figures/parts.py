@@ -185,31 +185,6 @@ def training(rows: Rows) -> str:
     return markdown(("cifar10-proxy, 5 epochs", "median (range)", ""), lines)
 
 
-def decoder_choice(rows: Rows) -> str:
-    whole, loader, fused = "whole image, decode", "ImageFolder's loader", "RandomResizedCrop(224), flip, float32, fused"
-    sides = ("native", "torchvision", "pillow")
-
-    def cells(case: str) -> list[Cell]:
-        return [value_cell(rows.find("by_hand", case, side, "CPU ms/image")) for side in sides]
-
-    own = rows.find("by_hand", loader, "torchvision's own", "CPU ms/image")
-    lines = [
-        line("whole image, `decode`", *cells(whole)),
-        Line((Cell(f"`ImageFolder`'s loader (torchvision's own: {own.value:.2f})", (own,)), *cells(loader))),
-        line("`RandomResizedCrop(224)`, flip, float32, normalised, fused", *cells(fused)),
-    ]
-    return markdown(("CPU time, ms an image", *sides), lines)
-
-
-def dali(rows: Rows) -> str:
-    lines = []
-    for row in rows.suite("by_hand"):
-        if row.case == "DALI":
-            ratio = Cell("1") if row.ratio is None else Cell(f"{row.ratio:.2f}", (row,))
-            lines.append(line(row.side.replace("DALILoader", "`DALILoader`"), value_cell(row, with_spread=True), ratio))
-    return markdown(("", "images/s: median (quartiles)", "to plain DALI in the same round: median"), lines)
-
-
 def versions(rows: Rows) -> str:
     """The versions of Python and of packages that tests ran with; and those that could not be had."""
     lines, pairs = [], dict.fromkeys(row.case for row in rows.suite("versions"))

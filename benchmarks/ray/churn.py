@@ -53,12 +53,12 @@ class Starts:
 
 
 def _kill_actor(loader: Any, chance: random.Random) -> str:
-    up = [worker for worker in loader._iterator._pool.workers if worker.is_up]
+    up = [worker for worker in loader._iterator.source.pool.workers if worker.is_up]
     if not up:
         return "no actor to kill"
     worker = chance.choice(up)
     with contextlib.suppress(ProcessLookupError):
-        os.kill(int(worker.host.split("pid ")[1].split(",")[0]), signal.SIGKILL)
+        os.kill(int(worker.name.split("pid ")[1].split(",")[0]), signal.SIGKILL)
     return f"killed actor {worker.worker_id}"
 
 
@@ -97,8 +97,6 @@ def churn(
             print(f"  {time.monotonic() - begun:.0f} s: {what}, {batches} batches", flush=True)
         passed = time.monotonic() - begun
         training.end()
-        losses = loader._iterator.source.pool._relay._losses if training.error is None else None
-        failed_starts = "some" if losses is None else losses.num_failed_starts
         remote = loader.statistics().remote
         loader.close()
     found, expected = training.found, Digest()
@@ -111,7 +109,7 @@ def churn(
     told = (
         f"{removed[0]} nodes killed, {removed[1]} asked to leave, {removed[2]} actors killed in {passed:.0f} s, "
         f"one every {every_s:g} s; "
-        f"{found.num_batches} batches; {remote['lost']} actors lost at work and {failed_starts} while they started, "
+        f"{found.num_batches} batches; {remote['lost']} actors lost at work, "
         f"{remote['made_again']} of {remote['tasks']:,} tasks made again; hash {found}, of local processes {expected}"
     )
     error = "no error" if training.error is None else f"{type(training.error).__name__}: {training.error}"

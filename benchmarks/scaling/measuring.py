@@ -24,7 +24,7 @@ from benchmarks.neighbours import cores_used_by_others, read_cpu
 from benchmarks.process_memory import process_tree
 from benchmarks.scaling.model import INLINE_MB, Costs, Job
 
-PYTHON_THREADS = ("MainThread", "fastload_ray_tasks", "fastload_ray_results")
+PYTHON_THREADS = ("MainThread", "fastload_ray")
 RAY_THREAD = "worker.io"
 RAYLET = "main thread of the loader's raylet"
 
@@ -134,9 +134,9 @@ def call_ms() -> float:
 
 def scan_us() -> float:
     """Return what the loader's choice of a worker takes for each worker that it has."""
-    from fastload.workers.ray.assignment import Worker
+    from fastload.workers.ray.relay import Worker
 
-    workers = [Worker(number, is_up=True, tasks={0: None, 1: None}) for number in range(1000)]  # type: ignore[dict-item]
+    workers = [Worker(number, "", is_up=True, tasks={0: None, 1: None}) for number in range(1000)]  # type: ignore[dict-item]
     times = []
     for _ in range(50):
         begun = time.thread_time_ns()
@@ -179,7 +179,7 @@ def fit(runs: Sequence[tuple[Job, Run]], call: float, scan: float) -> Costs:
     return Costs(
         python_us=python,
         stored_python_us=max(0.0, line(*PYTHON_THREADS)[0] - python),
-        copy_us=line("fastload_ray_results")[1],
+        copy_us=line("fastload_ray")[1],
         ray_us=ray_us,
         stored_us=max(0.0, line(RAY_THREAD)[0] - ray_us),
         worker_us=worker,

@@ -123,11 +123,8 @@ def load_folders(root: Path, args: Namespace) -> Data:
         raise FileNotFoundError(2, "No such file or directory")
     train_dir = root / "train" if (root / "train").is_dir() else root
     test_dir = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-    options: dict[str, Any] = {}
-    if args.dataset == "folder" and not args.fuse and args.decoder not in ("auto", "dali"):
-        options["loader"] = fastload.images.Loader(args.decoder)  # with --fuse the DataLoader gets the decoder
     open_folder: Any = ImageFolder if args.dataset == "folder" else fastload.images.PackedImages
-    train, test = open_folder(train_dir, **options), open_folder(test_dir or train_dir, **options)
+    train, test = open_folder(train_dir), open_folder(test_dir or train_dir)
     if len(train.classes) < 2 or train.classes != test.classes:
         raise UsageError(
             f"training and testing need the same class folders, two or more, got {train.classes} in "
@@ -155,19 +152,14 @@ def with_transform(dataset: Dataset[Any], transform: Callable[[Any], Any]) -> Da
     return twin
 
 
-def sample_transform(recipe: Recipe, size: int, *, train: bool, dali: bool = False) -> v2.Compose:
-    """Return what the workers do with each image, to images of ``size`` pixels; with DALI all that is done with it."""
+def sample_transform(recipe: Recipe, size: int, *, train: bool) -> v2.Compose:
+    """Return what the workers do with each image, to images of ``size`` pixels."""
     if train and recipe.augment == "resized-crop":
         steps: list[Any] = [v2.RandomResizedCrop(size, scale=(recipe.min_scale, 1.0))]
-        if dali and recipe.flip != "none":
-            steps.append(v2.RandomHorizontalFlip())
     elif train or recipe.augment != "resized-crop":
         steps = [v2.Resize((size, size))]
     else:
         steps = [v2.Resize(recipe.test_resize or size), v2.CenterCrop(size)]
-    if dali:
-        values = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(list(recipe.mean), list(recipe.std))]
-        return v2.Compose([*steps, v2.ToImage(), *values])
     return v2.Compose([*steps, v2.PILToTensor()])
 
 
@@ -250,7 +242,7 @@ def test_loader(args: Namespace, recipe: Recipe, data: Data, world: World) -> An
 def _at_size(args: Namespace, recipe: Recipe, dataset: Dataset[Any], size: int, *, train: bool) -> Dataset[Any]:
     if isinstance(dataset, CIFAR10) and size == 32 and recipe.augment != "resized-crop":
         return with_transform(dataset, v2.Compose([v2.PILToTensor()]))  # it has this size already
-    return with_transform(dataset, sample_transform(recipe, size, train=train, dali=args.decoder == "dali"))
+    return with_transform(dataset, sample_transform(recipe, size, train=train))
 
 
 def _loader(
@@ -258,15 +250,10 @@ def _loader(
 ) -> Any:
     workers: dict[str, Any] = {"num_workers": args.workers, "worker_method": args.worker_method}
     workers["persistent_workers"] = args.workers > 0
-    if args.remote_workers or args.worker_method == "ray":
+    if args.worker_method == "ray":
         # Half a core each: those of the training loader and of the test loader, which live as long, work by turns.
-        spread = {"num_cpus": 0.5, "scheduling_strategy": "SPREAD"}
-        workers |= {"remote_workers": args.remote_workers, "ray_options": spread}
+        workers["ray_options"] = {"num_cpus": 0.5, "scheduling_strategy": "SPREAD"}
     try:
-        if args.decoder == "dali":
-            from fastload.images.dali import DALILoader
-
-            return DALILoader(dataset, **sampling, **workers, device=world.device)
         if args.workers and args.worker_method == "multiprocessing":
             workers["worker_init_fn"] = ignore_signals
             if world.device.type == "cuda" and world.size > 1:
@@ -282,7 +269,6 @@ def _loader(
             fuse=args.fuse,
             on_error=on_error,  # type: ignore[arg-type]
             max_errors=args.max_errors,
-            decoder=args.decoder if args.fuse else "auto",
         )
     except fastload.ConfigError as error:
         raise UsageError(str(error)) from None

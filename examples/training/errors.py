@@ -141,8 +141,6 @@ def _first_line(error: BaseException) -> str:
 
 def _sample_of(error: Exception) -> str | None:
     """Return which image file an error is about, from the loader's note; None: the error is about no file."""
-    if dali := re.match(r"DALI failed (at .+?): ", str(error)):
-        return dali[1]
     notes = getattr(error, "__notes__", ())
     return next((note for note in notes if re.match("at index .+ of the dataset: ", note)), None)
 

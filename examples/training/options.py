@@ -74,11 +74,9 @@ def _parser(recipes: dict[str, Recipe]) -> Parser:
     add("--data-dir", type=Path, help="images, or packed images, in train/<class>/ and test/<class>/")
     add("--download", action="store_true", help="download CIFAR-10 if it is missing")
     add("--fuse", action="store_true", help="decode, crop and resize in one call")
-    add("--decoder", choices=["auto", "native", "torchvision", "pillow", "dali"], default="auto")
     add("--resident", choices=["device", "host", "auto"], help="keep all images in memory")
     add("--workers", type=count, default=2, help="of each process; 0: load in the training process")
     add("--worker-method", choices=["multiprocessing", "thread", "ray"], default="multiprocessing")
-    add("--remote-workers", type=count, default=0, help="Ray's, beside those of each process")
     add("--on-error", choices=["raise", "replace"], default="raise", help="what to do with damaged images")
     add("--max-errors", type=count, default=100, help="damaged images of a process in an epoch, with replace")
     add = parser.add_argument_group("speed and memory").add_argument
@@ -116,7 +114,6 @@ def settings_of(args: Namespace, recipe: Recipe, data: Data) -> dict[str, Any]:
     settings: dict[str, Any] = {f"--{one.name.replace('_', '-')}": values[one.name] for one in option_fields()}
     for name in ("dataset", "seed", "precision", "fuse", "limit_batches"):
         settings[f"--{name.replace('_', '-')}"] = getattr(args, name)
-    settings["--decoder dali"] = args.decoder == "dali"  # the other decoders give the same pixels
     mean, std = list(recipe.mean), list(recipe.std)
     return settings | {"mean": mean, "std": std, "images": data.num_train, "classes": data.classes}
 
@@ -165,10 +162,10 @@ def check_options(args: Namespace, recipe: Recipe, data: Data, world: World) -> 
 
 def check_loading(args: Namespace, recipe: Recipe) -> None:
     """Raise :class:`UsageError` if the options of loading do not fit together."""
-    name, decoder = args.dataset, args.decoder
+    name = args.dataset
     sizes = (recipe.image_size, recipe.first_image_size or 8, recipe.test_image_size or 8)
-    if name == "digits" and (args.fuse or decoder != "auto"):
-        raise UsageError("the digits are tensors that need no decoding; leave out --fuse and --decoder")
+    if name == "digits" and args.fuse:
+        raise UsageError("the digits are tensors that need no decoding; leave out --fuse")
     if name == "digits" and (sizes != (8, 8, 8) or recipe.augment == "resized-crop"):
         raise UsageError(
             "the digits have 8 x 8 pixels and are not resized; leave out the options for image sizes, --augment "
@@ -181,24 +178,6 @@ def check_loading(args: Namespace, recipe: Recipe) -> None:
         )
     if args.resident is not None and args.on_error != "raise":
         raise UsageError(f"--resident loads each image once and cannot use --on-error {args.on_error}; leave out one")
-    if decoder not in ("auto", "dali") and (name == "cifar10" or (name == "packed" and not args.fuse)):
-        raise UsageError(
-            f"--decoder {decoder} is for image files, and with --fuse for packed images, got --dataset {name}; leave "
-            "it out"
-        )
-    conflicts = {
-        "--dataset folder": name != "folder",
-        "no --fuse": args.fuse,
-        "no --resident": args.resident is not None,
-        "no --on-error replace": args.on_error != "raise",
-        "--augment none or resized-crop": recipe.augment == "pad-crop",
-        "no --cutout, --erasing or --trivial-augment": recipe.cutout or recipe.erasing or recipe.trivial_augment,
-        "no --mixup or --cutmix": recipe.mixup or recipe.cutmix,
-        "no --flip alternating": recipe.flip == "alternating",
-    }
-    if decoder == "dali" and any(conflicts.values()):
-        needs = ", ".join(rule for rule, broken in conflicts.items() if broken)
-        raise UsageError(f"--decoder dali decodes, crops and normalises by itself; it needs {needs}")
 
 
 def check_batch_norm(args: Namespace, recipe: Recipe, network: nn.Module, channels: int, world: World) -> None:

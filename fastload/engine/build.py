@@ -139,7 +139,7 @@ class Builder:
             rank, num_ranks = ranks
             init_fn = functools.partial(compat.init_worker_of_pipe, init_fn, num_ranks, rank)
         fused: FusedDataset | TableRows | None = None
-        tail = error_policy = kept.cache = kept.filling = None
+        tail = error_policy = kept.cache = None
         if spec.fuse is True or spec.cache is not None or spec.on_error != "raise":
             from .features import extras_of
 
@@ -153,8 +153,7 @@ class Builder:
 
             dataset, fused = table_of(part(spec, TableArguments))
         # Without a seed one worker, or none, draws as torch's would.
-        names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.workers_in_all * spec.worker_threads > 1)
-        names_unseeded &= not (compat.collates_by_default(spec.collate_fn) and seeding.is_of_data(dataset))
+        names_unseeded = spec.seeded and (spec.sample_seed is not None or spec.num_workers * spec.worker_threads > 1)
         if names_unseeded:
             import_module("fastload.keys.own_generators")  # once, here, for the workers that are forked
         replicas = epoch.resume.workers if epoch.resume is not None else None
@@ -169,7 +168,7 @@ class Builder:
             stride=epoch.shard.stride,
             length=repeats_from(epoch.shard),
             base_seed=epoch.base_seed or 0,
-            num_workers=spec.workers_in_all,
+            num_workers=spec.num_workers,
             shared_seed=epoch.shared_seed,
             worker_init_fn=init_fn,
             fused=fused,
@@ -198,7 +197,7 @@ class Builder:
     def _workers(self, job: Job) -> Source:
         """Start workers, and return what delivers their batches."""
         spec, kept = self._spec, self._kept
-        num_batches = slots_in_flight(spec.workers_in_all, spec.prefetch_factor or 0)
+        num_batches = slots_in_flight(spec.num_workers, spec.prefetch_factor or 0)
         if spec.worker_threads > 1 or spec.threads_alone:
             num_batches = part(spec, WorkerArguments).batches_ahead
         if spec.seeded:
@@ -209,7 +208,6 @@ class Builder:
         window = Window(
             batches=num_batches,
             num_workers=spec.num_workers,
-            workers_in_all=spec.workers_in_all,
             chunk_size=sys.maxsize if spec.uncut_reason else spec.chunk_size,
             whole_reason=spec.whole_reason,
             iterable=spec.iterable,
@@ -221,8 +219,6 @@ class Builder:
         )
         arguments = part(spec, WorkerArguments)
         pool: Pool = workers.start(job, arguments, slots)
-        if arguments.remote_workers:
-            pool = module_of("ray").with_remote_workers(pool, job, arguments)
         kept.note_pool(pool)
         return Delivery(pool, window, kept)
 

@@ -249,7 +249,7 @@ class Delivery(Source):
         """Submit work once a batch was given, so that its slot does not count as in flight."""
         window = self._window
         # One batch less is enough for all workers.
-        if window.batches < window.workers_in_all + 2 or not self.pool.slots.has_enough(window.batches):
+        if window.batches < window.num_workers + 2 or not self.pool.slots.has_enough(window.batches):
             self._refill()
         elif self._epoch.work.paced:
             self._epoch.draw()
@@ -388,7 +388,7 @@ class Delivery(Source):
         awaited = batch_id == 0 and epoch is self._epoch
         sample_ns = self._book.sample_ns and self._book.sample_ns / self.pool.task_cost
         window = self._window
-        size = window.chunk_size or choose_chunk_size(num_rows, window.workers_in_all, sample_ns, awaited=awaited)
+        size = window.chunk_size or choose_chunk_size(num_rows, window.num_workers, sample_ns, awaited=awaited)
         bounds = chunk_bounds(num_rows, size)
         teaches = self._book.layout is None and batch_id < window.num_workers
         if len(bounds) > 1 and teaches and bounds[0][1] > 1:

@@ -48,7 +48,7 @@ def all_facts(spec: Spec, statistics: Statistics, kept: Kept) -> list[tuple[str,
             table.append(f"the workers do all steps: {why}")
         fusion = [("fusion", table[0]), *(("", line) for line in table[1:])]
         if plan.fused and any(part.source.size is None for part in plan.parts):
-            fusion.append(("decoder", decoder_in_words(spec.decoder)))
+            fusion.append(("decoder", decoder_in_words()))
         lines[place:place] = fusion
     return lines
 
@@ -113,11 +113,9 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
         words += " (worker_threads, without processes)"
     elif spec.worker_threads > 1:
         words += f", {spec.worker_threads} samples at a time in each"
-    if spec.remote_workers:
-        words += f" and {WORKER_KINDS['ray'].counted(spec.remote_workers)}"
     if statistics.remote:
         running, sharing = statistics.remote["workers"], statistics.remote["sharing_memory"]
-        words += f" ({running} of Ray's running, {sharing} of them sharing memory)"
+        words += f" ({running} running, {sharing} of them sharing memory)"
     if spec.persistent_workers:
         words += ", kept between epochs"
     if spec.has_threads and gil.IS_FREE_THREADED:
@@ -128,6 +126,12 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
             words += f", started by {statistics.start_method}; batches come {way}"
         words += f"; dataset {statistics.dataset_pickled}"
     yield "workers", words
+    if statistics.start_method == "forkserver":
+        from ..workers.fork_server import why_each_imports_torch
+
+        why = why_each_imports_torch()
+        if why is not None:
+            yield "", why
     if spec.uncut_reason:
         yield "work unit", f"the whole batch: {spec.uncut_reason}"
     else:

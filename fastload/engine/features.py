@@ -6,7 +6,6 @@ an error, or the objects that serve the feature. Plain loaders do not import thi
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,15 +16,13 @@ from ..arguments import (
     FusingArguments,
     ResidentArguments,
     WorkerArguments,
-    check_number,
 )
 from ..device.streams import device_of
 from ..sampling.epochs import Sampling
 from ..spec import Spec, part
 from ..workers.on_error import ErrorPolicy, FailureLog, candidates_of, error_policy_of
 from ..workers.ray.options import options_of
-from .filling import filling_of
-from .fusing import check_decoder, fused_of
+from .fusing import fused_of
 from .kept import Kept
 
 if TYPE_CHECKING:
@@ -50,8 +47,7 @@ def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, An
         device.check_without_device()
     else:
         device_of(spec.device)
-    if spec.worker_method == "ray" or spec.remote_workers != 0 or spec.ray_options is not None:
-        check_number("remote_workers", spec.remote_workers)
+    if spec.worker_method == "ray" or spec.ray_options is not None:
         options_of(spec.ray_options)
         workers.check_ray()
     part(spec, ErrorArguments).check()
@@ -61,8 +57,6 @@ def check(spec: Spec, changed: Callable[[], Mapping[str, Any]]) -> tuple[Any, An
     cache, cache_size = spec.cache, spec.cache_size
     if cache is not None or cache_size is not None:
         cache, cache_size = _cache().checked(cache, cache_size, fusing.why_no_cache(), changed())
-    if not isinstance(spec.decoder, str) or spec.decoder != "auto":  # last: it goes by the others
-        check_decoder(fusing)
     return cache, cache_size
 
 
@@ -87,7 +81,6 @@ def extras_of(spec: Spec, kept: Kept, seed: int) -> Extras:
     fused = tail = error_policy = None
     if spec.cache is not None:
         kept.cache = _cache().records_of(spec.cache, spec.cache_size)
-        kept.filling = functools.partial(filling_of, kept.cache)
     if spec.fuse is True:
         fused, tail = fused_of(part(spec, FusingArguments), kept, seed)
     if spec.on_error != "raise":

@@ -2,7 +2,7 @@
 
 In: a loader's :class:`~fastload.arguments.FusingArguments`. Out: the plan of its dataset, what loads its samples by
 that plan, and what the device does with whole batches of them. The library of C functions is used where it is there,
-Pillow and torch elsewhere, or the decoder that the user names: the samples are the same.
+Pillow and torch elsewhere: the samples are the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..late.samples import WHOLE_IMAGES, of_pillow, of_whole_images
 
 if TYPE_CHECKING:
     from ..fusion import FusedDataset, FusedTail, Plan
-    from ..images import Decoder
+    from ..images.base import Decoder
     from .kept import Kept
 
 
@@ -35,27 +35,21 @@ class _Slow(NamedTuple):
     plan: type[Plan]
     dataset: type[FusedDataset]
     recognise: Callable[[Any], Plan]
-    chosen: Callable[[str], tuple[str, str]]
-    make_decoder: Callable[[str], Decoder]
+    make_decoder: Callable[[], Decoder]
+    decoder_in_words: Callable[[], str]
 
 
 @functools.cache
 def _slow() -> _Slow:
-    from .. import fusion, images
+    from .. import fusion
+    from ..images import choice
 
-    return _Slow(fusion.Plan, fusion.FusedDataset, fusion.recognise, images.chosen, images.make_decoder)
-
-
-def check_decoder(arguments: FusingArguments) -> None:
-    """Raise a ConfigError if there is no such decoder, or nothing to decode with it."""
-    _slow().chosen(arguments.decoder)
-    arguments.check_decoder()
+    return _Slow(fusion.Plan, fusion.FusedDataset, fusion.recognise, choice.make_decoder, choice.decoder_in_words)
 
 
-def decoder_in_words(decoder: str) -> str:
+def decoder_in_words() -> str:
     """Return what decodes files for a loader that fuses, in words."""
-    name, library = _slow().chosen(decoder)
-    return f"{name}: {library}"
+    return _slow().decoder_in_words()
 
 
 def plan_of(arguments: FusingArguments) -> Plan | None:
@@ -70,9 +64,9 @@ def possible_plan(arguments: FusingArguments) -> Plan | str:
     return _why_not_by_index(arguments) or _planned(arguments)[0]
 
 
-def named_plan(dataset: Any, decoder: str = "auto") -> Plan:
+def named_plan(dataset: Any) -> Plan:
     """Return the plan of a dataset, with what would make its rows and blocks here."""
-    makers = _makers(decoder)
+    makers = _makers()
     blocks = "the native library" if makers["native_blocks"] else "torch"
     return replace(_slow().recognise(dataset), rows=makers["rows"].name, blocks=blocks)
 
@@ -105,7 +99,7 @@ def fused_of(arguments: FusingArguments, kept: Kept, seed: int) -> tuple[FusedDa
         if kept.tail is None or kept.tail[0] != plan.tails:
             kept.tail = plan.tails, tail
         tail = kept.tail[1]
-    fused = _slow().dataset(arguments.dataset, plan, seed, **_makers(arguments.decoder), cache=kept.cache)
+    fused = _slow().dataset(arguments.dataset, plan, seed, **_makers(), cache=kept.cache)
     return fused, tail
 
 
@@ -149,7 +143,7 @@ def _planned(arguments: FusingArguments) -> tuple[Plan, FusedTail | None]:
     reason = _why_not_by_index(arguments)
     if reason is not None:
         return _slow().plan(dataset=type(arguments.dataset).__name__, parts=(), reason=reason), None
-    plan = named_plan(arguments.dataset, arguments.decoder)
+    plan = named_plan(arguments.dataset)
     has_device = arguments.device is not None and does_steps(device_of(arguments.device))
     return plan.split(device=has_device and why_not_split(arguments) is None)
 
@@ -177,6 +171,6 @@ def does_steps(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def _makers(decoder: str) -> dict[str, Any]:
+def _makers() -> dict[str, Any]:
     """Return what makes rows of files, and whether the native library makes blocks of arrays: by argument."""
-    return {"rows": _slow().make_decoder(decoder), "native_blocks": native.available()}
+    return {"rows": _slow().make_decoder(), "native_blocks": native.available()}

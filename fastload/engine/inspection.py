@@ -1,6 +1,6 @@
-"""What a loader says when it is asked: how it works, its next batch, and what a transform drew for the last one.
+"""What a loader says when it is asked: how it works, and what a transform drew for its last batch.
 
-In: a loader, its epochs, and what it keeps. Out: words, a batch, parameters. The loader stays as it is.
+In: a loader, its epochs, and what it keeps. Out: words, parameters. The loader stays as it is.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from ..base.console import as_html, labelled
 from ..sampling.epochs import Epochs
 from ..spec import part, spec_of
 from ..transforms.batches import params_of
-from ..transforms.draws import Draws
 from .facts import all_facts, as_text
-from .first_batch import batch_on_host
 from .kept import Kept
 from .statistics import statistics_of
 
@@ -38,10 +36,6 @@ class Inspection:
     def as_html(self) -> str:
         """Return the same for a notebook."""
         return as_html(labelled(self._facts()))
-
-    def batch_on_host(self) -> tuple[Any, Callable[[int], Draws]]:
-        """Return the batch that would come next: see :func:`.first_batch.batch_on_host`."""
-        return batch_on_host(self._loader, self._epochs)
 
     def batch_params(self, transform: Callable[[Any], Any] | None) -> Any:
         """Return the parameters that the batch transform drew for the last batch: see ``DataLoader.batch_params``."""

@@ -56,7 +56,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
     def __init__(self, loader: compat.TorchDataLoader[Any], spec: Spec, epochs: Epochs, kept: Kept) -> None:
         self._pipeline: Pipeline | None = None
-        self._filling: Any = None
         self._base_seed = 0  # until torch has drawn it
         self._interrupted = False
         self._iterations = 0
@@ -139,7 +138,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
             start.begin_replicas(pipeline.source)
         if start is not None and not self._arguments.this_rank_only:
             start.compare_ranks()  # while the workers load
-        self._filling = None if self._kept.filling is None else self._kept.filling()
         self._kept.steps.begin(time.perf_counter_ns() - since)
         if observe.listener is not None:
             observe.listener.begun(self, loader, pipeline.source.iteration, since)
@@ -223,8 +221,6 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
 
             tell_of(counts)  # before a batch is taken: where warnings are errors, none is lost
         data = self._next_batch()
-        if self._filling is not None:
-            self._filling.look()
         steps.give(counts.waited_ns, None if self._pipeline is None else self._pipeline.last.num_ready())
         return data
 

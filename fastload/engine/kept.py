@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..buffers.layout import LayoutBook
 from ..stages import Iterates
 from ..work import Counts
-from ..workers.pool import KeptByPool, Pool
+from ..workers.pool import Pool
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from ..device.columns import ResidentData
     from ..device.moving import Mover
     from ..fusion import FusedTail
-    from .filling import Filling
 
 
 class Kept:
@@ -32,8 +30,6 @@ class Kept:
         self.transport: str | None = None
         self.job_pickled: str | None = None
         self.remote: dict[str, int] = {}
-        self.by_pool: KeptByPool | None = None
-        """What the pool of the last iteration leaves to the next one."""
         self.num_slots = 0
         self.slot_bytes = 0
         self.mover: tuple[tuple[object, ...], Mover] | None = None
@@ -43,8 +39,6 @@ class Kept:
         self.resident: ResidentData | None = None
         self.cache: Records | None = None
         """Where workers keep records of files; None: nowhere."""
-        self.filling: Callable[[], Filling | None] | None = None
-        """Returns what tells in an epoch how a cache fills; None: there is no cache."""
         self.no_fusion_told: str | None = None
         """Why nothing is fused though fuse=True, as the user was warned of it last."""
 
@@ -55,11 +49,8 @@ class Kept:
         """Note what :meth:`fastload.DataLoader.statistics` says of workers."""
         self.start_method, self.transport, self.job_pickled = pool.start_method, pool.transport, pool.job_pickled
         self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
-        self.remote, self.by_pool = pool.remote(), pool.kept
+        self.remote = pool.remote()
 
     def close(self) -> None:
-        """Let go of resident data, and of what pools have left."""
+        """Let go of resident data."""
         self.mover = self.resident = None
-        by_pool, self.by_pool = self.by_pool, None
-        if by_pool is not None:
-            by_pool.close()

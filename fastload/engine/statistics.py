@@ -75,10 +75,8 @@ class Statistics:
     remote: dict[str, int]
     """Of Ray's workers, in the current (or last) iteration; empty without them. ``"workers"``: that run now;
     ``"sharing_memory"``: of them, that write into the slots themselves, as they are on this machine; ``"lost"``: that
-    were lost; ``"tasks"``: that they did; ``"local_tasks"``: that others did; ``"made_again"``: that were made again
-    after a loss; ``"bytes_under_way"`` and ``"most_bytes_under_way"``: results in Ray's object store or on the network,
-    now and at most; ``"bytes"``: all that came that way; ``"network_ms"``: the time that their tasks
-    took beyond the work itself, until the rows were in the batch, in all."""
+    were lost; ``"tasks"``: that they did; ``"made_again"``: that were made again after a loss; ``"bytes"``: what came
+    through Ray's object store."""
     waited_s: float
     """Time that ``next()`` waited for workers, in seconds."""
     stall: dict[str, float]

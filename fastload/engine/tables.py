@@ -24,7 +24,6 @@ class TableArguments:
     batch_sampler: Any
     fuse: bool | str
     num_workers: int
-    remote_workers: int
     worker_init_fn: Callable[[int], Any] | None
     on_error: str
     whole_reason: str | None
@@ -33,7 +32,7 @@ class TableArguments:
 def reads_in_next(arguments: TableArguments) -> bool:
     """Return whether batches are read in ``next()``, in place of the workers that the user asked for."""
     size = getattr(arguments.batch_sampler, "batch_size", None)
-    asked_for_more = arguments.remote_workers or arguments.worker_init_fn is not None or arguments.on_error != "raise"
+    asked_for_more = arguments.worker_init_fn is not None or arguments.on_error != "raise"
     if asked_for_more or arguments.whole_reason is not None or not isinstance(size, int):
         return False
     if not arguments.num_workers or arguments.fuse is False or not is_table(arguments.dataset):

@@ -18,9 +18,6 @@ class Window:
     batches: int
     """Most batches that are under way, or wait for ``next()``."""
     num_workers: int
-    """Those that ``num_workers`` counts; with ``worker_method="ray"`` they are Ray's."""
-    workers_in_all: int
-    """Those, and ``remote_workers``."""
     chunk_size: int | None
     """Samples of a task; None: chosen by what a sample costs; ``sys.maxsize``: batches are not cut."""
     whole_reason: str | None

@@ -22,7 +22,7 @@ from torchvision import tv_tensors
 
 from ..buffers.layout import Layout, Row, TensorLeaf
 from ..errors import ConfigError
-from ..images import Decoder
+from ..images.base import Decoder
 from ..keys.seeding import SAMPLE, Keys, Seeder, seed_global_generators
 from ..observe import Watch
 from ..transforms.sample import Kind

@@ -28,7 +28,6 @@ from torchvision.datasets import folder
 from ..base.share import SharedSequence
 from ..cache.records import CHANGED, NO_RECORD, OTHER_WAY, Found, Records, note
 from ..cache.store import key_of_file
-from ..images import Loader
 from ..images.base import Data
 from ..late.originals import is_written_in
 from ..native.rows import Pixels
@@ -100,8 +99,7 @@ def source_of(dataset: Any) -> SampleSource:
     channels, size, files = 3, None, "files"
     if base in _FOLDERS:
         loader = own.get("loader")
-        # Ours gives what torchvision's gives.
-        if loader not in (folder.default_loader, folder.pil_loader) and type(loader) is not Loader:
+        if loader not in (folder.default_loader, folder.pil_loader):
             raise NotRecognised(f"its loader is {getattr(loader, '__qualname__', loader)!r}, not one of torchvision's")
         if loader is folder.default_loader and torchvision.get_image_backend() != "PIL":
             raise NotRecognised(f"torchvision.get_image_backend() is {torchvision.get_image_backend()!r}, not 'PIL'")

@@ -1,21 +1,17 @@
 """What a decoder is: it makes pixels, a PIL image, or a row of a batch from the bytes of a file.
 
-In: a file, or the record of one in a pack, and a ``Cut``. Out: the pixels that Pillow and torchvision make.
-``fastload.images.choice`` chooses a decoder by name. A file that a decoder does not support is decoded by Pillow,
-and counted. Decoders that know files alone are given a record's file, which ``fastload.pack.records`` makes of it.
+In: a file, or the record of one in a pack, and a ``Cut``. Out: the pixels that Pillow makes. Pillow is given a record's
+file, which ``fastload.pack.records`` makes of it.
 """
 
 from __future__ import annotations
 
 import io
-import itertools
 import threading
-from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import PIL
-import PIL.features
 import PIL.Image
 import torch
 from torch import Tensor
@@ -27,7 +23,7 @@ Data: TypeAlias = bytes | memoryview
 """A file, or a record of one."""
 
 NO_JPEG = "no JPEG file"
-"""Why a decoder of JPEG files left a file to Pillow, in the counts."""
+"""Why the native library left a file to Pillow, in the counts."""
 
 _RESAMPLING = {name: PIL.Image.Resampling[name.upper()] for name in ("nearest", *FILTERS)}
 _RESAMPLING["nearest-exact"] = PIL.Image.Resampling.NEAREST
@@ -56,75 +52,44 @@ class FileData(io.BytesIO):
 
 
 class Decoder:
-    """Decodes files with Pillow. Subclasses override what they do faster; threads may share an object.
+    """Decodes files with Pillow; threads may share an object.
 
-    ``fastload.images.choice`` says how to add a decoder.
+    All of it raises what Pillow raises for files that it cannot decode; and PackError for damaged records, and where
+    the native library cannot be used to read them.
     """
 
     name = pillow_name()
     """As printed."""
-    remedy = ""
-    """How to make it available."""
     reads_records = False
     """Whether it decodes records itself; else it is given the files that are made of them."""
 
     def __init__(self) -> None:
         self.tally = Tally()
 
-    @staticmethod
-    def library() -> str:
-        """Return the library that decodes, with its version."""
-        turbo = PIL.features.version("libjpeg_turbo") if PIL.features.check("libjpeg_turbo") else None
-        jpeg = f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {PIL.features.version('jpg')}"
-        return f"{pillow_name()} {PIL.__version__}, {jpeg}"
-
-    @staticmethod
-    def why_not() -> str | None:
-        """Return why it cannot be used here; None: it can."""
-        return None
-
     def size(self, data: Data) -> tuple[int, int]:
-        """Return the height and width of an image, in pixels, from its header.
-
-        Raises:
-            Exception: Pillow's, for a file that is no image.
-            PackError: it is a damaged record, or the native library cannot be used.
-        """
+        """Return the height and width of an image, in pixels, from its header."""
         with PIL.Image.open(FileData(header_bytes(data))) as image:
             return image.height, image.width
 
     def image(self, data: Data) -> PIL.Image.Image:
-        """Return an image in RGB, with the ``info`` of its file, as torchvision's ``pil_loader`` does.
-
-        Raises:
-            Exception: Pillow's, for a file that it cannot decode.
-            PackError: it is a damaged record, or the native library cannot be used.
-        """
+        """Return an image in RGB, with the ``info`` of its file, as torchvision's ``pil_loader`` does."""
         image = opened(data)
         self.tally.add("pillow")
         return image
 
     def pixels(self, data: Data, cut: Cut) -> Pixels:
-        """Return the pixels that a cut makes of an image: a new contiguous array [height, width, 3], uint8.
-
-        Raises:
-            Exception: as ``image``.
-        """
+        """Return the pixels that a cut makes of an image: a new contiguous array [height, width, 3], uint8."""
         return cut_out(self.image(data), cut)
 
     def row(self, data: Data, cut: Cut, values: Levels, out: Tensor) -> None:
-        """Write the values of an image's pixels to ``out``: [3, height, width] of the cut's window, contiguous.
-
-        Raises:
-            Exception: as ``image``.
-        """
+        """Write the values of an image's pixels to ``out``: [3, height, width] of the cut's window, contiguous."""
         values.write(torch.from_numpy(self.pixels(data, cut)).permute(2, 0, 1), out)
 
     def counted(self) -> dict[str, int]:
         """Return how many images were decoded since the last call, by decoder.
 
-        The keys are ``"native"``, ``"torchvision"`` or ``"pillow"``; ``"native, from coefficients"`` for records;
-        ``"pillow (...)"`` for those left to Pillow, with the reason.
+        The keys are ``"native"`` or ``"pillow"``; ``"native, from coefficients"`` for records; ``"pillow (...)"`` for
+        those left to Pillow, with the reason.
         """
         return self.tally.take()
 
@@ -139,22 +104,6 @@ def opened(data: Data) -> PIL.Image.Image:
     """Return an image as torchvision's ``pil_loader`` gives it: converted to RGB."""
     with PIL.Image.open(FileData(file_of(data))) as image:
         return image.convert("RGB")
-
-
-def differs_from_pillow(decode: Callable[[Data], Pixels]) -> str | None:
-    """Return how a function decodes some small JPEG files otherwise than Pillow; None if it does not."""
-    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (21, 37, 3), dtype=np.uint8)
-    for subsampling, mode in itertools.product((0, 1, 2), ("RGB", "L")):
-        buffer = io.BytesIO()
-        PIL.Image.fromarray(noise).convert(mode).save(buffer, "JPEG", subsampling=subsampling)
-        data = buffer.getvalue()
-        try:
-            found = decode(data)
-        except Exception as error:  # such as ImportError: the library is not installed
-            return f"does not decode JPEG files: {error}"
-        if not np.array_equal(found, np.asarray(opened(data))):
-            return "decodes to other pixels than Pillow here"
-    return None
 
 
 def cut_out(image: PIL.Image.Image, cut: Cut) -> Pixels:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..native import jpeg
 from ..native.rows import DTYPES, FILTERS, MOST_SIDE, Cut, Pixels, Status, pixels_of_image, row_of_image, whole
 from ..pack.pixels import pixels_of
-from ..pack.records import REMEDY, image_of_pixels, info_of
+from ..pack.records import image_of_pixels, info_of
 from .base import NO_JPEG, Data, Decoder, Levels, cut_out
 
 
@@ -24,12 +24,7 @@ class NativeDecoder(Decoder):
     """Decodes of a JPEG file what the cut needs."""
 
     name = "the native library"
-    remedy = REMEDY
     reads_records = True
-
-    @staticmethod
-    def library() -> str:
-        return "fastload's own library"
 
     why_not = staticmethod(jpeg.why_not_as_pillow)
 

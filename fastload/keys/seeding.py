@@ -18,7 +18,6 @@ import hashlib
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -235,19 +234,3 @@ def draws_nothing(dataset: Any) -> bool:
         return draws_nothing(dataset.dataset)
     parts: Any = dataset.datasets if kind in (ConcatDataset, StackDataset) else ()
     return bool(parts) and all(map(draws_nothing, parts.values() if isinstance(parts, dict) else parts))
-
-
-_DATA = (str, bytes, int, float, complex, type(None), np.ndarray, torch.Tensor)
-
-
-def is_of_data(dataset: Any) -> bool:
-    """Return whether a dataset's attributes, and what its ``__getitem__`` names, are known not to be generators."""
-    kind: Any = type(dataset)
-    function = getattr(kind, "__getitem__", None)
-    if not isinstance(function, FunctionType) or hasattr(kind, "__getitems__") or not hasattr(dataset, "__dict__"):
-        return False
-    code = function.__code__
-    named = (getattr(kind, name, function.__globals__.get(name)) for name in code.co_names)
-    defaults = function.__closure__, function.__defaults__, function.__kwdefaults__
-    # Not isinstance(): it asks for a `__class__`, which may load data, or raise.
-    return all(issubclass(type(one), _DATA) for one in (*vars(dataset).values(), *named, *code.co_consts, *defaults))

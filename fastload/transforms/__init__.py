@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .affine import RandomAffine as RandomAffine
     from .affine import RandomRotation as RandomRotation
-    from .auto import AugMix as AugMix
     from .auto import RandAugment as RandAugment
     from .auto import TrivialAugmentWide as TrivialAugmentWide
     from .base import BatchShape as BatchShape
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from .mix import CutMix as CutMix
     from .mix import MixUp as MixUp
     from .mix import MixUpOrCutMix as MixUpOrCutMix
-    from .preview import preview as preview
     from .resize import RandomResizedCrop as RandomResizedCrop
     from .resize import Resize as Resize
     from .values import Normalize as Normalize
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "affine": ("RandomAffine", "RandomRotation"),
-    "auto": ("AugMix", "RandAugment", "TrivialAugmentWide"),
+    "auto": ("RandAugment", "TrivialAugmentWide"),
     "base": ("BatchShape", "Transform"),
     "compose": ("Compose",),
     "crop": ("AlternatingFlip", "CenterCrop", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip"),
@@ -70,7 +68,6 @@ _NAMES = {
         "RandomSolarize",
     ),
     "mix": ("CutMix", "MixUp", "MixUpOrCutMix"),
-    "preview": ("preview",),
     "resize": ("RandomResizedCrop", "Resize"),
     "values": ("Normalize", "ToDtype", "ToNormalized"),
 }

@@ -1,4 +1,4 @@
-"""RandAugment, TrivialAugmentWide and AugMix, with separate operations and magnitudes for each sample.
+"""RandAugment and TrivialAugmentWide, with separate operations and magnitudes for each sample.
 
 ::
 
@@ -21,14 +21,12 @@ from torch import Tensor
 
 from . import color
 from .affine import warp
-from .arguments import check_flag, check_integer, check_interpolation, check_optional_fill, check_positive, fill_numbers
+from .arguments import check_integer, check_interpolation, check_optional_fill, fill_numbers
 from .auto_operations import (
-    BRIGHTNESS,
     COLOR,
     CONTRAST,
     KINDS,
     OPERATIONS,
-    SHARPNESS,
     apply_to_sample,
     magnitudes_of,
     matrices_of,
@@ -46,7 +44,7 @@ from .sample import (
     interpolation_argument,
     torchvision_mode,
 )
-from .tensors import change_rows, eager_on_cpu, narrowed, slices, wide_dtype
+from .tensors import change_rows
 
 
 class Choice(NamedTuple):
@@ -60,12 +58,19 @@ class Choice(NamedTuple):
     """[N]: 1 or -1."""
 
 
-class _Policy(Transform):
+class _Policy(Transform, SampleTransform):
     """What the policies share: steps, and how they are done.
 
-    The parameters of a step are ``operation`` [N], int64, in ``OPERATIONS``; ``magnitude`` [N], float32, signed;
-    ``matrix`` [N, 2, 3], float32; and ``rows``, for each kind of operation an int64 tensor of the samples that have it.
+    On PIL images torchvision uses Pillow's arithmetic, which rounds differently, so that only tensors can be batched.
+
+    The parameters of one sample are ((operation, bin, sign), ...) in their order. Those of a step are ``operation``
+    [N], int64, in ``OPERATIONS``; ``magnitude`` [N], float32, signed; ``matrix`` [N, 2, 3], float32; and ``rows``, for
+    each kind of operation an int64 tensor of the samples that have it.
     """
+
+    role = "color"
+    torchvision_fill: Any = None
+    """In the type that torchvision's functions take."""
 
     def __init__(self, interpolation: Any, fill: Any, layout: Layout) -> None:
         super().__init__(layout=layout)
@@ -124,19 +129,8 @@ class _Policy(Transform):
             changed = self._stepped(changed, step)
         return changed
 
-
-class _SamplePolicy(_Policy, SampleTransform):
-    """A policy of torchvision's. The parameters of one sample are ((operation, bin, sign), ...) in their order.
-
-    On PIL images torchvision uses Pillow's arithmetic, which rounds differently, so that only tensors can be batched.
-    """
-
-    role = "color"
-    torchvision_fill: Any = None
-    """In the type that torchvision's functions take."""
-
     @classmethod
-    def from_torchvision(cls, given: Any, state: State, version: Version) -> _SamplePolicy:
+    def from_torchvision(cls, given: Any, state: State, version: Version) -> _Policy:
         name, fill = interpolation_argument(given.interpolation, state), fill_argument(given.fill, state, version)
         known = inspect.signature(cls).parameters
         numbers = {key: getattr(given, key) for key in ("num_ops", "magnitude", "num_magnitude_bins") if key in known}
@@ -191,7 +185,7 @@ class _SamplePolicy(_Policy, SampleTransform):
         return super().batched(before) if known else None
 
 
-class RandAugment(_SamplePolicy):
+class RandAugment(_Policy):
     """Apply ``num_ops`` random operations to each image, all of one magnitude.
 
     Args:
@@ -245,7 +239,7 @@ class RandAugment(_SamplePolicy):
         return self._after(images, params["steps"])
 
 
-class TrivialAugmentWide(_SamplePolicy):
+class TrivialAugmentWide(_Policy):
     """Apply one random operation of a random magnitude to each image.
 
     Args:
@@ -288,81 +282,3 @@ class TrivialAugmentWide(_SamplePolicy):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         return self._after(images, [params])
-
-
-class AugMix(_Policy):
-    """Mix each image with several chains of random operations on it, by random weights.
-
-    Args:
-        severity: the strongest of the ten magnitudes that are drawn, 1 to 10.
-        mixture_width: number of chains, at least 1.
-        chain_depth: number of operations in a chain; 0 or less: 1 to 3, drawn for each chain and sample.
-        alpha: parameter of the distributions of the weights, above 0.
-        all_ops: whether brightness, colour, contrast and sharpness are among the operations.
-        interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
-        fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
-
-    Drawn: ``weights`` [N, 1 + mixture_width], float32: of the image and of the chains, their sum 1; ``chains``, a
-    list of lists of steps as in ``RandAugment``, where a chain that has ended has the operation 0.
-
-    Source: Hendrycks et al., "AugMix: A simple data processing method to improve robustness and uncertainty" (2020).
-
-    Raises:
-        ConfigError: numbers out of these ranges.
-    """
-
-    def __init__(
-        self,
-        severity: int = 3,
-        mixture_width: int = 3,
-        chain_depth: int = -1,
-        alpha: float = 1.0,
-        all_ops: bool = True,
-        interpolation: Any = "bilinear",
-        fill: Any = None,
-        *,
-        layout: Layout = "NCHW",
-    ) -> None:
-        super().__init__(interpolation, fill, layout)
-        self.severity = check_integer("severity", severity, 1, 10)
-        self.mixture_width = check_integer("mixture_width", mixture_width, 1)
-        self.chain_depth = check_integer("chain_depth", chain_depth)
-        self.alpha = check_positive("alpha", alpha)
-        self.all_ops = check_flag("all_ops", all_ops)
-
-    def draw(self, stream: Stream, shape: BatchShape) -> Params:
-        kept = stream.beta(self.alpha)[:, None]
-        shares = stream.dirichlet(self.alpha, self.mixture_width)
-        table = magnitudes_of(10, 0.3, (shape.width / 3.0, shape.height / 3.0), 30.0, 0.9, bits=(4, 0))
-        known = np.arange(1, len(OPERATIONS))
-        if not self.all_ops:
-            known = known[(known < BRIGHTNESS) | (known > SHARPNESS)]
-        chains = []
-        for _ in range(self.mixture_width):
-            drawn = stream.integers(3) + 1
-            depths = drawn if self.chain_depth <= 0 else np.full(len(stream), self.chain_depth)
-            steps = []
-            for depth in range(3 if self.chain_depth <= 0 else self.chain_depth):
-                operations = np.where(depth < depths, known[stream.integers(len(known))], 0)
-                bins = stream.integers(self.severity)
-                steps.append(self._step(operations, signs_of(stream, operations) * table[operations, bins], shape))
-            chains.append(steps)
-        weights = tensor_of(np.concatenate([kept, (1 - kept) * shares], axis=1))
-        return {"weights": weights, "chains": chains}  # type: ignore[dict-item]  # nested, as params_to takes them
-
-    def transform(self, images: Tensor, params: Any) -> Tensor:
-        wide = wide_dtype(images.dtype)
-        weights = params["weights"].to(wide).unbind(1)
-        mixed = torch.zeros_like(images, dtype=wide)
-        _add_weighted(mixed, images, weights[0])
-        for steps, weight in zip(params["chains"], weights[1:], strict=True):
-            _add_weighted(mixed, self._after(images, steps), weight)
-        return narrowed(mixed, images.dtype)
-
-
-def _add_weighted(mixed: Tensor, images: Tensor, weight: Tensor) -> None:
-    """Add weight * images, the product and the sum rounded each; uint8 is cut off at the end, as in torchvision."""
-    parts = slices(images) if eager_on_cpu(images) else [slice(None)]
-    for rows in parts:
-        mixed[rows].add_(images[rows] * weight[rows].view(-1, 1, 1, 1))

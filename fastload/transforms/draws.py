@@ -209,31 +209,6 @@ class Stream:
         self._block = next_block
         return found
 
-    def dirichlet(self, alpha: float, count: int) -> Floats:
-        """Return [N, count] numbers of the distribution Dirichlet(alpha, ..., alpha); the sum of each row is 1."""
-        logs = self._log_gamma(alpha, count)
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-    def _log_gamma(self, alpha: float, count: int) -> Floats:
-        """Return [N, count] logarithms of numbers of the distribution Gamma(alpha), after Marsaglia and Tsang (2000).
-
-        Logarithms, since for a small alpha most of the numbers are 0.
-        """
-        # Gamma(alpha) is Gamma(alpha + 1) times U ** (1 / alpha); their algorithm needs an alpha of 1 or more.
-        added = np.log1p(-self.uniform(count=count)) / alpha if alpha < 1 else np.zeros((len(self), count))
-        d = (alpha + 1 if alpha < 1 else alpha) - 1 / 3
-
-        def candidates(units: Floats) -> tuple[Floats, Flags]:
-            first, second, third = units.reshape(len(self), 3, count).swapaxes(0, 1)
-            normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                log_v = 3 * np.log(1 + normal / np.sqrt(9 * d))
-                accepted = np.log(third) < normal * normal / 2 + d - d * np.exp(log_v) + d * log_v
-            return np.log(d) + log_v, accepted & np.isfinite(log_v)
-
-        return np.asarray(self._by_rejection((len(self), count), 3 * count, float(np.log(d)), candidates) + added)
-
 
 def to_integers(unit: Floats, bound: int | Integers) -> Integers:
     """Return uniform integers in [0, bound), from uniform numbers in [0, 1)."""

@@ -36,7 +36,7 @@ Edit = Callable[[Any], Any]
 
 _KEPT = (
     *("dataset", "batch_size", "drop_last", "collate_fn", "worker_init_fn"),
-    *("on_error", "max_errors", "fuse", "decoder", "resident", "cache", "cache_size"),
+    *("on_error", "max_errors", "fuse", "resident", "cache", "cache_size"),
 )
 """The arguments of a loader that are the same in every run."""
 
@@ -167,7 +167,7 @@ class Subject:
         if not setting.cache:
             arguments |= {"cache": None, "cache_size": None}
         if setting.indices_only:  # what these arguments need is not there
-            arguments |= {"on_error": "raise", "decoder": "auto", "fuse": "auto" if fused else arguments["fuse"]}
+            arguments |= {"on_error": "raise", "fuse": "auto" if fused else arguments["fuse"]}
         if setting.indices_only:
             arguments |= {"dataset": _Indices(length), "collate_fn": _unchanged}
         elif by_samples:
@@ -185,7 +185,6 @@ class Subject:
                 arguments["multiprocessing_context"] = setting.method
         arguments |= {"seed": self.seed, "seeding": "sample", "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
-        arguments["remote_workers"] = 0
         arguments["worker_threads"] = setting.worker_threads
         if setting.method != "ray":
             arguments["ray_options"] = None

@@ -69,11 +69,6 @@ def _interrupt_main_thread() -> None:
         _thread.interrupt_main()
 
 
-def was_interrupted() -> bool:
-    """Return whether an interrupt came inside of :class:`HeldInterrupts`, which is there now."""
-    return _held is not None and _held._noted
-
-
 def let_interrupts_through_in_worker() -> None:
     """In a worker that was forked inside: SIGINT has its handler again.
 

@@ -25,13 +25,6 @@ PATIENCE_S = 60.0
 """Without a ``timeout`` the user is told what the workers are at after such a time without a batch, in seconds."""
 
 
-class KeptByPool(Protocol):
-    """What a pool leaves to the next one of the same loader."""
-
-    def close(self) -> None:
-        """Let go of it, at the end of the loader."""
-
-
 class Pool(Protocol):
     """A set of workers. Used and closed by the process that made it, one thread at a time."""
 
@@ -44,8 +37,6 @@ class Pool(Protocol):
     """``fork``, ``spawn``, ``forkserver`` or ``thread``."""
     job_pickled: str
     """How the dataset came to the workers."""
-    kept: KeptByPool | None = None
-    """What the next pool of the same loader can use."""
 
     @property
     def task_cost(self) -> float:

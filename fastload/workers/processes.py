@@ -18,7 +18,6 @@ import multiprocessing.connection
 import multiprocessing.process
 import os
 import pickle
-import socket
 import sys
 import time
 import weakref
@@ -62,7 +61,7 @@ def memory_kind() -> type[Memory]:
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:
     """Start worker processes: see :func:`fastload.engine.build.module_of`."""
     context = arguments.multiprocessing_context or multiprocessing.get_context()
-    return ProcessPool(job, context, arguments.num_workers, shared=not arguments.assigned, slots=slots)
+    return ProcessPool(job, context, shared=not arguments.assigned, slots=slots)
 
 
 def _pipes() -> type[Pipes]:
@@ -77,12 +76,11 @@ class ProcessPool(Pool):
     Args:
         job: what they load.
         context: how they are started.
-        num_processes: how many. Where the job has more workers, the others take tasks at :attr:`ends`.
         shared: whether any idle worker takes any item; else each item names its worker.
         slots: where batches are written. Through a memory file tasks pass in packets, else through pipes.
     """
 
-    def __init__(self, job: Job, context: BaseContext, num_processes: int, *, shared: bool, slots: SlotPool) -> None:
+    def __init__(self, job: Job, context: BaseContext, *, shared: bool, slots: SlotPool) -> None:
         self.start_method: str = context.get_start_method()
         self.workers: list[BaseProcess] = []
         self._watches: list[int | None] = []
@@ -117,7 +115,7 @@ class ProcessPool(Pool):
         _pools.add(self)
         try:
             with HeldInterrupts():
-                self._start(context, num_processes)
+                self._start(context)
         except BaseException:
             self.close(grace=0)
             raise
@@ -127,22 +125,18 @@ class ProcessPool(Pool):
         """``packets`` or ``pipes``."""
         return self._transport.name
 
-    @property
-    def ends(self) -> list[socket.socket]:
-        """The workers' ends, for those that are no processes; empty where tasks pass in pipes, which have none."""
-        return self._transport.theirs if isinstance(self._transport, Packets) else []
-
-    def _start(self, context: BaseContext, num_processes: int) -> None:
+    def _start(self, context: BaseContext) -> None:
+        num_workers = self._job.num_workers
         if self.start_method == "fork":
             _load_image_plugins()
         else:
             from .unforked import unforked
 
-            self._unforked = how = unforked(self._job, context, self._file, num_processes, takes_any=self._takes_any)
+            self._unforked = how = unforked(self._job, context, self._file, num_workers, takes_any=self._takes_any)
             context, self.job_pickled, self._late = how.context, how.job_pickled, how.late
         self._context = context
         if self._late is None:
-            for worker_id in range(num_processes):
+            for worker_id in range(num_workers):
                 self._start_one(worker_id)
         else:
             self._start_more(self._late)

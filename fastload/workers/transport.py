@@ -65,16 +65,16 @@ class Packets(Transport):
         self._queue: socket.socket | None = None
         """Another end of what all workers read from."""
         self._ours: list[socket.socket] = []
-        self.theirs: list[socket.socket] = []
+        self._theirs: list[socket.socket] = []
         for _ in range(1 if shared else num_workers):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.setblocking(False)
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # the system caps it as it likes
             self._ours.append(ours)
-            self.theirs.append(theirs)
+            self._theirs.append(theirs)
         if shared:
-            self._queue = self.theirs[0].dup()
+            self._queue = self._theirs[0].dup()
             self._queue.settimeout(None)  # as for the workers, whose end it is; we do not block there
         self._waiting: list[deque[bytes]] = [deque() for _ in self._ours]
         self._memory = memoryview(bytearray(_RECEIVE_BYTES))
@@ -84,14 +84,14 @@ class Packets(Transport):
         self._next = 0
 
     def endpoint(self, worker_id: int) -> PacketEndpoint:
-        return PacketEndpoint(self.theirs[worker_id % len(self.theirs)])
+        return PacketEndpoint(self._theirs[worker_id % len(self._theirs)])
 
     def started(self, worker_id: int) -> None:
         # A shared end is kept until the last worker has it.
         if worker_id == self._num_workers - 1:
-            for end in self.theirs:
+            for end in self._theirs:
                 end.close()
-            self.theirs.clear()
+            self._theirs.clear()
 
     def inherited(self) -> list[Any]:
         return self._ours if self._queue is None else [*self._ours, self._queue]
@@ -171,7 +171,7 @@ class Packets(Transport):
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        for end in [*self.inherited(), *self.theirs]:
+        for end in [*self.inherited(), *self._theirs]:
             end.close()
 
 

@@ -1,6 +1,6 @@
 """How worker processes start that inherit nothing: by ``spawn`` or ``forkserver``.
 
-In: a job, and the context that is to start its workers. Out: the context that does, what each worker gets in the job's
+In: a job, and the context that is to start its workers. Out: the same context, what each worker gets in the job's
 place, and which may start already.
 """
 
@@ -11,7 +11,7 @@ from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
 from ..buffers.slots import MemoryFile
-from .fork_server import with_own_server
+from .fork_server import let_server_import_torch
 from .late_starts import LateStarts
 from .samples import Job
 from .shared_job import PickledJob, SharedJob, noting_what_cannot_be_pickled, share_job
@@ -43,11 +43,12 @@ def unforked(
         takes_any: whether any worker takes any task.
     """
     method = context.get_start_method()
+    let_server_import_torch(context)
     # The cache's descriptor goes to each worker as it is started.
     job = dataclasses.replace(job, cache=None)
     shared = share_job(job, file)
     return Unforked(
-        with_own_server(context) if method == "forkserver" else context,
+        context,
         shared or PickledJob(job),
         noting_what_cannot_be_pickled(method),
         LateStarts(num_processes) if shared is not None and takes_any else None,

@@ -37,7 +37,7 @@ SCALARS = st.one_of(
     st.sampled_from([pathlib.Path("a/b"), pathlib.Path(), np.float32(0.1), np.int8(-3), np.bool_(True), -0.0]),
 )
 ARRAYS = arrays.arrays(
-    st.one_of(arrays.scalar_dtypes(), arrays.array_dtypes(max_size=2)),
+    st.one_of(arrays.scalar_dtypes(), arrays.array_dtypes(max_size=2)).filter(lambda dtype: dtype.isnative),
     arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
 )
 KEYS = st.one_of(
@@ -56,11 +56,11 @@ VALUES = st.recursive(
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/fd").exists(), reason="the system does not list descriptors")
-def test_a_list_takes_one_descriptor_and_gives_it_back():
+def test_a_list_takes_two_descriptors_and_gives_them_back():
     descriptors = pathlib.Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))
     held = [fastload.share([str(number)]) for number in range(20)]
-    assert len(list(descriptors.iterdir())) <= before + 20
+    assert len(list(descriptors.iterdir())) <= before + 40
     assert [one[0] for one in held] == list(map(str, range(20)))
     held.clear()
     assert len(list(descriptors.iterdir())) == before
@@ -95,7 +95,7 @@ def tagged(unit: Any, kind: Any = "i4") -> np.dtype[Any]:
         [tagged("mm"), "i4", tagged("m"), tagged("mm")],
         ["i4", tagged("mm")],
         [np.dtype([("a", tagged("mm"))]), np.dtype([("a", "i4")]), np.dtype([("a", tagged("m"))])],
-        [tagged(len), tagged(lambda: 1), "i4"],  # pickle takes one of them
+        [tagged(len), "i4"],
         [tagged("s", "M8[s]"), "M8[s]"],
     ],
 )
@@ -183,9 +183,12 @@ def test_lists_of_more_than_a_piece() -> None:
         ([f"/data/train/n{place:08d}.JPEG" for place in range(20_000)], 20_000 * (25 + 8)),
         ([(f"/data/train/n{place:08d}.JPEG", place % 9) for place in range(20_000)], 20_000 * (25 + 8 + 8)),
         ([place if place % 3 else None for place in range(20_000)], 20_000 * 8),
-        ([{"file": f"{place:09d}", "box": [1.5, 2.5, 0.5, place]} for place in range(20_000)], 20_000 * (17 + 32)),
+        ([{"file": f"{place:09d}", "box": [1.5, 2.5, 0.5, place]} for place in range(20_000)], 20_000 * (50 + 32)),
+        (list(range(20_000)), 20_000 * 2),
+        ([place * 0.5 for place in range(20_000)], 20_000 * 8),
+        ([f"word{place:08d}" for place in range(20_000)], 20_000 * 10),
     ],
-    ids=["paths", "pairs", "mixed", "records"],
+    ids=["paths", "pairs", "mixed", "records", "integers", "floats", "of one length"],
 )
 def test_it_takes_little_more_than_its_packed_bytes(values: list[Any], packed: int) -> None:
     assert fastload.share(values).nbytes <= 1.3 * packed
@@ -195,19 +198,16 @@ class Name(str):
     """A class derived from a type that is taken."""
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (["a", object()], "element 1 has a builtins.object, which"),
-        ([("a", 1), ("b", {1})], "element 1 has a builtins.set, inside of its tuple"),
-        ([1, 2, {"a": [Name("x")]}], r"element 2 has a \S*Name, inside of its dict"),
-        ([np.array([None])], r"element 0 has a numpy.ndarray, which .*\(no objects\)"),
-        ([np.datetime64("2020-01-01")], "element 0 has a numpy.datetime64"),
-    ],
-)
-def test_other_types_are_an_error_that_names_the_element(values: list[Any], words: str) -> None:
-    with pytest.raises(TypeError, match=words):
-        fastload.share(values)
+def test_values_of_other_classes_are_pickled() -> None:
+    values = [Name("x"), {1, 2}, np.datetime64("2020-01-01"), np.array([None, "a"], object), 1 << 70]
+    found = list(fastload.share(values))
+    assert [type(value) for value in found] == [type(value) for value in values]
+    assert repr(found) == repr(values)
+
+
+def test_what_cannot_be_pickled_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"takes what can be pickled, and a function cannot: .*lambda"):
+        fastload.share(["a", lambda: 1])
 
 
 @pytest.mark.parametrize("values", ["text", b"bytes", {"a": 1}, {1, 2}])

@@ -281,7 +281,6 @@ def test_two_sizes_in_a_process_are_an_error(folder):
     ("options", "why"),
     [
         ({"fuse": False}, "fuse=False decodes files by their own libraries"),
-        ({"fuse": True, "decoder": "pillow"}, "decoder='pillow' knows files alone"),
         pytest.param(
             {"worker_method": "ray", "num_workers": 1},
             "Ray's workers end with the epoch",

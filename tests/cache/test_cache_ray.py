@@ -45,19 +45,6 @@ def test_workers_of_a_machine_share_what_any_of_them_has_kept(cluster, tmp_path,
     loader.close()
 
 
-def test_local_and_remote_workers_share_one_cache(cluster):
-    loader = DataLoader(
-        Images(), 4, num_workers=1, remote_workers=1, persistent_workers=True, cache="32MiB", shuffle=True, seed=5
-    )
-    batches = delivered(loader, 2)
-    while loader.statistics().remote["tasks"] <= 3:  # the actor needs a while to start
-        delivered(loader, 1)
-    expected = delivered(DataLoader(Images(), 4, shuffle=True, seed=5), 2)
-    assert digest(batches) == digest(expected)
-    assert loader.statistics().cached_files == NUM_FILES
-    loader.close()
-
-
 def test_a_worker_that_comes_first_on_its_machine_makes_the_cache_and_others_get_it(tmp_path: Path):
     """As on machines where no process of the loader is; here without Ray."""
     key = key_of_bytes(b"a file")

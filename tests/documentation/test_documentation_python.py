@@ -54,7 +54,7 @@ NEEDS: dict[str, tuple[bool, str]] = {
 PRINTED = {
     "device": "[8, 3, 32, 32]",
     "faults": "index 3, train/cat/11.jpg (OSError: Truncated File Read): replaced by 34",
-    "images": '{"torchvision": 48}',
+    "images": '{"native": 48}',
 }
 TRUE_AT_THE_END = {"resume": "step + 1 == len(sampler)"}  # it went on at the fourth batch, to the last
 

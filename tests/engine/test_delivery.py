@@ -70,7 +70,7 @@ def deliver(pool: FakePool, **options: Any) -> Delivery:
     kept.book, kept.counts = options.pop("book", kept.book), options.pop("counts", kept.counts)
     batches = options.pop("window", options.pop("prefetch", 2) * pool.num_workers)
     plain = {
-        "workers_in_all": pool.num_workers, "chunk_size": None, "whole_reason": None, "iterable": False,
+        "chunk_size": None, "whole_reason": None, "iterable": False,
         "auto_collation": True, "assigned": False, "in_order": True, "timeout": 0.0,
         "where": "in DataLoader worker process 0",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A loader's decoder: the same samples by each, whoever loads them, and a count of what decoded them."""
+"""What decodes files with ``fuse=True``: the same samples by the library and by Pillow, and a count of both."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from torchvision import datasets
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from fastload import ConfigError, DataLoader, images
-from fastload.images.choice import DECODERS
+from fastload import DataLoader
 from fastload.images.native_jpeg import NativeDecoder
 
 FILES = files()
-NAMES = [info.name for info in images.decoders() if info.available]
+NAMES = ["pillow"] if NativeDecoder.why_not() is not None else ["native", "pillow"]
 JPEGS = sum(name.endswith("jpg") for name in FILES) - 1  # one is CMYK
 CHAINS: dict[str, Any] = {
     "rows": v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor()]),
@@ -45,6 +44,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture
+def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native library is not there; workers are forked, and find that so, too."""
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """What decodes: the native library, or Pillow."""
+    if request.param == "pillow":
+        request.getfixturevalue("no_library")
+    return str(request.param)
+
+
 def loader_of(root: Path, chain: str, **more: Any) -> DataLoader[Any]:
     return DataLoader(datasets.ImageFolder(root, CHAINS[chain]), 5, shuffle=True, seed=1, fuse=True, **more)
 
@@ -53,22 +66,21 @@ def epoch(loader: DataLoader[Any]) -> list[torch.Tensor]:
     return [torch.as_tensor(batch) for batch, _ in loader]
 
 
+@pytest.mark.skipif(NAMES == ["pillow"], reason="the native library is not there")
 @pytest.mark.parametrize("chain", CHAINS)
-def test_samples_are_the_same_by_every_decoder(root, chain):
-    expected = epoch(loader_of(root, chain, decoder="pillow"))
-    assert len(expected) == -(-len(FILES) // 5)
-    for name in ("auto", *NAMES):
-        found = epoch(loader_of(root, chain, decoder=name))
-        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True)), name
+def test_samples_are_the_same_by_both(root, chain, monkeypatch):
+    found = epoch(loader_of(root, chain))
+    assert len(found) == -(-len(FILES) // 5)
+    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
+    expected = epoch(loader_of(root, chain))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("name", "way"), [*((name, "inline") for name in NAMES), *(("torchvision", way) for way in WAYS if way != "inline")]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_what_decoded_the_images_is_counted_wherever_that_was(root, name, way, monkeypatch):
     if way == "pipes":
         monkeypatch.setenv("FASTLOAD_TRANSPORT", "pipes")
-    loader = loader_of(root, "rows", decoder=name, **WAYS[way])
+    loader = loader_of(root, "rows", **WAYS[way])
     assert loader.statistics().decoded == {}
     for turn in (1, 2):
         epoch(loader)
@@ -86,12 +98,11 @@ def test_what_decoded_the_images_is_counted_wherever_that_was(root, name, way, m
     loader.close()
 
 
-def test_images_of_data_that_are_read_once_are_counted(root):
+def test_images_of_data_that_are_read_once_are_counted(root, no_library):
     loader = DataLoader(
         datasets.ImageFolder(root, v1.Compose([v1.Resize((9, 9)), v1.PILToTensor()])),
         5,
         fuse=True,
-        decoder="pillow",
         resident="host",
     )
     epoch(loader)
@@ -101,59 +112,29 @@ def test_images_of_data_that_are_read_once_are_counted(root):
     assert loader.statistics().decoded == first
 
 
-def test_it_is_explained_which_decoder_runs_and_what_it_did(root, monkeypatch):
-    loader = loader_of(root, "rows", decoder="torchvision")
-    assert "row (torchvision.io)" in loader.explain()
-    assert "\ndecoder     torchvision: torchvision " in loader.explain()
+def test_it_is_explained_which_decoder_runs_and_what_it_did(root, no_library):
+    loader = loader_of(root, "rows")
+    assert "row (Pillow" in loader.explain()
+    assert "\ndecoder     pillow: Pillow" in loader.explain()
+    assert "native is not available: it was not built" in loader.explain()
     assert "decoded" not in loader.explain()
     epoch(loader)
     line = next(line for line in loader.explain().splitlines() if line.startswith("decoded"))
-    counts = loader.statistics().decoded
-    assert sorted(line.removeprefix("decoded     ").split(", ")) == sorted(f"{n} {key}" for key, n in counts.items())
-    assert set(counts) == {"torchvision", "pillow (colors)", "pillow (no JPEG file)"}
-    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
-    assert "native is not available: it was not built" in loader_of(root, "rows").explain()
+    assert line == f"decoded     {loader.statistics().decoded['pillow']} pillow"
 
 
 def test_images_that_lie_in_memory_need_no_decoder():
     dataset = object.__new__(datasets.CIFAR10)
     datasets.VisionDataset.__init__(dataset, "nowhere", transform=v1.ToTensor())
     dataset.data, dataset.targets = pixels(8, 32, 32, 3), [0] * 8
-    loader = DataLoader(dataset, 4, fuse=True, decoder="pillow")
+    loader = DataLoader(dataset, 4, fuse=True)
     epoch(loader)
     assert loader.statistics().decoded == {}
     assert "decoder" not in loader.explain()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            {"decoder": "pillow"},
-            r"is what fuse=True decodes .*got fuse='auto'; use fuse=True, or give",
-        ),
-        (
-            {"decoder": "Pillow", "fuse": True},
-            f"'auto' or one of {', '.join(map(repr, DECODERS))}, got decoder='Pillow'",
-        ),
-        ({"decoder": None}, "got decoder=None"),
-    ],
-    ids=str,
-)
-def test_decoders_that_cannot_be_are_refused(options, words):
-    with pytest.raises(ConfigError, match=words):
-        DataLoader([1, 2], **options)
-
-
-def test_one_that_is_not_available_is_refused_when_the_loader_is_made(monkeypatch):
-    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
-    with pytest.raises(ConfigError, match="decoder='native' is not available: it was not built; install"):
-        DataLoader([1, 2], fuse=True, decoder="native")
-
-
-def test_a_copy_of_a_loader_has_its_decoder_and_no_counts(root):
-    loader = loader_of(root, "rows", decoder="pillow")
+def test_a_copy_of_a_loader_has_no_counts(root):
+    loader = loader_of(root, "rows")
     epoch(loader)
     for twin in (copy.copy(loader), pickle.loads(pickle.dumps(loader))):
-        assert twin.decoder == "pillow"
         assert twin.statistics().decoded == {}

@@ -226,13 +226,6 @@ def test_an_iteration_over_a_source_that_is_closed_in_the_middle_ends() -> None:
     assert list(iterator) == []
 
 
-def test_a_batch_without_workers_and_device_comes_from_the_datasets_source_too() -> None:
-    address, thread = served(Numbers().__getitem__)
-    batch, _ = DataLoader(OnServer(address, LENGTH), SIZE)._batch_on_host()
-    assert batch.tolist() == expected([list(range(SIZE))])[0]
-    thread.join()
-
-
 def test_what_needs_single_samples_is_refused_for_a_dataset_with_a_source() -> None:
     dataset = OnServer("nowhere", LENGTH)
     with pytest.raises(ConfigError, match=r"on_error='skip' needs samples that the loader loads, and OnServer"):

@@ -140,13 +140,12 @@ def test_ranks_that_share_a_cluster_for_their_data_train_as_with_local_workers(c
     expected = uninterrupted(tmp_path, *words, "--out", str(tmp_path / "run"), ranks=2)
     shutil.move(tmp_path / "run", tmp_path / "local-run")
     words = (*RUN, *words, "--out", str(tmp_path / "run"), "--debug-samples", str(tmp_path / "ray"))
-    kinds = (("--worker-method", "ray"), ("--remote-workers", "1"))
     ranks = [
         start(
-            tmp_path, "train.py", *words, *kind, "--init-method", f"file://{tmp_path}/meeting",
+            tmp_path, "train.py", *words, "--worker-method", "ray", "--init-method", f"file://{tmp_path}/meeting",
             RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
         )
-        for rank, kind in enumerate(kinds)
+        for rank in range(2)
     ]  # fmt: skip
     finish(tmp_path, *ranks)
     assert samples(tmp_path, 2, "ray") == expected

@@ -19,7 +19,7 @@ from training.data import batch_transform
 from training.errors import UsageError
 from training.metrics import flops_per_image
 from training.models import build_network
-from training.options import check_loading, parse_arguments
+from training.options import parse_arguments
 from training.recipe import RECIPES, Recipe
 
 
@@ -85,7 +85,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--fuse", "the digits are tensors that need no decoding; leave out --fuse and --decoder"),
+        ("--fuse", "the digits are tensors that need no decoding; leave out --fuse"),
         ("--image-size 32", "the digits have 8 x 8 pixels and are not resized"),
         ("--recipe cifar10-proxy", "the digits have 8 x 8 pixels and are not resized"),
         ("--model proxy", "--model proxy needs images of at least 9 x 9 pixels, got 8"),
@@ -142,28 +142,10 @@ def test_no_option_is_an_abbreviation_of_one_of_torchruns(monkeypatch: pytest.Mo
     assert not [(one, other) for one in ours for other in theirs if other.startswith(one)]
 
 
-def test_dali_lists_the_options_that_it_does_not_support(refused: Callable[..., str], tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for number in range(5):
-            (tmp_path / name / f"{number}.jpg").write_bytes(b"")
-    message = refused("--data-dir", str(tmp_path), "--decoder", "dali", "--cutout", "2", "--fuse", "--batch-size", "4")
-    assert (
-        "--decoder dali decodes, crops and normalises by itself; it needs no --fuse, no --cutout, --erasing" in message
-    )
-
-
 def test_options_that_the_data_do_not_allow_are_errors(refused: Callable[..., str], tmp_path: Path) -> None:
     trainings.make_images(tmp_path, 10)
     message = refused("--data-dir", str(tmp_path), "--batch-size", "4", "--resident", "host")
     assert "--resident loads each image once, and --augment resized-crop needs another part" in message
-    for name in ("cifar10", "packed"):
-        words = ["--dataset", name, "--data-dir", str(tmp_path), "--recipe", "cifar10-fast"]
-        args, recipe = parse_arguments(cifar10.RECIPES | RECIPES, words)
-        check_loading(args, recipe)
-        args.decoder = "pillow"
-        with pytest.raises(UsageError, match=f"--decoder pillow is for image files, .+ got --dataset {name}"):
-            check_loading(args, recipe)
 
 
 def test_a_test_image_size_that_is_too_small_is_an_error(refused: Callable[..., str], tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
-"""The datasets: digits, CIFAR-10 with its fast recipe, and DALI."""
+"""The datasets: digits, CIFAR-10 with its fast recipe."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import pickle
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,11 @@ import pytest
 import torch
 from torchvision.datasets import CIFAR10
 from training import checkpoint
-from training.data import batch_transform, load_data, load_digits, train_loader, with_transform
-from training.distributed import World
+from training.data import batch_transform, load_data, load_digits, with_transform
 from training.errors import UsageError
-from training.options import check_loading, parse_arguments
+from training.options import parse_arguments
 from training.recipe import RECIPES
-from trainings import Training, make_images
+from trainings import Training
 
 
 def test_digits_are_split_and_normalised_to_minus_1_to_1() -> None:
@@ -31,18 +29,6 @@ def test_digits_are_split_and_normalised_to_minus_1_to_1() -> None:
     normalised = batch_transform(RECIPES["digits"], 8, 10, train=False)(images)
     torch.testing.assert_close(normalised, images / 8.0 - 1)
     assert with_transform(data.train, str)[0][0].shape == (1, 8, 8)  # a TensorDataset has no transform
-
-
-def test_a_missing_dali_is_an_error_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_images(tmp_path, 4)
-    for name in ("nvidia.dali", "nvidia.dali.fn", "nvidia.dali.types"):
-        monkeypatch.setitem(sys.modules, name, None)
-    words = ["--data-dir", str(tmp_path), "--decoder", "dali", "--workers", "0", "--batch-size", "4"]
-    args, recipe = parse_arguments(RECIPES, words)
-    data = load_data(args, download=False)
-    check_loading(args, recipe)
-    with pytest.raises(UsageError, match=r"needs NVIDIA DALI, which cannot be imported: .+ pip install nvidia-dali"):
-        train_loader(args, recipe, data, World(), 32)
 
 
 def _write_cifar10(root: Path, per_file: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,22 +78,6 @@ def test_options_for_speed_give_the_same_samples(tmp_path: Path) -> None:
         assert steps == found["plain"], name
 
 
-@pytest.mark.slow
-def test_decoders_give_the_same_samples_in_fused_runs_with_growing_images(tmp_path: Path) -> None:
-    make_images(tmp_path / "images" / "train", 16, side=40)
-    make_images(tmp_path / "images" / "val", 2, side=40)
-    common = ("--data-dir", str(tmp_path / "images"), "--batch-size", "24", "--epochs", "3", "--fuse", "--cutmix", "1")
-    sizes = ("--first-image-size", "16", "--image-size", "32", "--test-image-size", "24", "--test-resize", "28")
-    found = []
-    for decoder in ("native", "torchvision", "pillow"):
-        words = (*common, *sizes, "--decoder", decoder, "--workers", "1", "--debug-samples", str(tmp_path / decoder))
-        training = trained(tmp_path, *words)
-        assert [epoch["image_size"] for epoch in training.logged("epoch")] == [16, 24, 32]
-        found.append(samples(tmp_path, 1, decoder))
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]) == 6
-
-
 def test_a_run_with_growing_images_resumes_at_its_size(tmp_path: Path) -> None:
     make_images(tmp_path / "images", 20, side=40)
     words = ["--data-dir", str(tmp_path / "images"), "--batch-size", "12", "--epochs", "3", "--workers", "1"]

@@ -14,7 +14,8 @@ from torchvision import transforms as v1
 import fastload
 from fastload import native
 from fastload.fusion import FusedDataset, recognise
-from fastload.images import PackedImages, make_decoder
+from fastload.images import PackedImages
+from fastload.images.base import Decoder
 from fastload.images.native_jpeg import NativeDecoder
 from fastload.pack.description import PackOptions
 from fastload.pack.run import pack
@@ -100,7 +101,7 @@ def test_the_loaders_batches_are_those_of_image_folder(made, kind, fuse, workers
 
 
 @needs_library
-@pytest.mark.parametrize("decoder", ["native", "torchvision", "pillow"])
+@pytest.mark.parametrize("decoder", [NativeDecoder, Decoder])
 def test_every_decoder_reads_coefficients(made, decoder):
     for steps in (
         USUAL,
@@ -110,7 +111,7 @@ def test_every_decoder_reads_coefficients(made, decoder):
     ):
         transform = v1.Compose(steps)
         images = PackedImages(made.coefficients, transform)
-        one = FusedDataset(images, recognise(images), 7, rows=make_decoder(decoder))
+        one = FusedDataset(images, recognise(images), 7, rows=decoder())
         check(one, fused(folder(made.source, transform)), range(25))
 
 

@@ -16,7 +16,7 @@ from torchvision import transforms as v1
 
 from fastload.fusion import FusedDataset, dataset, recognise, sources
 from fastload.fusion.sources import FileReader
-from fastload.images import make_decoder
+from fastload.images.base import Decoder
 
 CHAIN = v1.Compose([v1.Resize((9, 9)), v1.PILToTensor()])
 
@@ -46,7 +46,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def loaded(files: Any, indices: list[int]) -> torch.Tensor:
-    return FusedDataset(files, recognise(files), 1, make_decoder("pillow")).load(indices, range(len(indices)), 0).images
+    return FusedDataset(files, recognise(files), 1, Decoder()).load(indices, range(len(indices)), 0).images
 
 
 def test_all_files_of_a_part_are_asked_for_before_its_first_is_read_and_the_next_part_before_it_is_decoded(

@@ -17,47 +17,37 @@ import PIL.Image
 import PIL.ImageFile
 import pytest
 import torch
-import torchvision
 from damaged_files import mutants
-from fused_samples import sample
 from image_files import files, pixels
-from torch.utils.data import DataLoader as TorchDataLoader
-from torchvision import datasets
-from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
 
 import fastload
-from fastload import ConfigError, images, native
-from fastload.fusion import FusedDataset, recognise
-from fastload.images import (
-    Cut,
-    Decoder,
-    Loader,
-    base,
-    choice,
-    decode,
-    decoders,
-    make_decoder,
-    torchvision_io,
-    whole,
-)
-from fastload.images.base import Tally
-from fastload.images.choice import DECODERS
+from fastload import native
+from fastload.images import base, decode
+from fastload.images.base import Decoder, Tally
+from fastload.images.choice import decoder_in_words, make_decoder
 from fastload.images.native_jpeg import NativeDecoder
-from fastload.images.torchvision_io import TorchvisionDecoder
 from fastload.native import jpeg
+from fastload.native.rows import Cut, whole
 
 FILES = files()
+DECODERS = {"native": NativeDecoder, "pillow": Decoder}
 
 
 @pytest.fixture(params=DECODERS)
 def name(request: pytest.FixtureRequest) -> str:
     """Each decoder's name."""
-    reason = {info.name: info.why_not for info in images.decoders()}[request.param]
+    reason = NativeDecoder.why_not() if request.param == "native" else None
     if reason is not None:
-        insisted = request.param == "torchvision" or os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
-        (pytest.fail if insisted else pytest.skip)(f"{request.param}: {reason}")
+        insisted = os.environ.get("FASTLOAD_REQUIRE_NATIVE", "") not in ("", "0")
+        (pytest.fail if insisted else pytest.skip)(reason)
     return str(request.param)
+
+
+def decoded(data: bytes, name: str) -> np.ndarray[Any, Any]:
+    """Return the pixels by one decoder."""
+    decoder = DECODERS[name]()
+    return decoder.pixels(data, whole(*decoder.size(data)))
 
 
 def by_pillow(data: bytes) -> np.ndarray[Any, Any]:
@@ -84,19 +74,19 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("kind", FILES)
 def test_pixels_are_pillows(name, kind):
     data = FILES[kind]
-    found = decode(data, name)
+    found = decoded(data, name)
     assert found.dtype == np.uint8
     assert found.flags.c_contiguous
     assert found.flags.writeable
     np.testing.assert_array_equal(found, by_pillow(data))
-    assert make_decoder(name).size(data) == found.shape[:2]
+    assert DECODERS[name]().size(data) == found.shape[:2]
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_images_are_those_of_torchvisions_loader(name, kind, tmp_path):
     path = tmp_path / kind
     path.write_bytes(FILES[kind])
-    found, expected = images.Loader(name)(path), pil_loader(str(path))
+    found, expected = DECODERS[name]().image(FILES[kind]), pil_loader(str(path))
     assert (found.mode, found.size) == (expected.mode, expected.size)
     assert found.tobytes() == expected.tobytes()
     assert found.info == expected.info
@@ -114,7 +104,7 @@ def test_common_jpeg_files_of_all_sizes_are_pillows(name, subsampling, progressi
         buffer = io.BytesIO()
         quality = int(rng.integers(1, 101))
         image.save(buffer, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive)
-        np.testing.assert_array_equal(decode(buffer.getvalue(), name), by_pillow(buffer.getvalue()))
+        np.testing.assert_array_equal(decoded(buffer.getvalue(), name), by_pillow(buffer.getvalue()))
 
 
 class Doubled:
@@ -152,7 +142,7 @@ def carried_out(data: bytes, cut: Cut) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("kind", ["size6.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "alpha.png", "sixteen.png"])
 def test_cuts_and_rows_are_pillows(name, kind):
-    data, decoder = FILES[kind], make_decoder(name)
+    data, decoder = FILES[kind], DECODERS[name]()
     rng = np.random.default_rng(0)
     height, width = decoder.size(data)
     for _ in range(40):
@@ -187,21 +177,21 @@ def broken() -> dict[str, bytes]:
 def test_a_damaged_file_is_pillows_image_or_error(name, what, bears, monkeypatch):
     monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", bears)
     data = broken()[what]
-    assert same(outcome(decode, data, name), outcome(by_pillow, data))
+    assert same(outcome(decoded, data, name), outcome(by_pillow, data))
 
 
 def test_any_bytes_are_pillows_image_or_error(name):
     source = mutants(np.random.default_rng(5), [data for kind, data in FILES.items() if kind.endswith("jpg")])
     for damaged in itertools.islice(source, 300):
-        assert same(outcome(decode, damaged, name), outcome(by_pillow, damaged)), damaged
+        assert same(outcome(decoded, damaged, name), outcome(by_pillow, damaged)), damaged
 
 
 def test_bombs_are_pillows_to_judge(name, monkeypatch):
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(PIL.Image.DecompressionBombError):
-        decode(FILES["size7.jpg"], name)
+        decoded(FILES["size7.jpg"], name)
     with pytest.raises(PIL.Image.DecompressionBombError):
-        make_decoder(name).image(FILES["size7.jpg"])
+        DECODERS[name]().image(FILES["size7.jpg"])
 
 
 @pytest.mark.parametrize(
@@ -209,7 +199,7 @@ def test_bombs_are_pillows_to_judge(name, monkeypatch):
     [("size7.jpg", None), ("gray.jpg", None), ("cmyk.jpg", "colors"), ("alpha.png", "no JPEG file")],
 )
 def test_each_image_is_counted_once(name, kind, left):
-    decoder = make_decoder(name)
+    decoder = DECODERS[name]()
     cut = whole(*decoder.size(FILES[kind]))
     assert decoder.counted() == {}
     decoder.pixels(FILES[kind], cut)
@@ -222,7 +212,7 @@ def test_each_image_is_counted_once(name, kind, left):
 def test_an_interpolation_that_the_library_has_not_is_left_with_its_name():
     if not native.available():
         pytest.skip("the native library is not there")
-    decoder = make_decoder("native")
+    decoder = NativeDecoder()
     decoder.pixels(FILES["size7.jpg"], whole(100, 101)._replace(size=(7, 9), window=(0, 0, 7, 9)))
     assert decoder.counted() == {"pillow (interpolation nearest)": 1}
 
@@ -239,43 +229,13 @@ def test_counts_of_many_threads_add_up_and_are_not_pickled():
 
 
 def test_a_decoder_can_be_pickled(name):
-    decoder: Decoder = pickle.loads(pickle.dumps(make_decoder(name)))
+    decoder: Decoder = pickle.loads(pickle.dumps(DECODERS[name]()))
     np.testing.assert_array_equal(decoder.image(FILES["gray.jpg"]), by_pillow(FILES["gray.jpg"]))
-
-
-def test_a_torchvision_that_decodes_nothing_or_otherwise_is_not_offered(monkeypatch):
-    why_not = torchvision_io.TorchvisionDecoder.why_not.__wrapped__
-    decoded = torchvision_io.decoded
-    assert why_not() is None
-    monkeypatch.setattr(torchvision_io, "decoded", lambda data: decoded(data) ^ 1)
-    assert "other pixels than Pillow" in why_not()
-
-    def without_libjpeg(data: bytes) -> Any:
-        raise RuntimeError("decode_jpeg: torchvision not compiled with libjpeg support")
-
-    monkeypatch.setattr(torchvision_io, "decoded", without_libjpeg)
-    assert "not compiled with libjpeg" in why_not()
-
-
-def test_a_library_that_is_not_installed_is_the_reason_why_a_decoder_is_not_offered():
-    def without_library(data: Any) -> Any:
-        raise ModuleNotFoundError("No module named 'it'")
-
-    assert base.differs_from_pillow(without_library) == "does not decode JPEG files: No module named 'it'"
-    assert base.differs_from_pillow(lambda data: np.asarray(base.opened(data))) is None
-
-
-def test_a_torchvision_that_has_dropped_its_decoders_is_not_offered(monkeypatch):
-    monkeypatch.setattr(torch.ops, "image", object())
-    assert torchvision_io.TorchvisionDecoder.why_not.__wrapped__() == (
-        f"torchvision {torchvision.__version__} does not decode JPEG files: it has no operator image::decode_jpeg"
-    )
 
 
 def test_pillow_simd_is_known_by_its_version(monkeypatch):
     monkeypatch.setattr(PIL, "__version__", "9.5.0.post2")
     assert base.pillow_name() == "Pillow-SIMD"
-    assert Decoder.library().startswith("Pillow-SIMD 9.5.0.post2, libjpeg")
     monkeypatch.setattr(PIL, "__version__", "13.0.0")
     assert base.pillow_name() == "Pillow"
 
@@ -285,7 +245,7 @@ def test_real_files_are_pillows(name):
     if not root:
         pytest.skip("FASTLOAD_BENCH_DATA names no folder with JPEG files")
     found = sorted(path for path in Path(root).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))[:500]
-    decoder = make_decoder(name)
+    decoder = DECODERS[name]()
     for path in found:
         data = path.read_bytes()
         np.testing.assert_array_equal(decoder.pixels(data, whole(*decoder.size(data))), by_pillow(data), str(path))
@@ -295,46 +255,14 @@ def test_real_files_are_pillows(name):
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """An ImageFolder tree with files of all kinds."""
-    (tmp_path / "a").mkdir()
-    for name, data in files().items():
-        (tmp_path / "a" / name).write_bytes(data)
-    return tmp_path
-
-
-@pytest.fixture
-def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
-
-
-def test_all_decoders_are_listed_with_what_is_missing_and_the_remedy(no_library):
-    found = {info.name: info for info in decoders()}
-    assert list(found) == [*DECODERS]
-    assert found["torchvision"].available
-    assert found["pillow"].available
-    assert found["native"].why_not == "it was not built"
-    assert "apt-get install gcc" in (found["native"].remedy or "")
-    assert found["pillow"].remedy is None
-    assert found["pillow"].library.startswith("Pillow")
-    assert pickle.loads(pickle.dumps(list(found.values()))) == list(found.values())
-
-
-def test_a_line_in_the_table_makes_a_decoder(monkeypatch):
-    monkeypatch.setitem(DECODERS, "other", "torchvision_io:TorchvisionDecoder")
-    assert make_decoder("other").name == "torchvision.io"
-    assert "other" in {info.name for info in decoders()}
-
-
-def test_auto_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
+def test_it_is_the_library_where_it_is_there_and_else_pillow_and_says_so(monkeypatch):
     monkeypatch.setattr(NativeDecoder, "why_not", lambda: None)
-    assert choice.chosen("auto")[0] == "native"
+    assert type(make_decoder()) is NativeDecoder
+    assert decoder_in_words().startswith("native: ")
     monkeypatch.setattr(NativeDecoder, "why_not", lambda: "it was not built")
-    name, words = choice.chosen("auto")
-    assert name == "pillow"
-    assert "native is not available: it was not built" in words
-    assert make_decoder().name.startswith("Pillow")
+    assert type(make_decoder()) is Decoder
+    assert decoder_in_words() == f"pillow: Pillow {PIL.__version__}; native is not available: it was not built"
+    np.testing.assert_array_equal(decode(FILES["gray.jpg"]), by_pillow(FILES["gray.jpg"]))
 
 
 def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monkeypatch):
@@ -342,57 +270,6 @@ def test_the_library_is_not_taken_where_pillow_resizes_in_a_way_of_its_own(monke
     monkeypatch.setattr(jpeg, "pillow_agrees", lambda: True)
     monkeypatch.setattr(jpeg, "pillow_order", lambda: None)
     assert "resizes to other values" in (jpeg.why_not_as_pillow.__wrapped__() or "")
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("natve", f"decoder must be 'auto' or one of {', '.join(map(repr, DECODERS))}, got decoder='natve'"),
-        (None, "got decoder=None"),
-        ("native", "decoder='native' is not available: it was not built; install a C compiler.*or use decoder='auto'"),
-        ("torchvision", "decoder='torchvision' is not available: no libjpeg"),
-    ],
-)
-def test_a_decoder_that_is_not_there_is_refused_with_the_reason(no_library, monkeypatch, name, words):
-    monkeypatch.setattr(TorchvisionDecoder, "why_not", lambda: "no libjpeg")
-    for use in (make_decoder, Loader, lambda decoder: decode(b"", decoder)):
-        with pytest.raises(ConfigError, match=words):
-            use(name)
-
-
-@pytest.mark.parametrize("name", ["auto", "torchvision", "pillow"])
-@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_torchvisions_dataset_without_fusion_takes_another_decoder(folder, name, num_workers):
-    transform = v1.Compose([v1.Resize((20, 24)), v1.PILToTensor()])
-    ours, theirs = (datasets.ImageFolder(folder, transform, **more) for more in ({"loader": Loader(name)}, {}))
-    context: dict[str, Any] = {"multiprocessing_context": "forkserver"} if num_workers else {}
-    found = list(TorchDataLoader(ours, 7, num_workers=num_workers, **context))
-    for one, other in zip(found, TorchDataLoader(theirs, 7), strict=True):
-        assert torch.equal(one[0], other[0])
-
-
-def test_a_loader_is_a_value(folder):
-    loader = pickle.loads(pickle.dumps(Loader("pillow")))
-    assert loader == Loader("pillow") != Loader("torchvision")
-    assert hash(loader) == hash(Loader("pillow"))
-    assert repr(loader) == "Loader('pillow')"
-    with pytest.raises(FileNotFoundError):
-        loader(folder / "nowhere.jpg")
-
-
-class Own(Loader):
-    """Does something of its own."""
-
-
-def test_fusion_knows_our_loader_and_no_class_derived_from_it(folder):
-    transform = v1.Compose([v1.Resize((20, 24)), v1.ToTensor()])
-    dataset = datasets.ImageFolder(folder, transform, loader=Loader("pillow"))
-    plan = recognise(dataset)
-    assert plan.fused
-    for index in (0, len(dataset) - 1):
-        assert torch.equal(sample(FusedDataset(dataset, plan, 1), index)[0], dataset[index][0])
-    derived = datasets.ImageFolder(folder, transform, loader=Own("pillow"))
-    assert "its loader is" in (recognise(derived).reason or "")
 
 
 def test_the_package_has_it_under_its_name():

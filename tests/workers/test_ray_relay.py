@@ -1,362 +1,447 @@
-"""The threads between a pool and actors, with a Ray that does what the test says."""
+"""The thread between a pool and actors, with a Ray that does what the test says."""
 
 from __future__ import annotations
 
+import os
+import pickle
 import queue
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from test_ray_actors import FakeRay
-from test_ray_assignment import item
 
-from fastload import ClusterError, WorkerDied
+from fastload import ClusterError, WorkerDied, observe
+from fastload.buffers.layout import learn
+from fastload.buffers.slots import MemoryFile
+from fastload.work import Kind, WorkItem
 from fastload.workers.fetch import Outcome, Result
-from fastload.workers.on_error import Failure
 from fastload.workers.processes import fields_of
 from fastload.workers.ray import relay
-from fastload.workers.ray.actor import Started
-from fastload.workers.ray.dispatcher import RETURNED
-from fastload.workers.ray.faults import Death, Room
-from fastload.workers.ray.options import Options
+from fastload.workers.ray.actor import LOCKS_AT, Started
+from fastload.workers.ray.options import options_of
 
 PATIENCE_S = 60
 
 
-class FakeSeat:
-    memory = None
-    iteration = 0
+def item(serial: int, **fields: Any) -> WorkItem:
+    return WorkItem(serial, 0, 0, serial, 0, 0, 1, serial, Kind.BATCH, 0, 0, [serial])._replace(**fields)
+
+
+def done(serial: int, **fields: Any) -> bytes:
+    return Result(serial, 0, Outcome.ROWS, 0, None, 5)._replace(**fields).pickled()
+
+
+class Method:
+    """A method of an actor: its calls are noted, and end when the test says so."""
 
     def __init__(self) -> None:
-        self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.given: queue.SimpleQueue[Result] = queue.SimpleQueue()
-        self.takes: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """One for each time that a task was asked for."""
+        self.calls: list[tuple[Any, ...]] = []
+        self.called: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
 
-    def take(self) -> Any:
-        self.takes.put(None)
-        return self.tasks.get(timeout=PATIENCE_S)
+    def remote(self, *arguments: Any) -> Any:
+        future: Future[Any] = Future()
+        self.calls.append(arguments)
+        self.called.put(future)
+        return SimpleNamespace(future=lambda: future)
 
-    def layout(self, generation: int) -> None:
-        return None
+    def next(self) -> Future[Any]:
+        """Return the next call, waited for."""
+        return self.called.get(timeout=PATIENCE_S)
 
-    def give(self, message: bytes, item: Any, worker_id: int, packed: Any = None) -> None:
-        self.given.put(Result(*fields_of(message)))
+
+class FakeRay:
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+        self.killed: list[tuple[Any, bool]] = []
+        self.options: dict[str, Any] = {}
+        names = (
+            "ObjectLostError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "TaskCancelledError",
+        )  # fmt: skip
+        actor_error: Any = type("RayActorError", (Exception,), {"__init__": lambda self, error_msg="": None})
+        kinds = {name: type(name, (Exception,), {}) for name in names} | {"RayActorError": actor_error}
+        for name in ("ActorDiedError", "ActorUnavailableError"):
+            kinds[name] = type(name, (actor_error,), {})
+        self.exceptions: Any = SimpleNamespace(**kinds)
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, kind: type) -> Any:
+        return SimpleNamespace(options=self._options)
+
+    def _options(self, **options: Any) -> Any:
+        self.options = options
+        return SimpleNamespace(remote=self.make)
+
+    def make(self) -> Any:
+        self.made.append(SimpleNamespace(start=Method(), run=Method()))
+        return self.made[-1]
+
+    def kill(self, handle: Any, no_restart: bool = True) -> None:
+        self.killed.append((handle, no_restart))
 
 
 class FakeCluster:
+    head_is_gone = False
     head_error: ClusterError | None = None
-    node_id = machine = "here"
 
     def __init__(self) -> None:
         self.ray: Any = FakeRay()
-        names = (
-            "ObjectLostError", "RayActorError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError",
-            "TaskCancelledError",
-        )  # fmt: skip
-        self.ray.exceptions = SimpleNamespace(**{name: type(name, (Exception,), {}) for name in names})
-        self.is_closed = False
-
-    def store_bytes(self, machine: str) -> int:
-        return 0
 
     def check_open(self) -> None:
         return
 
     def check_head(self) -> None:
         if self.head_error is not None:
+            self.head_is_gone = True
             raise self.head_error
-
-    def placed_here(self) -> dict[str, Any]:
-        return {"num_cpus": 0}
-
-    def room(self, actor: Any) -> Room:
-        return Room(None, True, "the cluster has little")
-
-    def death(self, handle: Any, error: BaseException) -> Death:
-        return Death(error, self.machine, ("here",))
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 class Running:
     """A relay, with what is at its ends."""
 
-    def __init__(
-        self, number: int = 1, *, assigned: bool = False, tolerant: bool = False, num_local: int = 0, **options: Any
-    ) -> None:
-        self.cluster, self.seat = FakeCluster(), FakeSeat()
-        given: Any = self.cluster, self.seat, b"job", Options(compare_nodes=False, **options)
-        ids = range(num_local, num_local + number)
-        self.relay = relay.Relay(*given, ids, assigned=assigned, tolerant=tolerant)
+    def __init__(self, number: int = 1, *, assigned: bool = False, **options: Any) -> None:
+        self.cluster, self.memory = FakeCluster(), MemoryFile()
+        self.errors = self.cluster.ray.exceptions
+        given: Any = self.cluster, self.memory, b"job", options_of(options)
+        self.relay = relay.Relay(*given, number, assigned=assigned)
+        self.actors = self.cluster.ray.made
 
-    def actor(self) -> Any:
-        """Return the next actor that is made, which has started then."""
-        actor = self.cluster.ray.new.get(timeout=PATIENCE_S)
-        next_of(actor.start).set_result(Started("there", "node", 1, False, [], None))
-        return actor
+    def start(self, number: int, *, shares_memory: bool = False) -> Any:
+        """Let an actor say that it has started; return it."""
+        self.actors[number].start.next().set_result(Started(f"machine {number}", shares_memory, None))
+        return self.actors[number]
 
-    def task(self, actor: Any, serial: int, worker_id: int | None = None) -> Any:
-        """Let a worker get a task; return the future of its result."""
-        self.seat.tasks.put((item(serial), worker_id))
-        return next_of(actor.run)
+    def add(self, serial: int, worker_id: int | None = None, **fields: Any) -> None:
+        task = item(serial, **fields)
+        self.relay.add(relay.Task(task, pickle.dumps(tuple(task)), worker_id))
 
-    def stop(self) -> None:
-        self.seat.tasks.put(None)
-        assert self.relay.stop() == []
+    def told(self) -> Any:
+        """Return what the pool is told next, waited for."""
+        return self.relay.told.get(timeout=PATIENCE_S)
 
 
 @pytest.fixture
 def running(request) -> Iterator[Running]:
     made = Running(**getattr(request, "param", {}))
     yield made
-    made.stop()
+    if made.memory.is_open:
+        made.relay.stop()
 
 
-def next_of(method: Any) -> Any:
-    """Return the future of a method's next call."""
-    return method.called.get(timeout=PATIENCE_S)
+def of(*parameters: dict[str, Any]) -> Any:
+    return pytest.mark.parametrize("running", parameters, indirect=True)
 
 
-def result(serial: int) -> bytes:
-    return Result(serial, 0, Outcome.ROWS, 0, None, 5).pickled()
+def tasks_of(actor: Any) -> list[int]:
+    return [pickle.loads(call[2])[0] for call in actor.run.calls]
 
 
-def failure_of(running: Running) -> BaseException:
-    """Return why nothing more can come, once it is told."""
-    assert running.seat.given.get(timeout=PATIENCE_S).serial == -1
-    assert running.relay.failure is not None
-    return running.relay.failure
-
-
-def test_a_task_goes_to_an_actor_and_its_result_to_the_seat(running):
-    actor = running.actor()
-    running.task(actor, 5).set_result(result(5))
-    assert running.seat.given.get(timeout=PATIENCE_S)[:3] == (5, 0, Outcome.ROWS)
-    assert running.relay.dispatcher.held_by(0) is None
-    assert running.relay.counts()["workers"] == 1
+def test_a_task_goes_to_an_actor_and_its_result_to_the_pool(running):
+    running.add(5)
+    actor = running.start(0)
+    actor.run.next().set_result(done(5))
+    assert running.told()[:3] == (5, 0, Outcome.ROWS)
+    assert running.relay.workers[0].tasks == {}
+    assert running.relay.counts() == {
+        "workers": 1, "sharing_memory": 0, "tasks": 1, "lost": 0, "made_again": 0, "bytes": 0,
+    }  # fmt: skip
+    assert running.cluster.ray.options == {"max_restarts": -1, "num_cpus": 1}
 
 
 def test_tasks_of_an_iteration_that_is_over_come_back_undone(running):
-    running.actor()
-    running.seat.iteration = 1
-    running.seat.tasks.put((item(5), None))
-    assert running.seat.given.get(timeout=PATIENCE_S)[:3] == (5, 0, Outcome.SKIPPED)
+    running.start(0)
+    running.relay.iteration = 1
+    running.add(5)
+    assert running.told()[:3] == (5, 0, Outcome.SKIPPED)
 
 
-@pytest.mark.parametrize("running", [{"number": 2}], indirect=True)
-def test_a_lost_actor_is_replaced_and_an_idle_one_answers_before_it_gets_the_task(running):
-    first, second = running.actor(), running.actor()
-    running.task(first, 5).set_exception(running.cluster.ray.exceptions.RayActorError("killed"))
-    answer = next_of(second.answer)
-    assert running.cluster.ray.killed == [first]
-    assert len(running.cluster.ray.made) == 3
-    assert second.run.called.empty()
-    answer.set_result(None)
-    next_of(second.run).set_result(result(5))
-    assert running.seat.given.get(timeout=PATIENCE_S).serial == 5
+@of({"number": 2, "assigned": True})
+def test_where_batches_are_bound_to_workers_none_is_skipped_and_each_gets_its_own(running):
+    running.relay.iteration = 1  # a stream of random numbers goes on
+    for serial in range(6):
+        running.add(serial, serial % 2)
+    for number, actor in enumerate(running.actors):
+        for _ in range(3):
+            actor.run.next()
+        assert tasks_of(actor) == [number, number + 2, number + 4]
+
+
+@of({"number": 2})
+def test_no_worker_has_more_than_two_tasks_and_the_one_with_fewer_gets_the_next(running):
+    first, second = running.start(0), running.start(1)
+    for serial in range(6):
+        running.add(serial)
+    futures = [actor.run.next() for _ in range(2) for actor in (first, second)]
+    futures[1].set_result(done(1))
+    second.run.next()
+    assert (tasks_of(first), tasks_of(second)) == ([0, 2], [1, 3, 4])
+
+
+def test_each_task_of_rows_brings_the_layout_and_rows_come_into_the_slot(running):
+    layout = learn([np.zeros(4, dtype=np.uint8)])
+    running.relay.layouts[1] = layout, pickle.dumps(layout)
+    actor = running.start(0)
+    running.add(5, kind=Kind.ROWS, num_rows=3, row=1)
+    future = actor.run.next()
+    generation, encoded, _ = actor.run.calls[0]
+    assert (generation, pickle.loads(encoded)) == (1, layout)
+    rows = np.zeros(layout.offsets(1)[1], dtype=np.uint8)
+    layout.rows(rows, 1, 0, 1)[0][0][:] = 7
+    future.set_result((done(5, layout=1), rows))
+    assert running.told().serial == 5
+    size = layout.offsets(3)[1]
+    batch = np.frombuffer(running.memory.buffer(5, size), dtype=np.uint8, count=size)
+    assert [row.tolist() for row in layout.rows(batch, 3, 0, 3)[0]] == [[0] * 4, [7] * 4, [0] * 4]
+    assert running.relay.counts()["bytes"] == len(rows)
+
+
+@of({"number": 2})
+def test_a_lost_task_goes_to_a_worker_that_has_no_other_and_has_answered_since(running):
+    first, second = running.start(0), running.start(1)
+    running.add(5)
+    first.run.next().set_exception(running.errors.ActorUnavailableError("killed"))
+    told = running.told()
+    assert told.startswith("Ray worker 0 on machine 0 was lost (")
+    assert "1 task(s) of it are made again" in told
+    answer = second.start.next()
+    assert second.run.calls == []
+    answer.set_result(Started("machine 1", False, None))
+    second.run.next().set_result(done(5))
+    assert running.told().serial == 5
     assert [running.relay.counts()[name] for name in ("lost", "made_again")] == [1, 1]
-    assert len(running.relay.words) == 1
+    running.start(0)  # Ray has started it again
+    running.add(6)
+    first.run.next()
 
 
-@pytest.mark.parametrize("running", [{"num_local": 2}], indirect=True)
-def test_beside_local_workers_a_lost_task_is_theirs_where_no_actor_is_left(running):
-    future = running.task(running.actor(), 5)
+@of({"number": 2})
+def test_only_the_task_that_a_lost_worker_was_at_is_suspected_and_waits_for_a_worker_without_others(running):
+    first, second = running.start(0), running.start(1)
+    for serial in range(4):
+        running.add(serial)
+    (at, _), (other, behind) = ([actor.run.next() for _ in range(2)] for actor in (first, second))
+    at.set_exception(running.errors.RayActorError())
+    assert isinstance(running.told(), str)
+    other.set_result(done(1))
+    assert running.told().serial == 1
+    assert tasks_of(second) == [1, 3]  # it has room, and is at another
+    behind.set_result(done(3))
     for _ in range(2):
-        running.seat.takes.get(timeout=PATIENCE_S)  # it waits for a task for the actor that it still has
-    future.set_exception(running.cluster.ray.exceptions.RayActorError("killed"))
-    assert running.seat.given.get(timeout=PATIENCE_S) == RETURNED
-    assert [one.serial for one in running.relay.dispatcher.returned] == [5]
-    running.seat.tasks.put((item(6), None))
-    assert running.seat.given.get(timeout=PATIENCE_S) == RETURNED
-    assert [one.serial for one in running.relay.dispatcher.returned] == [5, 6]
-    assert running.relay.failure is None
+        second.run.next()
+    assert tasks_of(second) == [1, 3, 0, 2]
 
 
-@pytest.mark.parametrize("running", [{"num_local": 2, "placement_timeout": 0.01}], indirect=True)
-def test_beside_local_workers_actors_that_do_not_start_are_a_warning(running):
-    seen = threading.Event()
-    look = running.cluster.check_head
-
-    def look_again() -> None:
-        if running.relay.words:
-            seen.set()
-        look()
-
-    running.cluster.check_head = look_again
-    assert seen.wait(PATIENCE_S)
-    assert [one[:40] for one in running.relay.words] == ["0 of 1 Ray workers run after 0.01 s (ray"]
-    assert running.relay.failure is None
-
-
-def test_an_interrupt_in_a_sample_is_a_loss(running):
-    cancelled = running.cluster.ray.exceptions.TaskCancelledError("cancelled")
-    running.task(running.actor(), 5).set_exception(cancelled)
-    for _ in range(2):
-        next_of(running.actor().run).set_exception(cancelled)
-    error = failure_of(running)
-    assert isinstance(error, WorkerDied)
-    assert error.samples == (5,)
+def test_what_a_worker_says_of_a_life_that_is_over_is_not_heard(running):
+    actor = running.start(0)
+    running.add(5)
+    running.add(6)
+    first, second = actor.run.next(), actor.run.next()
+    first.set_exception(running.errors.RayActorError())
+    second.set_result(done(6))
+    running.told()
+    running.start(0)
+    actor.run.next().set_result(done(5))
+    assert running.told().serial == 5
+    actor.run.next().set_result(done(6))
+    assert running.told().serial == 6
 
 
-def test_actors_whose_machines_go_while_they_start_are_no_error(running):
-    running.cluster.machine = "one that went"
-    died = running.cluster.ray.exceptions.RayActorError("its node has died")
-    for _ in range(10):
-        next_of(running.cluster.ray.new.get(timeout=PATIENCE_S).start).set_exception(died)
-    running.task(running.actor(), 5).set_result(result(5))
-    assert running.seat.given.get(timeout=PATIENCE_S).serial == 5
-    assert running.relay.failure is None
-
-
-def test_actors_that_end_while_they_start_are_an_error_where_their_machine_stays(running):
-    died = running.cluster.ray.exceptions.RayActorError("killed")
+@pytest.mark.parametrize("name", ["RayActorError", "TaskCancelledError", "OutOfMemoryError"])
+def test_three_losses_at_one_task_are_an_error_with_its_samples(running, name):
+    running.add(5)
     for _ in range(3):
-        next_of(running.cluster.ray.new.get(timeout=PATIENCE_S).start).set_exception(died)
-    assert "Ray worker 0 cannot start; 3 attempts ended in: killed" in str(failure_of(running))
-
-
-def with_failures(serial: int) -> bytes:
-    """A result without rows 1 and 3."""
-    failures = [Failure(row, 10 * row, f"{row}.jpg", "OSError", "no file", None) for row in (1, 3)]
-    return Result(serial, 0, Outcome.SAMPLES, 0, None, 5, failures=failures).pickled()
-
-
-def tried_here(running: Running, serial: int) -> Any:
-    """Let a worker elsewhere give a result with failures; return the method by which they are tried here."""
-    task = item(serial)._replace(indices=[0, 10, 20, 30], position=8, epoch=2)
-    actor = running.actor()
-    running.seat.tasks.put((task, None))
-    next_of(actor.run).set_result(with_failures(serial))
-    home = running.actor()
-    assert home.try_samples.calls == [(2, 8, [(1, 10), (3, 30)])]
-    return next_of(home.try_samples)
-
-
-@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
-def test_samples_that_fail_elsewhere_and_here_are_left_out(running):
-    future = tried_here(running, 5)
-    assert running.seat.given.empty()
-    future.set_result([False, False])
-    given = running.seat.given.get(timeout=PATIENCE_S)
-    assert (given.serial, len(given.failures)) == (5, 2)
-    assert len(running.cluster.ray.made) == 2
-
-
-@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
-def test_a_sample_that_fails_elsewhere_only_is_an_error_with_the_machine(running):
-    tried_here(running, 5).set_result([False, True])
-    error = failure_of(running)
-    assert isinstance(error, ClusterError)
-    assert "index 30, 3.jpg, cannot be loaded on there (pid 1, node node) (OSError: no file), and can" in str(error)
-    assert error.samples == (30,)
-
-
-@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
-def test_samples_that_cannot_be_tried_here_are_an_error(running):
-    tried_here(running, 5).set_exception(running.cluster.ray.exceptions.RayActorError("killed"))
-    assert "could not be tried on the loader's machine: killed" in str(failure_of(running))
-
-
-@pytest.mark.parametrize("running", [{"tolerant": True}], indirect=True)
-def test_samples_are_not_waited_for_where_the_actor_here_does_not_start(running):
-    actor = running.actor()
-    running.task(actor, 5)
-    home = running.relay._home
-    assert home is not None
-    home._timeout = 0.5  # of this actor alone
-    item_at = actor.run.futures[0]
-    running.seat.tasks.put((item(6), None))
-    item_at.set_result(
-        Result(5, 0, Outcome.SAMPLES, 0, None, 5, failures=[Failure(0, 5, None, "E", "", None)]).pickled()
-    )
-    assert "has not started within 0.5 s (ray_options['placement_timeout'])" in str(failure_of(running))
-
-
-@pytest.mark.parametrize("running", [{"tolerant": True}, {"tolerant": False}], indirect=True)
-def test_results_without_failures_wait_for_nothing(running):
-    running.task(running.actor(), 5).set_result(result(5))
-    assert running.seat.given.get(timeout=PATIENCE_S).serial == 5
-    assert len(running.cluster.ray.made) == 1
-
-
-def test_a_lost_result_is_made_again_by_the_actor_that_lost_it(running):
-    actor = running.actor()
-    running.task(actor, 5).set_exception(running.cluster.ray.exceptions.ObjectLostError("gone"))
-    next_of(actor.answer).set_result(None)
-    next_of(actor.run).set_result(result(5))
-    assert running.seat.given.get(timeout=PATIENCE_S).serial == 5
-    assert [running.relay.counts()[name] for name in ("lost", "made_again")] == [0, 1]
-
-
-@pytest.mark.parametrize("running", [{"assigned": True}], indirect=True)
-def test_a_lost_result_of_a_worker_that_cannot_go_back_is_an_error(running):
-    running.task(running.actor(), 5, 0).set_exception(running.cluster.ray.exceptions.ObjectLostError("gone"))
-    error = failure_of(running)
+        running.start(0).run.next().set_exception(getattr(running.errors, name)())
+    assert isinstance(running.told(), str)
+    error = running.told()
     assert isinstance(error, WorkerDied)
-    assert "made a batch that was lost on the way, and its batches are bound to it" in str(error)
+    assert "machine 0 was lost" in str(error)
+    assert "as 2 others were at batch 5 (samples 5)" in str(error)
     assert error.samples == (5,)
 
 
-def test_an_error_of_ours_in_an_actor_ends_the_relay_with_its_reason(running):
-    running.task(running.actor(), 5).set_exception(ZeroDivisionError("oh"))
-    assert "Ray worker 0 on there (pid 1, node node) failed: oh" in str(failure_of(running))
+def test_a_task_is_not_to_blame_for_processes_that_had_died_before(running):
+    running.add(5)
+    for _ in range(5):
+        running.start(0).run.next().set_result(None)
+    running.start(0).run.next().set_result(done(5))
+    assert isinstance(running.told(), str)
+    assert running.told().serial == 5
+
+
+def test_a_result_that_was_lost_on_the_way_is_made_again(running):
+    running.add(5)
+    running.start(0).run.next().set_exception(running.errors.ObjectLostError())
+    running.start(0).run.next().set_result(done(5))
+    assert isinstance(running.told(), str)
+    assert running.told().serial == 5
+
+
+@of({"assigned": True})
+@pytest.mark.parametrize("name", ["RayActorError", "ObjectLostError"])
+def test_the_loss_of_a_worker_that_others_cannot_stand_in_for_is_an_error(running, name):
+    running.add(5, 0)
+    running.start(0).run.next().set_exception(getattr(running.errors, name)())
+    error = running.told()
+    assert isinstance(error, WorkerDied)
+    assert "its batches are bound to it" in str(error)
+    assert error.samples == (5,)
+
+
+def test_a_worker_that_is_not_there_yet_is_told_to_start_until_it_is(running):
+    for _ in range(4):
+        running.actors[0].start.next().set_exception(running.errors.ActorUnavailableError())
+    running.add(5)
+    running.start(0).run.next().set_result(done(5))
+    assert running.told().serial == 5
+    assert running.relay.counts()["lost"] == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [("ActorDiedError", r"Ray worker 0 \(not started yet\) cannot start: no such place$"), ("", "same fastload")],
+)
+def test_a_worker_that_will_never_start_is_an_error(running, error, words):
+    raised = getattr(running.errors, error, ZeroDivisionError)("no such place")
+    running.actors[0].start.next().set_exception(raised)
+    with pytest.raises(ClusterError, match=words):
+        raise running.told()
+
+
+def test_the_users_error_at_the_start_is_told(running):
+    failed = Result(-1, 0, Outcome.FAILED_START, 0, None, 0).pickled()
+    running.actors[0].start.next().set_result(Started("machine", False, failed))
+    assert running.told() == Result(*fields_of(failed))
 
 
 def test_without_a_head_actors_are_not_ended_by_ray(running):
-    running.actor()
+    running.start(0)
     running.cluster.head_error = ClusterError("the head is gone")
-    assert failure_of(running) is running.cluster.head_error
-    running.stop()
+    assert running.told() is running.cluster.head_error
+    running.relay.stop()
     assert running.cluster.ray.killed == []
 
 
-@pytest.mark.parametrize("running", [{"placement_timeout": 0.01}], indirect=True)
-def test_actors_that_do_not_start_in_time_are_an_error_with_what_there_is(running):
-    words = str(failure_of(running))
-    assert "0 of 1 Ray workers run after 0.01 s" in words
-    assert "the cluster has little" in words
+@of({"number": 2, "placement_timeout": 0.01})
+def test_where_no_worker_runs_in_time_it_is_an_error_with_why(running):
+    running.actors[0].start.next().set_exception(running.errors.ActorUnavailableError("killed"))
+    running.relay._events.put(lambda: None)
+    with pytest.raises(ClusterError, match=r"^0 of 2 Ray workers run after 0.01 s .* num_cpus=1.* 'ray status'"):
+        raise running.told()
 
 
-def test_a_relay_can_be_stopped_from_its_own_thread(running, monkeypatch):
+@of({"number": 3, "placement_timeout": 1.0})
+def test_where_some_run_it_is_one_warning(running):
+    running.start(0)
+    words = running.told()
+    assert words.startswith("1 of 3 Ray workers run after 1 s")
+    assert words.endswith("The loader goes on with those that run, and others join")
+    time.sleep(1.5)
+    assert running.relay.told.empty()
+
+
+@of({"number": 2, "assigned": True, "placement_timeout": 1.0})
+def test_where_batches_are_bound_to_workers_all_must_run(running):
+    running.start(0)
+    with pytest.raises(ClusterError, match=r"^1 of 2 Ray workers run"):
+        raise running.told()
+
+
+def test_a_relay_can_be_stopped_from_its_own_thread(running):
     stopped: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    actor = running.actor()
-
-    def stop_instead(*given: Any) -> Any:
-        assert threading.current_thread().name == "fastload_ray_results"
-        stopped.put(running.relay.stop())
-        raise OSError("the seat is closed")
-
-    monkeypatch.setattr(running.relay._results, "take", stop_instead)
-    future = running.task(actor, 5)
-    running.seat.tasks.put(None)
-    future.set_result(result(5))
-    assert stopped.get(timeout=PATIENCE_S) == []
-    assert running.cluster.is_closed
-    running.stop()
-    assert running.relay.failure is None
+    running.relay._events.put(lambda: stopped.put((threading.current_thread().name, running.relay.stop())))
+    assert stopped.get(timeout=PATIENCE_S) == ("fastload_ray", True)
+    assert not running.memory.is_open
 
 
 def test_a_relay_that_cannot_be_made_leaves_no_actor():
     cluster: Any = FakeCluster()
-    make_class = cluster.ray.remote
+    make = cluster.ray.make
 
-    def remote(kind: type) -> Any:
-        make = make_class(kind).options().remote
+    def fail_at_the_second() -> Any:
+        if cluster.ray.made:
+            raise ValueError("no such resource")
+        return make()
 
-        def fail_at_the_second() -> Any:
-            if cluster.ray.made:
-                raise ValueError("no such resource")
-            return make()
-
-        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=fail_at_the_second))
-
-    cluster.ray.remote = remote
-    seat: Any = FakeSeat()
+    cluster.ray.make = fail_at_the_second
     with pytest.raises(ClusterError, match=r"Ray does not take these workers, .* no such resource"):
-        relay.Relay(cluster, seat, b"job", Options(compare_nodes=False), range(3), assigned=False, tolerant=False)
-    assert cluster.ray.killed == cluster.ray.made
+        relay.Relay(cluster, MemoryFile(), b"job", options_of(None), 3, assigned=False)
+    assert [handle for handle, _ in cluster.ray.killed] == cluster.ray.made
     assert len(cluster.ray.made) == 1
+
+
+_HOLDS_LOCK = """
+import fcntl, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.lockf(fd, fcntl.LOCK_EX, 1, int(sys.argv[2]))
+print("locked", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def writer(running) -> Iterator[subprocess.Popen[str]]:
+    """A process that writes to the memory in the name of worker 0, as far as its lock says."""
+    path = f"/proc/{os.getpid()}/fd/{running.memory.fd}"
+    command = [sys.executable, "-c", _HOLDS_LOCK, path, str(LOCKS_AT)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.interpreter
+def test_a_task_is_not_made_again_before_the_process_that_wrote_to_our_memory_has_ended(running, writer):
+    actor = running.start(0, shares_memory=True)
+    running.add(5)
+    running.cluster.ray.kill = lambda handle, no_restart: writer.kill() if not no_restart else None
+    actor.run.next().set_exception(running.errors.ActorUnavailableError())
+    assert isinstance(running.told(), str)
+    running.start(0, shares_memory=True).run.next().set_result(done(5))
+    assert writer.wait(PATIENCE_S) == -9
+    assert running.told().serial == 5
+
+
+@pytest.mark.interpreter
+def test_a_process_that_does_not_end_is_an_error_and_its_slots_are_not_used_again(running, writer, monkeypatch):
+    monkeypatch.setattr(relay, "_END_S", 0.2)
+    actor = running.start(0, shares_memory=True)
+    running.add(5)
+    actor.run.next().set_exception(running.errors.ActorUnavailableError())
+    assert isinstance(running.told(), str)
+    with pytest.raises(ClusterError, match="its process, which may still write to batches, has not ended"):
+        raise running.told()
+    assert not running.relay.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "indices", "num_rows", "number"),
+    [(Kind.BATCH, 7, 1, 1), (Kind.BATCH, np.arange(4), 4, 4), (Kind.ROWS, [5, 6], 8, 2)],
+)
+def test_the_profiler_is_told_how_long_a_task_took_and_how_many_samples_it_has(
+    running, monkeypatch, kind, indices, num_rows, number
+):
+    noted: list[Any] = []
+    monkeypatch.setattr(observe, "listener", SimpleNamespace(carried=lambda *arguments: noted.append(arguments)))
+    running.add(3, iteration=1, batch_id=2, kind=kind, indices=indices, num_rows=num_rows)
+    running.start(0).run.next().set_result(done(3, busy_ns=10))
+    assert running.told().serial == 3
+    ((names, worker_id, number_told, begun, ended, busy_ns),) = noted
+    assert (names, worker_id, number_told, busy_ns) == ((1, 2, 0), 0, number, 10)
+    assert begun < ended
+
+
+def test_a_reason_without_words_is_the_name_of_the_error():
+    assert relay.reason(KeyError()) == "KeyError"
+    assert relay.reason(ValueError("it ended.\n\tpid: 7\nexit code 3..")) == "it ended. exit code 3"

@@ -49,9 +49,9 @@ def test_tasks_that_no_worker_has_begun_come_back_whole_however_long_their_indic
     slots = SlotPool(MemoryFile(), keep=0)
     job = Job(
         dataset=Squares(8), collate_fn=default_collate, auto_collation=True, drop_last=False, iterable=False, seed=None,
-        ids_are_indices=True, stride=1, length=8, base_seed=0, num_workers=1, shared_seed=None, worker_init_fn=None,
+        ids_are_indices=True, stride=1, length=8, base_seed=0, num_workers=0, shared_seed=None, worker_init_fn=None,
     )  # fmt: skip
-    pool = ProcessPool(job, multiprocessing.get_context(), 0, shared=True, slots=slots)
+    pool = ProcessPool(job, multiprocessing.get_context(), shared=True, slots=slots)
     try:
         items = [
             WorkItem(serial, 1, 0, serial, 0, 0, count, slots.acquire(), 0, 0, 0, list(range(count)))

@@ -1,13 +1,11 @@
-"""NVIDIA DALI behind the loader's interface: fastload's order and parameters, DALI's decoding.
+"""NVIDIA DALI behind the loader's interface: fastload's order and each sample's numbers, a DALI pipeline's batches.
 
 ::
 
-    samplers ─> (file, target, index) ─> header, keys ─> crops, flips ─┐
-                     └──────────────────── bytes ──────────────────────┴─> DALI ─> tensors ─> (batched transforms)
+    samplers ─> (file, target, index) ─> keys ─> numbers ─> the user's pipeline ─> tensors
+                     └─────────── bytes ────────────┘
 
-In: a dataset of image files, and the arguments of a loader. Out: batches as those of ``DataLoader(..., fuse=True)``,
-but for DALI's arithmetic. DALI is imported when a :class:`DALILoader` is made, on the CPU as on a GPU. To add an input
-of pipelines, name it in :data:`fastload.images.dali.inputs.INPUTS`.
+In: a dataset of image files, a pipeline, and arguments of a loader, which imports DALI. Out: what the pipeline makes.
 """
 
 from .inputs import source

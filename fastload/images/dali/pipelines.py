@@ -1,7 +1,7 @@
 """DALI at work: batches go into a pipeline ahead of time, and come out in order.
 
-In: a batch of files. Out: the user's batch, or the error that is raised in its place; in between a :class:`Ticket`. A
-pipeline that has failed is not used again: what was under way in it is done once more in another one.
+In: a batch of files. Out: the user's batch, or the error that is raised in its place; in between a Ticket. A pipeline
+that has failed is not used again: what was under way in it is done once more in another one.
 
 NOTE [Outputs and executors]
 Batches are scheduled before others have come out, and outputs are taken without a copy. DALI's dynamic executor, the
@@ -12,7 +12,6 @@ is given no stream: it returns when all work on the outputs is done, so that any
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -23,147 +22,90 @@ from torch.utils.dlpack import from_dlpack
 from ...device.streams import Streams
 from ...errors import ConfigError
 from ...transforms.draws import draws_for
-from .inputs import BatchInputs, Files, declaring_inputs
-from .recipe import Recipe
-
-_MOST_READ = 2
-"""Batches whose outputs are held, at most, before the next: the host waits for a device that is further behind."""
-
-
-class Ticket:
-    """A batch that is under way in a pipeline, or has come out of it."""
-
-    def __init__(self, inputs: BatchInputs) -> None:
-        self.inputs = inputs
-        self.run: Running
-        """Where it is under way."""
-        self.outputs: list[Tensor] | None = None
-        self.error: Exception | None = None
+from .inputs import DECLARED, INPUTS, Files, Ticket
 
 
 class Running:
-    """One pipeline, and what is under way in it. Tickets that nobody holds any more come out and are dropped.
+    """One pipeline, and what is under way in it.
 
     Raises:
-        ConfigError: it takes nothing from the loader, or has an executor that cannot be used.
+        ConfigError: it has an executor that cannot be used.
     """
 
     def __init__(self, factory: Callable[..., Any], options: dict[str, Any]) -> None:
-        with declaring_inputs() as declared:
+        declared: dict[str, Any] = {}
+        token = DECLARED.set(declared)
+        try:
             self._pipeline = factory(**options)
-        if not declared:
-            raise ConfigError(
-                "the pipeline takes nothing from the loader; its function must call fastload.images.dali.source, at "
-                "least source('file')"
-            )
-        self._names = list(declared)
+        finally:
+            DECLARED.reset(token)
         if not getattr(self._pipeline, "exec_dynamic", False):
             raise ConfigError(
                 "DALILoader needs DALI's dynamic executor, the default since DALI 2.0, and this pipeline has another; "
                 "leave exec_dynamic, exec_async, exec_pipelined and exec_separated out of pipeline_def, or update DALI"
             )
-        self._queue: deque[tuple[weakref.ref[Ticket], dict[str, Any]]] = deque()
-        self.failed = False
-        """Whether it has failed, or was interrupted in between."""
+        self._names = list(declared)
+        self.tickets: deque[Ticket] = deque()
+        self.failed = False  # or interrupted in between
 
     def schedule(self, ticket: Ticket) -> None:
-        """Begin a batch, behind all others.
-
-        Raises:
-            RuntimeError: the pipeline has failed, at this batch or one before.
-            Exception: what the making of the inputs raises, or DALI for inputs of the wrong kind.
-        """
-        inputs = {name: ticket.inputs(name) for name in self._names}
+        """Begin a batch, behind all others."""
+        ticket.values = {name: INPUTS[name][2](ticket) for name in self._names}
         ticket.run = self
-        self._queue.append((weakref.ref(ticket), inputs))
-        if self.failed:
-            return
-        self.failed = True
-        for name, values in inputs.items():
-            self._pipeline.feed_input(name, values)
-        self._pipeline.schedule_run()
-        self.failed = False
+        self.tickets.append(ticket)
+        if not self.failed:
+            self.failed = True
+            for name, values in ticket.values.items():
+                self._pipeline.feed_input(name, values)
+            self._pipeline.schedule_run()
+            self.failed = False
 
     def advance(self) -> None:
         """Wait for the oldest batch, and put it into its ticket."""
         self.failed = True
-        ticket, inputs = self._queue[0][0](), self._queue[0][1]
+        ticket = self.tickets[0]
         try:
-            outputs = [_tensor(output, place) for place, output in enumerate(self._pipeline.share_outputs())]
+            ticket.outputs = [from_dlpack(output.as_tensor()) for output in self._pipeline.share_outputs()]
             self._pipeline.release_outputs()
+            self.failed = False
         except (RuntimeError, ValueError) as error:
-            self._queue.popleft()
-            if ticket is not None:
-                ticket.error = ticket.inputs.named(error)
-            return
-        self._queue.popleft()
-        del inputs  # not before: DALI read them where they lay
-        if ticket is not None:
-            ticket.outputs = outputs
-        self.failed = False
+            ticket.fail(error)
+        self.tickets.popleft().values.clear()
 
-    def end(self) -> list[Ticket]:
-        """End the pipeline and its threads, and return the tickets that were under way. Waits for those begun."""
-        self.failed = True
-        self._pipeline = None
-        tickets = [ref() for ref, _ in self._queue]
-        self._queue.clear()
-        return [ticket for ticket in tickets if ticket is not None]
+    def end(self) -> None:
+        """End the pipeline and its threads. Waits for the batches that were begun."""
+        self.failed, self._pipeline = True, None
 
 
 class Pipelines:
     """The transform of the loader's batches: sends them through DALI ahead of time, and finishes each in ``next()``.
 
-    Makes the pipelines. Holds no loader, so that a loader that is deleted ends its threads at once.
-
-    Args:
-        files: what batches are made of.
-        recipe: how images are cut, and what is done after DALI; None: neither.
-        factory: what ``@pipeline_def`` made.
-        options: its keyword arguments, but for the seed and the size of batches.
-        streams: of the device; None: the CPU.
-        reseeded: each pass has a pipeline of its own, seeded for its epoch.
+    Makes the pipelines, one for each pass, seeded for its epoch: ``factory`` is what ``@pipeline_def`` made, and
+    ``options`` are its keyword arguments, but for the seed and the size of batches. ``streams``: of the device; None:
+    the CPU. Holds no loader, so that a loader that is deleted ends its threads at once.
     """
 
     def __init__(
-        self,
-        files: Files,
-        recipe: Recipe | None,
-        factory: Callable[..., Any],
-        options: dict[str, Any],
-        streams: Streams | None,
-        *,
-        reseeded: bool,
+        self, files: Files, factory: Callable[..., Any], options: dict[str, Any], streams: Streams | None
     ) -> None:
-        self._files, self._recipe = files, recipe
-        self._factory, self._options = factory, options
-        self._streams = streams
-        self._reseeded = reseeded
-        self._seed = 0
-        self._largest = 0
-        """The largest batch of the pipeline."""
+        self._files, self._factory, self._options, self._streams = files, factory, options, streams
+        self._seed = self._largest = 0
+        """Of the pipeline, and its largest batch."""
         self._current: Running | None = None
         self._read: deque[tuple[Any, list[Tensor]]] = deque()
         """Outputs in DALI's memory that torch's stream may still be reading, and the events behind."""
 
     def begin(self) -> None:
         """Begin a pass."""
-        if self._reseeded:
-            self._current = None
+        self._current = None
 
     def __call__(self, batch: Any) -> Ticket:
-        """Begin a batch of samples, collated; called with its draws at hand.
-
-        Raises:
-            Exception: what the making of a pipeline or of the inputs raises.
-        """
-        num_samples = len(batch[0])
-        draws = draws_for(num_samples, None)
-        ticket = Ticket(BatchInputs(self._files, self._recipe, batch, draws))
+        """Begin a batch of samples, collated; called with its draws at hand."""
+        draws = draws_for(len(batch[0]), None)
+        ticket = Ticket(self._files, batch, draws)
         self._seed = int.from_bytes(draws.key[:4], "little") >> 1  # DALI takes 31 bits
-        # A pipeline has a largest batch: for one that is larger there is another pipeline.
-        if num_samples > self._largest:
-            self._largest, self._current = num_samples, None
+        if len(batch[0]) > self._largest:  # a pipeline has a largest batch
+            self._largest, self._current = len(batch[0]), None
         if self._current is None:
             self._current = self._made()
         try:
@@ -174,27 +116,21 @@ class Pipelines:
         return ticket
 
     def fastload_finish(self, ticket: Ticket) -> list[Any]:
-        """Return the user's batch, for ``Builder.build``. Blocks until it has come out.
-
-        Raises:
-            Exception: the ticket's.
-        """
+        """Return the user's batch, for ``Builder.build``, or raise its error. Blocks until it has come out."""
         while ticket.outputs is None and ticket.error is None:
             if ticket.run.failed:
-                self._do_again(ticket.run, ticket)
+                self._do_again(ticket.run)
             else:
                 ticket.run.advance()
         if ticket.error is not None:
             error, ticket.error = ticket.error, None  # whose traceback holds the ticket
             raise error
-        outputs, targets, streams = ticket.outputs, ticket.inputs.targets, self._streams
+        outputs, targets, streams = ticket.outputs, ticket.targets, self._streams
         assert outputs is not None
         if streams is not None:
             outputs = self._owned(outputs, streams)
             if isinstance(targets, Tensor):
                 targets = streams.to_device(targets)  # through page-locked memory: the host does not wait
-        if self._recipe is not None and self._recipe.tail is not None:
-            outputs = [self._recipe.tail(outputs[0], draws=ticket.inputs.draws)]
         return [*outputs, targets]
 
     def _owned(self, outputs: list[Tensor], streams: Streams) -> list[Tensor]:
@@ -205,7 +141,7 @@ class Pipelines:
         """
         while self._read and self._read[0][0].query():
             self._read.popleft()
-        if len(self._read) > _MOST_READ:
+        if len(self._read) > 2:  # the host waits for a device that is further behind
             self._read[0][0].synchronize()
             self._read.popleft()
         copies = [output.clone() for output in outputs]
@@ -226,29 +162,18 @@ class Pipelines:
     def _made(self) -> Running:
         return Running(self._factory, {**self._options, "batch_size": self._largest, "seed": self._seed})
 
-    def _do_again(self, failed: Running, asked: Ticket) -> None:
+    def _do_again(self, failed: Running) -> None:
         """Do what was under way in a pipeline that has failed once more: one by one, to see which it was."""
-        run, tickets = failed, failed.end()
-        for ticket in tickets if asked in tickets else [*tickets, asked]:
-            if run.failed:
-                run = self._made()
+        tickets = list(failed.tickets)
+        failed.end()
+        if self._current is failed:
+            self._current = None
+        for ticket in tickets:
+            run = self._made()
             try:
                 run.schedule(ticket)
             except Exception as error:
-                ticket.error = ticket.inputs.named(error)
+                ticket.fail(error)
             else:
                 run.advance()
-        if self._current is failed:
-            self._current = None if run.failed else run
-        elif not run.failed:
             run.end()
-
-
-def _tensor(output: Any, place: int) -> Tensor:
-    """Return an output as a tensor, in DALI's memory, which the tensor keeps."""
-    if not output.is_dense_tensor():
-        raise ValueError(
-            f"all samples of a batch must have one shape, but output {place} of the pipeline has "
-            f"{sorted(set(map(tuple, output.shape())))}; resize or crop them to one"
-        )
-    return from_dlpack(output.as_tensor())

@@ -1,10 +1,11 @@
-"""A pool with workers on other machines: a pool of local workers, or of none, and the relay at its seat."""
+"""A pool whose workers are actors: what the engine sees."""
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
 import os
 import pickle
+import queue
 from dataclasses import replace
 from typing import Any
 
@@ -13,33 +14,26 @@ from torch._utils import ExceptionWrapper
 from ...arguments import WorkerArguments
 from ...base.at_exit import close_at_exit
 from ...base.users_line import warn_at_users_line
+from ...base.worker_errors import read_error
 from ...buffers.layout import Layout
+from ...buffers.packing import unpack
 from ...buffers.slots import MemoryFile, SlotPool
 from ...cache.shared import Ticket
 from ...errors import ConfigError
-from ...work import GRACE, WorkItem, slots_in_flight
+from ...work import GRACE, WorkItem
 from ..fetch import Result
 from ..pool import Pool
-from ..processes import ProcessPool
 from ..samples import Job
 from ..transport import use_packets
-from .assignment import num_samples
 from .cluster import Cluster, ray_module
-from .dispatcher import RETURNED
 from .options import options_of
-from .relay import JOIN_S, Relay
-from .seats import Seat, seat_at
+from .relay import Relay, Task
 
-# What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time). A call of an actor takes 1 to 2 ms. The
-# number is smaller than that, because longer tasks delay the first batch.
-_TASK_COST = 4.0
-# And a result in the object store 8 ms, most of it in the raylets of both machines: docs/ray-training.md. With tasks of
-# 96 ms in place of 24, eight nodes that share two cores are at 100 % of eight times one node instead of 54 %.
-_STORED_TASK_COST = 16.0
-# And more where there are many workers: a result from another machine occupies two threads for about a millisecond,
-# Ray's in the loader's process and that of the machine's raylet. With a third for each worker a task takes 2 ms for
-# each of them, and these threads are idle for half of the time.
-_TASK_COST_PER_WORKER = 1 / 3
+# What a task costs, in tasks of a process (0.1 to 0.15 ms of processor time): a call of an actor, 1 to 2 ms; and a
+# result in the object store, 8 ms: docs/ray-training.md. The first is smaller here, since longer tasks delay the first
+# batch. By the third a task takes 2 ms for each of many workers: a result from another machine occupies Ray's thread in
+# the loader's process, and its raylet's, for a millisecond each.
+_TASK_COST, _STORED_TASK_COST, _TASK_COST_PER_WORKER = 4.0, 16.0, 1 / 3
 
 
 def task_cost(num_workers: int, *, stored: bool) -> float:
@@ -50,178 +44,102 @@ def task_cost(num_workers: int, *, stored: bool) -> float:
     return max(_STORED_TASK_COST if stored else _TASK_COST, _TASK_COST_PER_WORKER * num_workers)
 
 
-def with_remote_workers(local: Any, job: Job, arguments: WorkerArguments) -> RayPool:
-    """Return a pool that has Ray's workers at the seat of another pool, which is its own then.
-
-    Raises:
-        ClusterError: there is no cluster, or it does not take the workers.
-        Exception: what pickling the job raises.
-    """
-    try:
-        return RayPool(local, job, arguments)
-    except BaseException:
-        local.close(0)
-        raise
-
-
 def memory_kind() -> type[MemoryFile]:
     """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
     if not use_packets():
         raise ConfigError(
             "worker_method='ray' needs Linux's memory files, without FASTLOAD_TRANSPORT=pipes and without a limit of "
-            "file sizes (ulimit -f); elsewhere use worker_method='thread' with remote_workers"
+            "file sizes (ulimit -f); leave worker_method out elsewhere"
         )
     return MemoryFile
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> RayPool:
     """Start actors: see :func:`fastload.engine.build.module_of`."""
-    # A pool without processes: all its workers sit at its seat.
-    empty = ProcessPool(job, multiprocessing.get_context(), 0, shared=not arguments.assigned, slots=slots)
-    return with_remote_workers(empty, job, arguments)
+    return RayPool(job, arguments, slots)
 
 
 class RayPool(Pool):
-    """See the module; ``local`` has a seat."""
+    """See the module."""
 
-    def __init__(self, local: Any, job: Job, arguments: WorkerArguments) -> None:
-        self._local = local
-        self.slots, self.pid = local.slots, local.pid
-        self._first_remote = len(local.workers)
-        only_remote = not self._first_remote
-        self.start_method = "ray" if only_remote else local.start_method
-        self.job_pickled = "once for all workers" if only_remote else local.job_pickled
+    start_method = transport = "ray"
+    job_pickled = "once for all workers"
+
+    def __init__(self, job: Job, arguments: WorkerArguments, slots: SlotPool) -> None:
+        self.slots, self.pid = slots, os.getpid()
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-        ranks_here = int(ranks) if ranks.isdecimal() else 1
-        self._workers_here = (job.num_workers - self._first_remote) * ranks_here
-        self._done = [0, 0]
-        self._num_open = slots_in_flight(job.num_workers, arguments.prefetch_factor or 0)
-        self._samples_of: dict[int, int] = {}
-        """Of tasks that are under way beside local workers, by serial."""
-        self._sample_ns: float | None = None
-        """What a sample takes local workers."""
-        self._batch_size = 0
+        self._workers_here = job.num_workers * (int(ranks) if ranks.isdecimal() else 1)
+        self._next: list[Result | str | BaseException] = []  # what wait() has found
+        self._failure: BaseException | None = None
         self._closed = False
         cache: Any = None if job.cache is None else Ticket()
-        packed = _pickled(replace(job, cache=cache))
-        cluster = Cluster()
-        self.kept = Cluster()  # starting Ray anew for each epoch would take seconds
-        self._seat: Seat | None = None
+        assert isinstance(slots.memory, MemoryFile)
         try:
-            self._seat = seat_at(local, job.num_workers)
-            remote_ids = range(self._first_remote, job.num_workers)
-            options = options_of(arguments.ray_options)
-            tolerant = arguments.on_error != "raise"
-            self._relay = Relay(
-                cluster, self._seat, packed, options, remote_ids, assigned=arguments.assigned, tolerant=tolerant
-            )
+            packed, options = _pickled(replace(job, cache=cache)), options_of(arguments.ray_options)
+            # A descriptor and mappings of its own: those of the slots are not for several threads.
+            memory = MemoryFile(fd=os.dup(slots.memory.fd))
+            self._relay = Relay(Cluster(), memory, packed, options, job.num_workers, assigned=arguments.assigned)
         except BaseException:
-            self.kept.close()
-            cluster.close()
-            if self._seat is not None:
-                self._seat.end()
-                self._seat.close()
+            slots.end(all_ended=False)
             raise
-        self.workers = [*local.workers, *self._relay.workers]
+        self.workers = self._relay.workers
         close_at_exit(self)
 
     @property
     def task_cost(self) -> float:
-        return task_cost(self._workers_here, stored=self._relay.stores)
-
-    @property
-    def transport(self) -> str:
-        """How tasks and results pass."""
-        return f"{self._local.transport} and ray" if self._first_remote else "ray"
+        stored = any(worker.is_up and not worker.shares_memory for worker in self.workers)
+        return task_cost(self._workers_here, stored=stored)
 
     def begin(self, iteration: int) -> None:
-        self._local.begin(iteration)
+        self._relay.iteration = iteration
 
     def publish(self, generation: int, layout: Layout) -> None:
-        self._local.publish(generation, layout)
+        self._relay.layouts[generation] = layout, pickle.dumps(layout, 5)
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        if self._first_remote:
-            self._samples_of[item.serial] = num_samples(item)
-            self._batch_size = item.num_rows
-        self._local.submit(item, worker_id)
+        self._relay.add(Task(item, pickle.dumps(tuple(item), 5), worker_id))
 
     def poll(self) -> Result | None:
-        """Return a result that is there, or None. Never blocks.
-
-        Raises:
-            WorkerDied: a worker is lost, or the cluster, and nothing more can come.
-        """
-        if self._relay.failure is not None:
-            raise self._relay.failure
-        while self._relay.words:
-            warn_at_users_line(self._relay.words.popleft())
-        result: Result | None = self._local.poll()
-        while result == RETURNED:
-            result = self._local.poll()
-        returned = self._relay.dispatcher.returned
-        while returned:
-            self._local.submit(returned.popleft())
-        if result is not None and result.serial >= 0:
-            is_remote = result.worker_id >= self._first_remote
-            self._done[is_remote] += 1
-            if self._first_remote:
-                self._note_pace(is_remote, result.busy_ns, self._samples_of.pop(result.serial, 0))
-        return result
-
-    def _note_pace(self, is_remote: bool, busy_ns: int, number: int) -> None:
-        """Note how long local workers need for all open batches: see :mod:`.pace`."""
-        if is_remote or not number or not busy_ns:
-            return
-        cost = busy_ns / number
-        self._sample_ns = cost if self._sample_ns is None else 0.9 * self._sample_ns + 0.1 * cost
-        samples = self._num_open * self._batch_size
-        self._relay.open_s = samples * self._sample_ns / self._first_remote / 1e9
+        while self._failure is None:
+            try:
+                told = self._next.pop() if self._next else self._relay.told.get_nowait()
+            except queue.Empty:
+                return None
+            if isinstance(told, Result):
+                return told
+            if isinstance(told, str):
+                warn_at_users_line(told)
+            else:
+                self._failure = told
+        raise self._failure
 
     def wait(self, timeout: float | None) -> None:
-        self._local.wait(timeout)
+        if not self._next and self._failure is None:
+            with contextlib.suppress(queue.Empty):
+                self._next.append(self._relay.told.get(timeout=timeout))
 
     def held_by(self, worker_id: int) -> int | None:
-        if worker_id < self._first_remote:
-            held: int | None = self._local.held_by(worker_id)
-            return held
-        return self._relay.dispatcher.held_by(worker_id)
+        return next(iter(list(self.workers[worker_id].tasks)), None)
 
     def take_error(self, payload: Any) -> ExceptionWrapper:
-        if self._relay.failure is not None:
-            raise self._relay.failure
-        wrapper: ExceptionWrapper = self._local.take_error(payload)
-        return wrapper
+        return payload if isinstance(payload, ExceptionWrapper) else read_error(payload)
 
     def take_samples(self, payload: Any, item: WorkItem) -> list[Any]:
-        samples: list[Any] = self._local.take_samples(payload, item)
+        samples: list[Any] = unpack(payload)
         return samples
 
     def take_whole(self, payload: Any, item: WorkItem) -> Any:
-        return self._local.take_whole(payload, item)
-
-    def take_rows(self, payload: Any, item: WorkItem, layout: Layout) -> list[Any]:
-        objects: list[Any] = self._local.take_rows(payload, item, layout)
-        return objects
+        self.slots.release(item.slot)
+        return unpack(payload)
 
     def remote(self) -> dict[str, int]:
-        return {"tasks": self._done[1], "local_tasks": self._done[0], **self._relay.counts()}
+        return self._relay.counts()
 
     def close(self, grace: float = GRACE) -> None:
         if self._closed or self.pid != os.getpid():
             return
         self._closed = True
-        assert self._seat is not None
-        self._seat.end()
-        left = self._relay.stop()
-        self._local.close(grace)
-        if not left:
-            self._seat.close()
-            return
-        warn_at_users_line(
-            f"a loader was closed, and {' and '.join(left)} of it has not ended within {JOIN_S:.0f} s: it waits for "
-            "Ray. The memory of the loader's batches and its connection to the cluster are kept, since it uses them"
-        )
+        self.slots.end(all_ended=self._relay.stop())
 
 
 def _pickled(job: Job) -> bytes:

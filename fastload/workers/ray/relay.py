@@ -1,287 +1,389 @@
-"""Hands tasks to actors and brings back what they made: two threads of the loader's process.
+"""Hands tasks to actors and brings back what they made: a thread of the loader's process.
 
-In: tasks, taken at a pool's seat while an actor has room. Out: results, given there as any worker gives them.
-
-::
-
-    seat ─> thread "tasks" ──> Dispatcher ──> Actors ─> calls that have ended ─> thread "results" ─> Results ─> seat
-                                   ^                                                  │
-                                   └────────── done, or lost: Losses, Placement ──────┘
+In: tasks, as the pool gives them. Out: results, whose rows are in their slots then; what is to be told to the user; or
+the error after which nothing more can come.
 
 NOTE [Losses]
-A task is a pure function of seed, epoch and indices, so whoever makes it makes the same. When an actor dies, its
-machine goes, or a result is lost on the way, the tasks that it had are handed out again and another actor is started in
-its place. An actor that writes to the loader's memory must have ended for certain before its tasks are made again, or
-it could write to a slot that has another batch by then: its process is on this machine, so it is killed and waited for.
-Where a batch is bound to its worker (an IterableDataset, ``seeding="torch"``) another could not go on exactly, so a
-loss is an error there, as with processes.
+A task is a pure function of seed, epoch and indices, so whoever makes it makes the same. Ray starts an actor again that
+has died, on any machine that has room (``max_restarts``). The tasks that it had go to others meanwhile: by Ray's own
+``max_task_retries`` they would wait for that very actor, which may find no room again. Where a batch is bound to its
+worker (an IterableDataset, ``seeding="torch"``) no other could go on exactly, so a loss is an error there.
+
+Three actors that die at the same task, one after the other, are an error: the task ends them. But an idle actor's death
+is noticed when it gets a task, which then is not to blame, and a machine takes all its actors with it. So after a loss
+idle workers must say that they are there, and a task that is suspected goes to one of those, which has no other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from ...errors import ClusterError
-from ...work import Kind
+import numpy as np
+
+from ... import observe
+from ...buffers.layout import Layout
+from ...buffers.rows import copy_rows
+from ...buffers.slots import MemoryFile
+from ...errors import ClusterError, WorkerDied
+from ...work import Kind, WorkItem
 from ..fetch import Outcome, Result
-from .actor import Started
-from .actors import Actors, Call
-from .assignment import Assignment, RemoteTask, Worker, num_samples
+from ..pool import named, samples_of
+from ..processes import fields_of
+from .actor import LOCKS_AT, Place, RayWorker, Started, process_namespace
 from .cluster import Cluster
-from .dispatcher import Dispatcher
-from .faults import Losses, Placement
-from .home import Home
 from .options import Options
-from .results import Results
-from .seats import Seat
-from .stores import Shares
 
-_TICK_S = 0.5
-# How long a thread may take to end, in seconds. It may be waiting for Ray, or for an actor's end.
-JOIN_S = 10.0
+_TICK_S = 0.25
+_MOST_TASKS = 2
+"""Those that a worker may have at once: the one that it is at, and the next, which hides the way there and back."""
+_DEADLY = 3
+"""Workers that may die one after the other at the same task."""
+_END_S = 5.0
+"""How long the process of an actor, or this thread, may take to end, in seconds. It may be waiting for Ray."""
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """A task, and the same pickled, until its result is here."""
+
+    item: WorkItem
+    message: bytes
+    worker_id: int | None = None
+    """The only worker that may do it; None: any."""
+    given_ns: int = 0
+    """When its worker got it."""
+    deaths: int = 0
+    """Of workers that were at it."""
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A worker: an actor, which Ray starts again when it has died."""
+
+    worker_id: int
+    name: str
+    """What it is called, with where it is, or was last."""
+    handle: Any = None
+    is_up: bool = False
+    """Whether it may get tasks that are for any."""
+    is_asked: bool = False
+    """Whether it was told to start, or to say that it is there, and has not answered."""
+    shares_memory: bool = False
+    life: int = 0
+    """How often it was lost. What an earlier life says is not heard."""
+    tasks: dict[int, Task] = field(default_factory=dict)
+    """Those it has, by serial, in the order in which it does them."""
+    arrived_ns: int = 0
+    """When its latest result was here."""
 
 
 class Relay:
-    """See the module. Made, asked and stopped by the thread that uses the pool; closes the cluster.
+    """See the module. Made, asked and stopped by the thread that uses the pool; closes the memory.
 
-    ``assigned``: whether each task names its worker; ``tolerant``: whether samples that fail are left out or replaced.
+    ``memory``: where slots lie; ``assigned``: whether each task names its worker.
+
+    Raises:
+        ClusterError: Ray does not accept the options.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        seat: Seat,
-        packed_job: bytes,
-        options: Options,
-        worker_ids: range,
-        *,
-        assigned: bool,
-        tolerant: bool,
+        self, cluster: Cluster, memory: MemoryFile, packed_job: bytes, options: Options, number: int, *, assigned: bool
     ) -> None:
-        beside_local = worker_ids.start > 0
-        self.failure: BaseException | None = None
-        """Why nothing more can come."""
-        self.open_s = float("inf")
-        """Seconds that local workers alone need for the open batches: see :mod:`.pace`."""
-        self._cluster, self._seat, self._options = cluster, seat, options
-        self._is_stopped = False
-        self.words: deque[str] = deque()
-        """What is to be told to the user."""
-        self._shares = Shares(cluster.node_id, cluster.store_bytes(cluster.node_id))
-        assignment = Assignment(worker_ids, assigned=assigned, home=self._shares.home, beside_local=beside_local)
-        self.workers = list(assignment.workers.values())
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        self._actors = Actors(cluster, seat.memory, packed_job, options, self._calls)
-        self.dispatcher = Dispatcher(assignment, self._actors, seat)
-        # Of the thread "results".
-        self._results = Results(seat)
-        self._home = Home(self._actors, cluster.node_id, options.placement_timeout) if tolerant else None
-        self._losses = Losses(assigned=assigned)
-        self._placement = Placement(
-            len(worker_ids),
-            options.placement_timeout,
-            assigned=assigned,
-            beside_local=beside_local,
-            now=time.monotonic(),
-        )
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(run,), name=f"fastload_ray_{name}", daemon=True)
-            for run, name in ((self._hand_out, "tasks"), (self._bring_back, "results"))
-        ]
+        self.iteration = 0
+        """The lowest number of an iteration whose tasks are to be done."""
+        self.layouts: dict[int, tuple[Layout, bytes]] = {}
+        """By generation, and pickled."""
+        self.told: queue.SimpleQueue[Result | str | BaseException] = queue.SimpleQueue()
+        """What the pool is told."""
+        self.workers = [Worker(worker_id, f"Ray worker {worker_id} (not started yet)") for worker_id in range(number)]
+        self._counts = {"tasks": 0, "lost": 0, "made_again": 0, "bytes": 0}
+        self._cluster, self._ray, self._memory, self._options = cluster, cluster.ray, memory, options
+        self._assigned = assigned
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._waiting: deque[Task] = deque()
+        self._last_failure = ""
+        self._is_stopped = self._is_warned = False
+        self._any_up_at = self._all_up_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="fastload_ray", daemon=True)
+        fd = memory.fd if options.share_memory else -1
+        self._place = Place(-1, process_namespace(), os.getpid(), fd)
         try:
+            self._job = self._ray.put(np.frombuffer(packed_job, dtype=np.uint8))
+            kind = self._ray.remote(RayWorker)
             for worker in self.workers:
-                self._actors.create(worker)
-            for thread in self._threads:
-                thread.start()
-        except BaseException:
-            self._is_stopped = True
-            self._actors.close()
-            raise
+                worker.handle = kind.options(max_restarts=-1, **options.actor).remote()
+                self._start(worker)
+            self._thread.start()
+        except Exception as error:
+            self._kill_all()
+            raise ClusterError(
+                f"Ray does not take these workers, with ray_options={dict(options.actor)}: {error}"
+            ) from error
 
     # Of the thread that uses the pool.
 
-    @property
-    def stores(self) -> bool:
-        """Whether there are workers whose results go through the object store."""
-        return any(worker.is_up and not worker.shares_memory for worker in self.workers)
+    def add(self, task: Task) -> None:
+        """Let a task be done."""
+        self._events.put(partial(self._added, task))
 
     def counts(self) -> dict[str, int]:
-        """Return what ``statistics().remote`` says of Ray's workers."""
-        return {
-            **self.dispatcher.counts(),
-            "lost": self._losses.num_lost,
-            "bytes": self._results.num_bytes,
-            "network_ms": self._results.network_ns // 1_000_000,
-        }
+        """Return what ``statistics().remote`` says."""
+        up = [worker for worker in self.workers if worker.is_up]
+        return {"workers": len(up), "sharing_memory": sum(worker.shares_memory for worker in up), **self._counts}
 
-    def stop(self) -> list[str]:
-        """End actors and threads; the seat's ``end`` was called. Nobody writes to slots afterwards.
+    def stop(self) -> bool:
+        """End actors and the thread; return whether none of them can write to slots any more.
 
-        Returns the names of threads that have not ended, since they wait for Ray. What they use must stay: the seat;
-        and the connection, which this leaves open. It is closed when the relay is dropped.
+        A thread that waits for Ray may not end. The memory that it uses stays open then.
         """
         self._is_stopped = True
-        self.dispatcher.close()
-        self._calls.put(None)
-        self._actors.close()
-        deadline = time.monotonic() + JOIN_S
-        # One of them may be here itself: any thread may happen to collect an iterator that was dropped, and so end it.
-        others = [thread for thread in self._threads if thread is not threading.current_thread()]
-        for thread in others:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        left = [thread.name for thread in others if thread.is_alive()]
-        if not left:
-            self._shares.give_back()
-            self._cluster.close()
-        return left
+        self._events.put(lambda: None)
+        self._kill_all()
+        # It may be here itself: any thread may happen to collect an iterator that was dropped, and so end it.
+        if self._thread is not threading.current_thread():
+            self._thread.join(_END_S)
+            if self._thread.is_alive():
+                return False
+        deadline = time.monotonic() + (0.0 if self._cluster.head_is_gone else _END_S)
+        all_ended = all(self._has_ended(worker, deadline) for worker in self.workers)
+        self._job = None
+        self._memory.close()
+        return all_ended and not self._assigned  # then they have tasks before it is known whether they have started
 
-    # Of both threads.
+    def _kill_all(self) -> None:
+        for worker in self.workers:
+            # Without the head they end by themselves.
+            if worker.handle is not None and self._ray.is_initialized() and not self._cluster.head_is_gone:
+                with contextlib.suppress(Exception):  # it may be gone already, or the cluster
+                    self._ray.kill(worker.handle)
 
-    def _guarded(self, run: Callable[[], None]) -> None:
+    # Of the thread.
+
+    def _run(self) -> None:
+        next_tick = 0.0
         try:
-            run()
+            while not self._is_stopped:
+                if time.monotonic() >= next_tick:
+                    self._tick()
+                    next_tick = time.monotonic() + _TICK_S
+                with contextlib.suppress(queue.Empty):
+                    self._events.get(timeout=max(0.0, next_tick - time.monotonic()))()
+                self._hand_out()
         except BaseException as error:
-            if self._is_stopped:
-                return
-            self.failure = self.failure or error
-            self.dispatcher.close()
-            with contextlib.suppress(OSError):  # the pool is being closed
-                # Wakes the thread that waits for results, which finds the failure.
-                self._seat.give(Result(-1, -1, Outcome.FAILED_START, 0, None, 0).pickled(), None, 0)
+            if not self._is_stopped:
+                self.told.put(error)
 
-    @property
-    def _is_over(self) -> bool:
-        return self._is_stopped or self.failure is not None
-
-    # The thread that hands out tasks.
+    def _added(self, task: Task) -> None:
+        if task.worker_id is not None:
+            self._give(self.workers[task.worker_id], task)
+        else:
+            self._waiting.append(task)
 
     def _hand_out(self) -> None:
-        while self.dispatcher.wait_for_room():
-            taken = self._seat.take()
-            if taken is None:
+        """Give tasks, the first ones first, to the workers that have the fewest."""
+        while self._waiting:
+            most = 1 if self._waiting[0].deaths else _MOST_TASKS
+            free = [worker for worker in self.workers if worker.is_up and len(worker.tasks) < most]
+            if not free:
                 return
-            item, worker_id = taken
-            if item.iteration < self._seat.iteration and item.kind != Kind.START:
-                number = self.workers[0].worker_id if worker_id is None else worker_id
-                self._seat.give(Result(item.serial, number, Outcome.SKIPPED, 0, None, 0).pickled(), item, number)
-            else:
-                self.dispatcher.add(RemoteTask(item, worker_id))
+            self._give(min(free, key=lambda worker: len(worker.tasks)), self._waiting.popleft())
 
-    # The thread that brings back results.
-
-    def _bring_back(self) -> None:
-        next_tick = time.monotonic() + _TICK_S
-        while not self._is_over:
-            if time.monotonic() >= next_tick:
-                self._tick()
-                next_tick = time.monotonic() + _TICK_S
-            try:
-                call = self._calls.get(timeout=max(0.0, next_tick - time.monotonic()))
-            except queue.Empty:
-                continue
-            if call is not None and not self._is_over:
-                self._handle(call)
-            del call  # it has the rows
-
-    def _handle(self, call: Call) -> None:
-        if self._home is not None and self._actors.is_home(call):
-            value = self._home.settled(call)
-            if call.task is not None:
-                self._give(call.worker, call.task, value)
-            elif value.failed is not None:
-                self._seat.give(value.failed, None, call.worker.worker_id)
+    def _give(self, worker: Worker, task: Task) -> None:
+        item = task.item
+        if item.iteration < self.iteration and item.kind != Kind.START and not self._assigned:
+            self.told.put(Result(item.serial, worker.worker_id, Outcome.SKIPPED, 0, None, 0))
             return
-        errors, worker = self._cluster.ray.exceptions, call.worker
+        worker.tasks[item.serial], task.given_ns = task, time.perf_counter_ns()
+        generation = item.layout or 1 if item.kind == Kind.ROWS else 0
+        layout = self.layouts.get(generation)
+        known = (0, b"") if layout is None else (generation, layout[1])
+        self._call(worker, task, worker.handle.run, *known, task.message)
+
+    def _start(self, worker: Worker) -> None:
+        """Let a worker start, or say that it has."""
+        worker.is_asked = True
+        place = self._place._replace(worker_id=worker.worker_id)
+        self._call(worker, None, worker.handle.start, place, self._job)
+
+    def _call(self, worker: Worker, task: Task | None, method: Any, *arguments: Any) -> None:
+        self._cluster.check_open()
+        events, life = self._events, worker.life
+        method.remote(*arguments).future().add_done_callback(
+            lambda future: events.put(partial(self._ended, worker, life, task, future))
+        )
+
+    def _ended(self, worker: Worker, life: int, task: Task | None, call: Future[Any]) -> None:
+        """Hear what a call of an actor has returned, or why it did not; without a task it was told to start."""
+        if life != worker.life:
+            return
+        errors = self._ray.exceptions
         try:
-            value = call.future.result()
-        except errors.ObjectLostError as error:
-            self._losses.result_lost(worker, call.task, error)
-            self._make_again(call)
+            value = call.result()
         except (
             errors.RayActorError,
             errors.WorkerCrashedError,
             errors.NodeDiedError,
             errors.OutOfMemoryError,
+            errors.ObjectLostError,  # the result's: its machine went
             errors.TaskCancelledError,  # a sample has raised KeyboardInterrupt, which ends a local worker
         ) as error:
-            if self._actors.is_current(call):
-                self._replace(call, error)
-            self._make_again(call)
-        except Exception as error:
-            raise ClusterError(f"{worker} failed: {error}") from error
-        else:
-            if call.task is not None:
-                if self._home is None or not self._home.holds(worker, call.task, value, time.monotonic()):
-                    self._give(worker, call.task, value)
-            elif self._actors.is_current(call):
-                self.dispatcher.heard(worker) if value is None else self._started(call, value)
-
-    def _replace(self, call: Call, error: BaseException) -> None:
-        """Start another actor in the place of one that is gone."""
-        worker = call.worker
-        was_up = self.dispatcher.down(worker)
-        self._actors.end(worker)
-        death = self._cluster.death(call.actor.handle, error)
-        if was_up:
-            words = self._losses.lost(worker, death)
-            if words is not None:
-                self.words.append(words)
-        else:
-            self._losses.failed_start(worker, death)
-        worker.host = ""
-        self._actors.create(worker)
-
-    def _make_again(self, call: Call) -> None:
-        if call.task is not None:
-            self.dispatcher.lost(call.worker, call.task)
-
-    def _started(self, call: Call, started: Started) -> None:
-        worker = call.worker
-        self._losses.started(worker, started)
-        worker.machine = started.node_id
-        worker.host = f"{started.host} (pid {started.pid}, node {started.node_id[:8]})"
-        if started.failed is not None:
-            self._seat.give(started.failed, None, worker.worker_id)
-            return
-        if started.shares_memory:
-            try:
-                self._actors.watch(call, started.pid)
-            except ProcessLookupError as error:
-                self._replace(call, error)
+            if task is not None:
+                self._lost(worker, error)
                 return
-        worker.store = None
-        if not started.shares_memory and worker.machine != self._cluster.node_id:
-            worker.store = self._shares.of(worker.machine, self._cluster.store_bytes(worker.machine))
-        self.dispatcher.started(worker, shares_memory=started.shares_memory)
+            if isinstance(error, errors.ActorDiedError):
+                raise ClusterError(f"{worker.name} cannot start: {reason(error)}") from error
+            worker.is_asked = worker.is_up = False
+            self._last_failure = reason(error)
+        except Exception as error:
+            raise ClusterError(
+                f"{worker.name} failed: {reason(error)}. Each machine of the cluster needs the same fastload: install "
+                "it there, or send it along with ray_options={'runtime_env': {...}}"
+            ) from error
+        else:
+            if task is None:
+                started: Started = value
+                worker.name = f"Ray worker {worker.worker_id} on {started.host}"
+                worker.shares_memory = started.shares_memory
+                worker.is_up = started.failed is None
+                if started.failed is not None:
+                    self.told.put(Result(*fields_of(started.failed)))
+                    return
+                worker.is_asked = False
+            elif value is None:
+                self._lost(worker, errors.RayActorError(error_msg="it had died before"), at_work=False)
+            else:
+                self._done(worker, task, value)
 
-    def _give(self, worker: Worker, task: RemoteTask, value: object) -> None:
-        message, packed, num_bytes = self._results.take(worker, task, value)
-        words = self._shares.too_large(worker, worker.machine, num_samples(task.item), num_bytes)
-        if words is not None:
-            self.words.append(words)
-        self.dispatcher.done(worker, task, num_bytes)
-        self._seat.give(message, task.item, worker.worker_id, packed)
+    def _lost(self, worker: Worker, error: BaseException, *, at_work: bool = True) -> None:
+        """Let others do the tasks of a worker that is gone; ``at_work``: its first one may have ended it.
+
+        Raises:
+            WorkerDied: its batches are bound to it, or its task has ended others before.
+            ClusterError: its process lives, and may write to slots.
+        """
+        tasks = list(worker.tasks.values())
+        first = tasks[0]
+        first.deaths += at_work
+        lost = f"{worker.name} was lost ({reason(error)})"
+        end = (
+            f"{lost}, and its batches are bound to it (an IterableDataset, or seeding='torch'), so no other can go on "
+            "exactly. Save state_dict() and resume, or use a map-style dataset with seeding='sample'"
+            if self._assigned
+            else f"{lost}, as {_DEADLY - 1} others were at {named(first.item)}. These samples may end the process, or "
+            "take more memory than there is"
+        )
+        if self._assigned or first.deaths >= _DEADLY:
+            raise WorkerDied(end, worker_id=worker.worker_id, samples=samples_of(first.item)) from error
+        if not self._counts["lost"]:
+            self.told.put(
+                f"{lost}; {len(tasks)} task(s) of it are made again elsewhere, the batches stay the same. "
+                "statistics().remote counts further losses"
+            )
+        self._counts["lost"] += 1
+        self._counts["made_again"] += len(tasks)
+        if not self._has_ended(worker, time.monotonic()):
+            with contextlib.suppress(Exception):
+                self._ray.kill(worker.handle, no_restart=False)
+        if not self._has_ended(worker, time.monotonic() + _END_S):
+            raise ClusterError(f"{lost}, and its process, which may still write to batches, has not ended")
+        worker.tasks.clear()
+        worker.life += 1
+        worker.is_up = worker.is_asked = False
+        self._waiting.extendleft(reversed(tasks))
+        for one in self.workers:
+            if one.is_up and not one.tasks:
+                one.is_up = False
+                self._start(one)
+
+    def _has_ended(self, worker: Worker, deadline: float) -> bool:
+        """Return whether no process writes to our memory in the name of a worker, waited for until then.
+
+        See NOTE [One writer] in :mod:`.actor`.
+        """
+        while self._place.fd >= 0:
+            try:
+                fcntl.lockf(self._memory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOCKS_AT + worker.worker_id)
+            except OSError:  # locked
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(0.01)
+            else:
+                fcntl.lockf(self._memory.fd, fcntl.LOCK_UN, 1, LOCKS_AT + worker.worker_id)
+                return True
+        return True
+
+    def _done(self, worker: Worker, task: Task, value: Any) -> None:
+        item = task.item
+        message, array = value if isinstance(value, tuple) else (value, None)
+        result = Result(*fields_of(message))
+        if array is not None:
+            self._counts["bytes"] += len(array)
+            if result.outcome in (Outcome.ROWS, Outcome.OWN_ROWS):
+                own = result.outcome == Outcome.OWN_ROWS
+                layout: Layout = result.payload[0] if own else self.layouts[result.layout][0]
+                num_bytes = max(1, layout.offsets(item.num_rows)[1])
+                rows = np.frombuffer(self._memory.buffer(item.slot, num_bytes), dtype=np.uint8)
+                copy_rows(layout, array, len(item.indices), rows, item.num_rows, item.row)
+            elif result.outcome in (Outcome.SAMPLES, Outcome.BATCH):
+                result = result._replace(payload=np.array(array))  # which the user may write to
+        del worker.tasks[item.serial]
+        self._counts["tasks"] += 1
+        # A task begins when it is handed out, or when the one before it is here.
+        begun, ended = max(task.given_ns, worker.arrived_ns), time.perf_counter_ns()
+        worker.arrived_ns = ended
+        if observe.listener is not None:
+            # What a batch is made of as a whole may be a single key, or an array.
+            number = len(item.indices) if item.kind == Kind.ROWS else item.num_rows
+            names = item.iteration, item.batch_id, item.chunk_id
+            observe.listener.carried(names, worker.worker_id, number, begun, ended, result.busy_ns)
+        self.told.put(result)
 
     def _tick(self) -> None:
-        self.dispatcher.look(self.open_s)
-        try:
-            self._cluster.check_head()
-        except ClusterError:
-            self._actors.head_is_gone = True
-            raise
-        if self._home is not None:
-            self._home.look(time.monotonic())
-        num_up = sum(worker.is_up for worker in self.workers)
-        verdict = self._placement.look(num_up, time.monotonic())
-        if verdict is None:
+        """Look what has happened, or has not, without a call that ended.
+
+        Raises:
+            ClusterError: there is no connection, or no head; or workers do not run in time.
+        """
+        self._cluster.check_head()
+        for worker in self.workers:
+            if not worker.is_up and not worker.is_asked:
+                self._start(worker)
+        now, num_up, timeout = time.monotonic(), self.counts()["workers"], self._options.placement_timeout
+        if num_up:
+            self._any_up_at = now
+        if num_up == len(self.workers):
+            self._all_up_at, self._is_warned = now, False
+        none_runs = now - self._any_up_at >= timeout
+        if now - self._all_up_at < timeout or (self._is_warned and not none_runs):
             return
-        actor = self._options.actor
-        words = self._placement.in_words(num_up, actor, self._cluster.room(actor), self._losses.last_failed_start)
-        if verdict == "fail":
+        asked = ", ".join(f"{name}={value}" for name, value in self._options.actor.items())
+        ended = f" One that was starting has ended: {self._last_failure}." if self._last_failure else ""
+        words = (
+            f"{num_up} of {len(self.workers)} Ray workers run after {timeout:g} s (ray_options['placement_timeout']); "
+            f"others wait for room, where each asks for {asked}, or still start (imports, the dataset, worker_init_fn)."
+            f"{ended} 'ray status' shows what the cluster has. Ask for fewer, or for less of each in ray_options, such "
+            "as {'num_cpus': 0.5}; or give them more time"
+        )
+        if self._assigned or none_runs:
             raise ClusterError(words)
-        self.words.append(words)
+        if num_up:
+            self._is_warned = True
+            self.told.put(f"{words}. The loader goes on with those that run, and others join")
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error of Ray's says, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("class_name:", "actor_id:", "pid:", "namespace:", "ip:"))]
+    return " ".join(kept)[:600].rstrip(".") or type(error).__name__
