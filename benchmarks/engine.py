@@ -8,7 +8,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,8 +40,6 @@ def main() -> int:
     for benchmark in chosen:
         if benchmark.needs_images and options.data is None:
             complain(f"skipped {benchmark.name}: name an ImageFolder tree with --data or FASTLOAD_BENCH_DATA")
-        elif benchmark.needs_free_threading and not sysconfig.get_config_var("Py_GIL_DISABLED"):
-            complain(f"skipped {benchmark.name}: run it with a free-threaded Python, such as python3.14t")
         else:
             runnable.append(benchmark)
     return _run(runnable, options)

@@ -226,20 +226,3 @@ class CarryingDataset(Dataset[tuple[int, float]]):
 
     def __getitem__(self, index: int) -> tuple[int, float]:
         return index, time.perf_counter()
-
-
-class ShortStrings(Dataset[str]):
-    """Millions of short strings in a list, the classic cause of memory that grows in forked workers.
-
-    Reading a string writes its reference count, so a page shared with the parent is copied as soon as a worker reads
-    anything on it.
-    """
-
-    def __init__(self, num_strings: int) -> None:
-        self.strings = [f"word{number:08d}" for number in range(num_strings)]
-
-    def __len__(self) -> int:
-        return len(self.strings)
-
-    def __getitem__(self, index: int) -> str:
-        return self.strings[index]

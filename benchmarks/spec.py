@@ -107,8 +107,6 @@ class Benchmark:
     """One child process for each measurement, where what ran before in the process would show in the number."""
     needs_images: bool = False
     """True if the measuring function takes ``image_root``, the folder given by ``--data``."""
-    needs_free_threading: bool = False
-    """True if it is about a Python that can do without the GIL."""
 
     @property
     def subject(self) -> str:

@@ -154,6 +154,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     add_target(TUNE)
     doctor_parser = add(doctor, "check this machine and the installed packages")
     doctor_parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    doctor_parser.add_argument("-v", "--verbose", action="store_true", help="print what is well, too")
     return parser, verbs.choices
 
 
@@ -253,7 +254,7 @@ def profile(options: argparse.Namespace) -> int:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Check Python, the packages, image decoding, devices and system limits; say what is wrong and how to mend it.
+    """Check the packages, image decoding, devices, cores and memory files; say what is wrong and how to mend it.
 
     The status is 0 if everything that fastload needs works, 1 if something is broken.
     """
@@ -261,7 +262,7 @@ def doctor(options: argparse.Namespace) -> int:
 
     if options.command:
         raise UsageError(f"it takes no arguments, got {' '.join(options.command)}")
-    return examine_and_print(as_json=options.json)
+    return examine_and_print(as_json=options.json, with_ok=options.verbose)
 
 
 def _program(command: list[str], verb: str = "run") -> list[str]:

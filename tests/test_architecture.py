@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,41 @@ def test_every_public_method_has_a_docstring_or_inherits_one():
     public = [node for name in classes if not name.startswith("_") for node in classes[name]]
     methods = [(one.name, node.name) for one in public for node in one.body if isinstance(node, ast.FunctionDef)]
     assert [one for one in methods if not one[1].startswith("_") and not is_documented(*one)] == []
+
+
+@functools.cache
+def bound_in(name: str) -> set[str]:
+    """Return the names that a module binds, in its classes and functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=one) | ast.ClassDef(name=one) | ast.Name(id=one, ctx=ast.Store()):
+                found.add(one)
+            case ast.Attribute(attr=one, ctx=ast.Store()):
+                found.add(one)
+            case ast.alias(name=one, asname=other):
+                found.add((other or one).split(".")[0])
+    return found
+
+
+def is_there(target: str, name: str) -> bool:
+    """Return whether a module, or what it has, is where a docstring of the module ``name`` says."""
+    package = name.split(".") if MODULES[name].name == "__init__.py" else name.split(".")[:-1]
+    dots = len(target) - len(target.lstrip("."))
+    first, *rest = target.lstrip(".").split(".")
+    if dots:
+        rest = [*package[: len(package) - dots + 1], first, *rest]
+    elif first != "fastload":
+        return first in bound_in(name) or first in ("torch", "torchvision", "PIL", "numpy")
+    module = next((".".join(rest[:end]) for end in range(len(rest), 0, -1) if ".".join(rest[:end]) in MODULES), "")
+    left = rest[len(module.split(".")) :] if module else rest
+    return not left or (left[0] in bound_in(module) if module else left[0] in fastload.__all__)
+
+
+def test_what_docstrings_refer_to_is_there():
+    role = re.compile(r":(?:class|func|mod|meth|attr|data|exc):`~?([^`\s]+)`")
+    found = {(name, one) for name, path in MODULES.items() for one in role.findall(path.read_text(encoding="utf-8"))}
+    assert [(name, target) for name, target in sorted(found) if not is_there(target, name)] == []
 
 
 def test_pure_modules_have_no_threads_clocks_or_processes():

@@ -14,7 +14,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torchvision.transforms import v2
 
-_module_generator = np.random.default_rng(0)
 _WORDS = {"apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel", "iris", "juniper"}
 
 
@@ -58,11 +57,6 @@ class OwnGenerator:
 
     def __repr__(self) -> str:
         return "OwnGenerator(std=1)"
-
-
-class ModuleGenerator:
-    def __call__(self, x: Any) -> Any:
-        return x + _module_generator.normal()
 
 
 class WorkerId:

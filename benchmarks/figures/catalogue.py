@@ -24,7 +24,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "recording": parts.recording,
     "training": parts.training,
     "gpu": parts.gpu,
-    "free-threading": parts.free_threading,
     "versions": parts.versions,
     "scaling": scaling.scaling,
     "scaling-costs": scaling.costs,

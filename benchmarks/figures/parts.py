@@ -56,8 +56,6 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("seeding samples of 1 ms (beside not seeding)", "determinism-1000us-samples", OURS, STEADY),
     ("seeding samples of 50 µs", "determinism-50us-samples", OURS, STEADY),
     ("resuming at step 1,000,000 (beside step 0), ms", "determinism-resume", OURS, "resume ms"),
-    ("ten million strings, an epoch: memory, MiB", "strings", OURS, "MiB at peak"),
-    ("the same in `fastload.share`, 8 workers, two epochs: memory (PSS), MiB", "strings-shared", OURS, "PSS MiB"),
     ("JPEG files that take 20 ms to come, 2 workers: `worker_threads=16`", "waiting-server", SIXTEEN, STEADY),
     ("the same beside torch's loader with 32 workers", "waiting-server-32-workers", SIXTEEN, STEADY),
     ("the same: memory (PSS), MiB", "waiting-server-32-workers", SIXTEEN, "PSS MiB"),
@@ -185,22 +183,6 @@ def training(rows: Rows) -> str:
         low, high = (rate(end) if end is not None else "" for end in (row.low, row.high))
         lines.append(line(row.metric, Cell(f"{rate(row.value or 0)} ({low} to {high})", (row,)), row.note))
     return markdown(("cifar10-proxy, 5 epochs", "median (range)", ""), lines)
-
-
-def free_threading(rows: Rows) -> str:
-    sides = ("processes", "threads with the GIL", "threads without the GIL")
-    cases = (
-        ("imagefolder", "Pillow decodes (`fuse=False`)"),
-        ("late", "late decoding (the default)"),
-        ("python", "lines parsed in Python"),
-    )
-    metrics = ((STEADY, "samples/s"), ("CPU us/sample", "processor time for a sample, µs"), ("PSS MiB", "memory, MiB"))
-    lines = []
-    for metric, unit in metrics:
-        for case, words in cases:
-            found = [rows.find("engine", f"free_threading-{case}", side, metric) for side in sides]
-            lines.append(line(f"{words}: {unit}", *(value_cell(row, with_spread=True) for row in found)))
-    return markdown(("", *sides), lines, about="Median (quartiles).")
 
 
 def versions(rows: Rows) -> str:

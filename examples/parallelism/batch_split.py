@@ -11,11 +11,9 @@ Measured (4 ranks): the ranks' samples are disjoint, and with DistributedBatchSa
 
 from __future__ import annotations
 
-import argparse
-
 import torch
 import torch.distributed as dist
-from common import joined, run_rank
+from common import joined, options, run_rank
 from torch.utils.data import DistributedSampler, TensorDataset
 
 import fastload
@@ -38,9 +36,7 @@ def first_batches(batch_size: int) -> dict[str, list[int]]:
 
 def main() -> None:
     """Print how many samples a rank gets, and how many different ones a step has."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch-size", type=int, default=100)
-    args = parser.parse_args()
+    args = options(__doc__, batch_size=100)
     with joined("cpu") as rank:
         mine = first_batches(args.batch_size)
         everybodys: list[dict[str, list[int]]] = [{}] * rank.count

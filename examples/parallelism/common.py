@@ -1,33 +1,51 @@
-"""What the examples share: joining the process group (step by step in ddp_toy.py), a batch, stages, timing.
+"""What the examples share: options, joining the process group (step by step in ddp_toy.py), a step, a batch, timing.
 
-In: torchrun's environment variables. Out: a :class:`Rank` inside a process group.
+In: the command line, and torchrun's environment variables. Out: a :class:`Rank` inside a process group.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import itertools
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 sys.path.append(str(Path(__file__).parents[1]))  # where leaving.py is
 
 from leaving import end_process, leave, run_rank
 
-__all__ = ["LIMIT", "Rank", "batch_of", "cut", "end_process", "gradients", "joined", "leave", "run_rank", "seconds"]
+# fmt: off
+__all__ = [
+    "LIMIT", "Rank", "batch_of", "cut", "descend", "end_process", "farthest", "gradients", "joined", "leave", "options",
+    "run_rank", "seconds", "wrapped",
+]
+# fmt: on
 
 # Time limit of collectives. The first step of a large network may take minutes.
 LIMIT = datetime.timedelta(minutes=5)
+
+
+def options(doc: str | None, **defaults: Any) -> argparse.Namespace:
+    """Parse the command line: ``batch_size=32`` is ``--batch-size``, an int; of a tuple one is chosen, or the first."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    for name, default in defaults.items():
+        choices = default if isinstance(default, tuple) else None
+        first = default[0] if isinstance(default, tuple) else default
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(first), default=first, choices=choices)
+    return parser.parse_args()
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,18 @@ def joined(device: str = "auto") -> Iterator[Rank]:
     leave()
 
 
+def wrapped(network: nn.Module, device: torch.device, **more: Any) -> DistributedDataParallel:
+    """Return a network that is on a device in DDP, which gives it rank 0's weights. On the CPU device_ids is None."""
+    return DistributedDataParallel(network, device_ids=[device.index] if device.type == "cuda" else None, **more)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Make a step: compute the gradients of a loss, and let the optimizer follow them."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 def batch_of(size: int, side: int = 16) -> tuple[Tensor, Tensor]:
     """Return images [size, 3, side, side] and labels [size], the same on every rank."""
     data = torch.Generator().manual_seed(1)
@@ -69,6 +99,11 @@ def batch_of(size: int, side: int = 16) -> tuple[Tensor, Tensor]:
 def gradients(module: nn.Module) -> list[Tensor]:
     """Return the gradients, in the parameters' order."""
     return [value.grad for value in module.parameters() if value.grad is not None]
+
+
+def farthest(left: Iterable[Tensor], right: Iterable[Tensor]) -> float:
+    """Return the largest absolute difference between tensors in the same order."""
+    return max((one - other).abs().max().item() for one, other in zip(left, right, strict=True))
 
 
 def cut(layers: list[nn.Module], count: int) -> list[nn.Sequential]:

@@ -14,13 +14,13 @@ Measured (torch 2.13, CPU): the trace is right on the branch of its example only
 ``torch.export`` with ``torch.cond``, saved and loaded, also for another length.
 """
 
-import argparse
 import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from common import options
 from torch import Tensor, nn
 
 
@@ -85,9 +85,7 @@ def exported(folder: Path) -> list[bool]:
 
 def main() -> None:
     """Print whether each is right, for a positive sum and for a negative one."""
-    parser = argparse.ArgumentParser(description="Trace, compile and export a branch.")
-    parser.add_argument("--backend", default="eager", help="backend of torch.compile; eager compiles nothing")
-    backend = parser.parse_args().backend
+    backend = options(__doc__, backend="eager").backend  # which compiles nothing
     right, said = traced()
     print(f"torch.jit.trace:  {right}, warns: {', '.join(said)}")
     print(f"torch.compile:    {compiled(backend)}")

@@ -12,10 +12,10 @@ Measured (CPU): the sum of the copies' gradients equals one process's to 2e-8; t
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 import torch
+from common import options
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
@@ -57,10 +57,7 @@ def difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
 
 def main() -> None:
     """Compare one process, the copies' sum and the copies' mean, and the class itself if there are GPUs."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--devices", default="cpu,cpu", help="one for each copy, separated by commas")
-    parser.add_argument("--batch-size", type=int, default=10)
-    args = parser.parse_args()
+    args = options(__doc__, devices="cpu,cpu", batch_size=10)
     devices = [torch.device(name) for name in args.devices.split(",")]
 
     torch.manual_seed(0)

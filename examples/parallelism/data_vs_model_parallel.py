@@ -11,7 +11,6 @@ Measured (two ranks on two cores): see README.md.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import time
@@ -19,12 +18,11 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from common import Rank, batch_of, joined, run_rank, seconds
+from common import Rank, batch_of, joined, options, run_rank, seconds, wrapped
 from pipeline_schedules import Pipeline, make_stages
 from send_receive import Piece
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 Interval = tuple[float, float]
 
@@ -85,37 +83,29 @@ def model_parallel(rank: Rank, images: Tensor, labels: Tensor) -> tuple[Clocked,
 def data_parallel(rank: Rank, images: Tensor, labels: Tensor) -> tuple[nn.Module, Callable[[], None]]:
     """Return this rank's copy, and a step in which each rank takes its share of the batch."""
     network = nn.Sequential(*make_stages(rank.count)).to(rank.device)
-    model = DistributedDataParallel(network, device_ids=[rank.device.index] if rank.device.type == "cuda" else None)
     mine = slice(rank.number, None, rank.count)
-    images, labels = images[mine].to(rank.device), labels[mine].to(rank.device)
-
-    def step() -> None:
-        model.zero_grad()
-        cross_entropy(model(images), labels).backward()
-
-    return network, step
+    return network, step_of(wrapped(network, rank.device), rank, images[mine], labels[mine])
 
 
 def alone(rank: Rank, images: Tensor, labels: Tensor) -> Callable[[], None]:
     """Return a step of one process."""
-    network = nn.Sequential(*make_stages(rank.count)).to(rank.device)
+    return step_of(nn.Sequential(*make_stages(rank.count)).to(rank.device), rank, images, labels)
+
+
+def step_of(model: nn.Module, rank: Rank, images: Tensor, labels: Tensor) -> Callable[[], None]:
+    """Return a step of a model on a batch."""
     images, labels = images.to(rank.device), labels.to(rank.device)
 
     def step() -> None:
-        network.zero_grad()
-        cross_entropy(network(images), labels).backward()
+        model.zero_grad()
+        cross_entropy(model(images), labels).backward()
 
     return step
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--micro-batches", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
+    args = options(__doc__, batch_size=32, micro_batches=4, repeats=9, device="auto")
     images, labels = batch_of(args.batch_size)
     with joined(args.device) as rank:
         pipeline = Pipeline(rank, "1F1B", args.micro_batches, args.batch_size)

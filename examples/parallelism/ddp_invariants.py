@@ -10,11 +10,9 @@ alone changes weights, or restores an optimizer, the copies differ silently.
 Measured (2 ranks, gloo): all of this, and the number of buckets, in tests/examples/parallelism.
 """
 
-import argparse
-
 import torch
 import torch.distributed as dist
-from common import Rank, joined, run_rank
+from common import Rank, descend, joined, options, run_rank, wrapped
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -53,8 +51,7 @@ def _checksum(value: Tensor) -> Tensor:
 
 def wrap(network: nn.Module, rank: Rank, bucket_mb: float = 25.0) -> DistributedDataParallel:
     """Return the network in DDP, with rank 0's weights."""
-    ids = [rank.device.index] if rank.device.type == "cuda" else None
-    return DistributedDataParallel(network.to(rank.device), device_ids=ids, bucket_cap_mb=bucket_mb)
+    return wrapped(network.to(rank.device), rank.device, bucket_cap_mb=bucket_mb)
 
 
 def count_buckets(model: DistributedDataParallel) -> list[int]:
@@ -79,9 +76,7 @@ def make_network(seed: int) -> nn.Module:
 
 def main() -> None:
     """Check the guarantees."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
+    args = options(__doc__, device="auto")
     with joined(args.device) as rank:
 
         def say(text: str) -> None:
@@ -99,9 +94,7 @@ def main() -> None:
 
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(10):
-            optimizer.zero_grad()
-            model(torch.randn(8, 10, device=rank.device)).square().mean().backward()
-            optimizer.step()
+            descend(optimizer, model(torch.randn(8, 10, device=rank.device)).square().mean())
         try:
             assert_replicas_equal(network)
         except ReplicasDiffer as error:

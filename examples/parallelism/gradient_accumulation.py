@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
-from common import leave, run_rank
+from common import joined, run_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn import functional as F  # noqa: N812  # the usual name
@@ -104,22 +104,20 @@ def train(
 
 def main() -> None:
     """Compare the ways; rank 0 prints."""
-    dist.init_process_group("gloo")
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    big = MICRO_BATCH * world_size * EVERY
-    reference, _ = train(0, 1, big, 1, "nowhere")
     rows: list[tuple[str, Way, int | None]] = [
         ("no_sync around forward and backward", "around both", None),
         ("no_sync around backward only", "around backward", None),
         ("no no_sync", "nowhere", None),
         ("the same, divided by k also in the short window", "around both", EVERY),
     ]
-    for name, way, divide_by in rows:
-        weights, messages = train(rank, world_size, MICRO_BATCH, EVERY, way, divide_by)
-        if rank == 0:
-            off = (weights - reference).abs().max().item()
-            print(f"{name:48} {messages:3} messages   {off:.0e} from one process with batches of {big}")
-    leave()
+    with joined("cpu") as rank:
+        big = MICRO_BATCH * rank.count * EVERY
+        reference, _ = train(0, 1, big, 1, "nowhere")
+        for name, way, divide_by in rows:
+            weights, messages = train(rank.number, rank.count, MICRO_BATCH, EVERY, way, divide_by)
+            if rank.number == 0:
+                off = (weights - reference).abs().max().item()
+                print(f"{name:48} {messages:3} messages   {off:.0e} from one process with batches of {big}")
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ Measured (torch 2.13, CPU): after an overflow the weights are unchanged and the 
 ``unscale_`` sees 1024 times the norm, and the step is 1/1024 of what it should be.
 """
 
-import argparse
 from collections.abc import Callable
 
 import torch
+from common import options
 from torch import Tensor, nn
 
 
@@ -96,9 +96,7 @@ def clipped(device: str, *, unscale: bool) -> tuple[float, float]:
 
 def main() -> None:
     """Print the results."""
-    parser = argparse.ArgumentParser(description="Mixed precision with torch alone.")
-    parser.add_argument("--device", default="cpu")
-    device = parser.parse_args().device
+    device = options(__doc__, device="cpu").device
     for dtype in (torch.bfloat16, torch.float16):
         print(f"autocast to {dtype}:", *(f"{name} {kind}" for name, kind in dtypes(device, dtype).items()), sep="  ")
     stayed, before, after = overflow(device)

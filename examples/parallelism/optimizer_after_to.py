@@ -14,6 +14,7 @@ new layer; the momentum of a step before ``to(float64)`` is float32 until ``load
 from typing import Any
 
 import torch
+from common import descend
 from torch import nn
 
 
@@ -35,9 +36,7 @@ def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype = torch.float32) -> None:
     """Make one step."""
-    optimizer.zero_grad()
-    model(torch.ones(2, 4, dtype=dtype)).square().sum().backward()
-    optimizer.step()
+    descend(optimizer, model(torch.ones(2, 4, dtype=dtype)).square().sum())
 
 
 def kept_after(change: str) -> bool:

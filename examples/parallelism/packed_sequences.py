@@ -10,10 +10,10 @@ Measured (torch 2.13, CPU; 2,000 sequences of 3 to 60 rows, global batches of 32
 ``DistributedBatchSampler(lengths=...)``, 3 % with it, and 1, 2 and 4 ranks make 62 steps each.
 """
 
-import argparse
 from typing import Any
 
 import torch
+from common import descend, options
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_sequence
 from torch.utils.data import Dataset
@@ -92,9 +92,7 @@ def padding(data: Sequences, batches: Any) -> float:
 
 def main() -> None:
     """Train for an epoch, and compare batches with and without buckets."""
-    parser = argparse.ArgumentParser(description="Train on sequences of different lengths.")
-    parser.add_argument("--device", default="cpu")
-    device = parser.parse_args().device
+    device = options(__doc__, device="cpu").device
     torch.manual_seed(0)
     data = Sequences()
     network = Network().to(device)
@@ -104,9 +102,7 @@ def main() -> None:
     for batch in loader:
         packed = pack_padded_sequence(batch["sequences"], batch["lengths"], batch_first=True, enforce_sorted=False)
         loss = nn.functional.cross_entropy(network(packed), batch["classes"])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
         loss_sum += loss.detach()
     print(f"mean loss of {len(loader)} steps: {loss_sum.item() / len(loader):.3f}")
     plain = DistributedBatchSampler(data, 32, seed=0)

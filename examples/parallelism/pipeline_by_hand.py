@@ -12,11 +12,10 @@ Measured: see README.md for the CPU. Two GPUs: not verified: no GPU.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 import torch
-from common import seconds
+from common import descend, options, seconds
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchvision import models
@@ -60,14 +59,8 @@ def bound(splits: int, devices: int) -> float:
 
 def main() -> None:
     """Time training steps for each size of a split."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--devices", default="cpu,cpu")
-    parser.add_argument("--network", default="resnet50", choices=["resnet18", "resnet34", "resnet50"])
-    parser.add_argument("--batch-size", type=int, default=120)
-    parser.add_argument("--side", type=int, default=128, help="of an image, in pixels")
-    parser.add_argument("--split-sizes", default="120,60,40,20,12,8,4,2,1")
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+    networks, sizes = ("resnet50", "resnet34", "resnet18"), "120,60,40,20,12,8,4,2,1"
+    args = options(__doc__, devices="cpu,cpu", network=networks, batch_size=120, side=128, split_sizes=sizes, repeats=3)
     devices = [torch.device(name) for name in args.devices.split(",")]
     images = torch.randn(args.batch_size, 3, args.side, args.side)
     labels = torch.randint(0, 1000, (args.batch_size,), device=devices[1])
@@ -78,9 +71,7 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 
         def step() -> None:
-            optimizer.zero_grad()
-            cross_entropy(model(images), labels.to(places[1])).backward()
-            optimizer.step()
+            descend(optimizer, cross_entropy(model(images), labels.to(places[1])))
             if places[0].type == "cuda":
                 torch.cuda.synchronize(places[0])  # the way back ends there
 

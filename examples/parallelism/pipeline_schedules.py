@@ -13,13 +13,12 @@ Measured (two ranks on two cores, gloo): see README.md. On GPUs: not verified: n
 
 from __future__ import annotations
 
-import argparse
 import functools
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Rank, batch_of, cut, gradients, joined, run_rank, seconds
+from common import Rank, batch_of, cut, farthest, gradients, joined, options, run_rank, seconds
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.nn.functional import cross_entropy
@@ -114,12 +113,7 @@ def step_alone(images: Tensor, labels: Tensor, stages: int, device: torch.device
 
 def main() -> None:
     """Compare the gradients with one process's; time the steps."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--micro-batches", default="1,2,4,8")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
+    args = options(__doc__, micro_batches="1,2,4,8", batch_size=32, repeats=5, device="auto")
     images, labels = batch_of(args.batch_size)
     with joined(args.device) as rank:
         _, alone = step_alone(images, labels, rank.count, rank.device)
@@ -137,8 +131,7 @@ def main() -> None:
                     continue  # torch raises an error: a stage would have no work
                 pipeline = Pipeline(rank, name, count, args.batch_size)
                 pipeline.step(images, labels)
-                pairs = zip(gradients(pipeline.held), alone[rank.number], strict=True)
-                off = max((left - right).abs().max().item() for left, right in pairs)
+                off = farthest(gradients(pipeline.held), alone[rank.number])
                 step = functools.partial(pipeline.step, images, labels)
                 taken = torch.tensor([off, seconds(step, rank.device, args.repeats)], device=rank.device)
                 dist.all_reduce(taken, dist.ReduceOp.MAX)

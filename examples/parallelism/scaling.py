@@ -10,17 +10,15 @@ Measured (two cores, gloo): see README.md. On GPUs, DataParallel's column includ
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from common import Rank, joined, run_rank, seconds
+from common import Rank, descend, joined, options, run_rank, seconds, wrapped
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 
@@ -69,17 +67,14 @@ def step_of(work: Work, rank: Rank, batch_size: int, *, together: bool) -> tuple
     """Return a network and its training step on random images of this rank; ``together``: with all ranks."""
     torch.manual_seed(0)
     network = work.make().to(rank.device)
-    gpu = [rank.device.index] if rank.device.type == "cuda" else None
-    model = DistributedDataParallel(network, device_ids=gpu) if together else network
+    model = wrapped(network, rank.device) if together else network
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     torch.manual_seed(rank.number)
     images = torch.randn(batch_size, *work.shape, device=rank.device)
     labels = torch.randint(0, 10, (batch_size,), device=rank.device)
 
     def step() -> None:
-        optimizer.zero_grad()
-        cross_entropy(model(images), labels).backward()
-        optimizer.step()
+        descend(optimizer, cross_entropy(model(images), labels))
 
     return network, step
 
@@ -107,11 +102,7 @@ def rates(work: Work, rank: Rank, batch_size: int, repeats: int) -> tuple[float,
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch-size", type=int, default=128, help="of all ranks together")
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--device", default="cpu")
-    args = parser.parse_args()
+    args = options(__doc__, batch_size=128, repeats=30, device="cpu")  # the batch is that of all ranks together
     with joined(args.device) as rank:
         if rank.number == 0:
             print("| network | 1 process, 1 thread | 1 process, all threads | ranks | of 1 process | FLOP a byte |")

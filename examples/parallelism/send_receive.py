@@ -13,12 +13,11 @@ four parts; one message for each link and direction after the first step. NCCL: 
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Rank, batch_of, cut, gradients, joined, run_rank
+from common import Rank, batch_of, cut, farthest, gradients, joined, options, run_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -168,11 +167,7 @@ def gradients_alone(
 
 def main() -> None:
     """Take two steps over all ranks; compare with one process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--network", default="small", choices=["small", "mobilenet"])
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
+    args = options(__doc__, network=("small", "mobilenet"), batch_size=16, device="auto")
     images, labels = batch_of(args.batch_size, side=32)
     with joined(args.device) as rank:
         piece = Piece(rank, make_pieces(args.network, rank.count)[rank.number].to(rank.device))
@@ -182,7 +177,7 @@ def main() -> None:
             piece.forward(images, labels).backward()
             messages.append(sum(link.messages for link in (piece.before, piece.behind) if link is not None))
         alone = gradients_alone(args.network, rank.count, images, labels, rank.device)[rank.number]
-        off = max((left - right).abs().max().item() for left, right in zip(gradients(piece.piece), alone, strict=True))
+        off = farthest(gradients(piece.piece), alone)
         lines: list[str] = [""] * rank.count
         line = f"rank {rank.number}: gradients {off:.1e} off, {messages[0]} messages in the first step, "
         dist.all_gather_object(lines, line + f"{messages[1] - messages[0]} in the second")

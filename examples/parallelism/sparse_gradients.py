@@ -12,7 +12,7 @@ support them. A DDP that is deleted after ``forward`` silently averages nothing.
 
 import torch
 import torch.distributed as dist
-from common import leave, run_rank
+from common import joined, run_rank
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -80,19 +80,16 @@ def two_kinds_of_devices() -> str:
 
 def main() -> None:
     """Show all three; rank 0 prints."""
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    sparse, mean = averaged_gradients(rank)
-    if rank == 0:
-        rows = sparse.indices().shape[1]
-        print(f"averaged gradient: {sparse.layout}, {rows} of {NUM_ROWS} rows")
-        print(f"farthest from the mean of the dense ones: {(sparse.to_dense() - mean).abs().max().item():.0e}")
-        for name, said in steppers().items():
-            print(f"{name}: {said}")
-    said = two_kinds_of_devices()  # on all ranks, since DDP compares them
-    if rank == 0:
-        print(f"two kinds of devices: {said}")
-    leave()
+    with joined("cpu") as rank:
+        sparse, mean = averaged_gradients(rank.number)
+        mixed = two_kinds_of_devices()  # on all ranks, since DDP compares them
+        if rank.number == 0:
+            rows = sparse.indices().shape[1]
+            print(f"averaged gradient: {sparse.layout}, {rows} of {NUM_ROWS} rows")
+            print(f"farthest from the mean of the dense ones: {(sparse.to_dense() - mean).abs().max().item():.0e}")
+            for name, said in steppers().items():
+                print(f"{name}: {said}")
+            print(f"two kinds of devices: {mixed}")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,10 @@ def exits() -> bool:
 
 
 def make_worker_info(*, id: int, num_workers: int, seed: int, dataset: Any, worker_method: str, rng: Any = None) -> Any:
-    """Make what ``torch.utils.data.get_worker_info()`` returns in a worker. ``rng``: see :func:`make_worker_rng`."""
+    """Make what ``torch.utils.data.get_worker_info()`` returns in a worker.
+
+    ``rng``: see :func:`.compat_features.make_worker_rng`.
+    """
     fields: dict[str, Any] = {"id": id, "num_workers": num_workers, "seed": seed, "dataset": dataset}
     if "worker_method" in worker.WorkerInfo.__annotations__:  # younger than torch 2.11
         fields["worker_method"] = worker_method

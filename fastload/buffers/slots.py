@@ -2,8 +2,8 @@
 
 A slot is *free*, *in flight* (work is writing to it, or its batch waits for ``next()``) or *held* (the user has a
 tensor of its batch). :class:`SlotBook` keeps that, and nothing else. A held slot comes back when the last tensor,
-view or array over it is gone, however many the user makes: each hand-out has a :class:`Lease` under it, and only
-the lease's death frees the slot.
+view or array over it is gone, however many the user makes: each hand-out has a lease under it, and only the
+lease's death frees the slot.
 
 NOTE [Where slots lie]
 Processes share all slots in one sparse memory file (``memfd_create``). Slot ``s`` begins at ``s << 44``, so a slot can

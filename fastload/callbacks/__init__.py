@@ -1,10 +1,8 @@
 """The stall in the tracker that people already look at: callbacks for Lightning, the Trainer and Accelerate.
 
-In: the loader of a training, of fastload or torch. Out: numbers in whatever logger is configured, and one line in words
-at the end. :class:`Stall` measures (:mod:`.watching`, :mod:`.device`, :mod:`.processes`) and exchanges with the other
-ranks (:mod:`.ranks`); a module for each library calls it. What the numbers are is in ``engine/stall.py``.
-
-Nothing of a library is imported before its callback is asked for.
+In: the ``fastload.DataLoader`` of a training. Out: the numbers of ``loader.statistics().stall`` in whatever logger is
+configured, over ranks, and one line in words at the end. :class:`~.measure.Stall` takes them; a module for each library
+calls it. Nothing of a library is imported before its callback is asked for.
 """
 
 from __future__ import annotations
@@ -25,12 +23,10 @@ _MODULES = {"AccelerateStall": "accelerate", "HFCallback": "transformers", "Stal
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LightningCallback":
-        # Two packages of the same code; each takes only callbacks of its own class.
-        alone = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
-        module = "pytorch_lightning" if alone else "lightning"
-    elif name in _MODULES:
-        module = _MODULES[name]
-    else:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _MODULES.get(name, "lightning")
+    # Two packages of the same code; each takes only callbacks of its own class.
+    if module == "lightning" and "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+        module = "pytorch_lightning"
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -1,7 +1,5 @@
 """The callback of ``lightning``."""
 
-from __future__ import annotations
-
 from lightning.pytorch.callbacks import Callback
 
 from .lightning_hooks import LightningHooks

@@ -1,4 +1,4 @@
-"""``Stall``: measures what the steps of a training lose to data. Every callback is a shell around one."""
+"""``Stall``: what the steps of a training lost to data, for its tracker. Every callback is a shell around one."""
 
 from __future__ import annotations
 
@@ -6,141 +6,90 @@ import sys
 from typing import Any
 
 import torch.distributed as dist
-from torch.utils.data import IterableDataset
 
-from ..base.cgroups import processors
-from ..engine.stall import Loads, Totals, WorkerTimes, last_line, numbers, over_ranks
-from ..engine.steps import Steps
+from ..engine.stall import Totals, in_words, numbers, over_ranks
+from ..engine.statistics import samples_of_step
 from ..loader import DataLoader
-from .processes import WorkerClocks
-from .ranks import Exchange, Numbers, kind_of
-from .watching import innermost, unwatch, watch, worker_pids
 
 
 class Stall:
-    """Measures what the steps over a loader lose to data, for the tracker of a training.
+    """What the steps over a loader lost to data, from now on, for the tracker of a training.
 
-    It costs at most 20 µs a step, and never waits for a device: without a GPU 3 to 8 µs of the loop's thread, numbers
-    every 50 steps included (``benchmarks/stall.py``). With CUDA the device's clock counts (not verified: no GPU), else
-    the host's.
+    The loader counts its steps itself, by the host's clock; see ``stall`` in ``DataLoader.statistics()``. torch's own
+    loader does not: then one line on standard error says so, and there are no numbers.
 
     Args:
-        loader: a :class:`fastload.DataLoader`, torch's, or what Accelerate has prepared.
-        iterator: one over it that has begun; without it torch's loader is measured from its next iteration on.
-
-    Raises:
-        ConfigError: it is no ``DataLoader``.
+        loader: a :class:`fastload.DataLoader`, or what Accelerate has prepared from one.
     """
 
-    def __init__(self, loader: Any, iterator: Any = None) -> None:
-        self._loader: Any = None
-        self._steps: Steps | None = None
-        self._window = self._sum = Totals()
-        self._last: Numbers = {}
-        self._window_workers: WorkerTimes | None = None
-        self._workers: WorkerTimes | None = None
-        self.follow(loader, iterator)
-        self._exchange = Exchange(kind_of(self._loader))
+    def __init__(self, loader: Any) -> None:
+        self._loader: DataLoader[Any] | None = None
+        self._before = self._window = self._whole = Totals()
+        self._has_told = False
+        self.follow(loader)
 
-    def follow(self, loader: Any, iterator: Any = None) -> None:
-        """Measure this loader from now on; what was measured so far stays. Nothing happens if it is the same."""
-        inner = innermost(loader)
-        if inner is self._loader:
+    def follow(self, loader: Any) -> None:
+        """Take the numbers of this loader from now on; those so far stay."""
+        self._take()
+        while (inner := getattr(loader, "base_dataloader", None)) is not None:
+            loader = inner
+        if isinstance(loader, DataLoader):
+            self._loader, self._before = loader, Totals(*loader._kept.steps.sums)
             return
-        self.close()
-        self._loader, self._clocks = inner, WorkerClocks()
-        self._steps = watch(inner, iterator)
-        self._before = Totals.of(self._steps.sums, self._steps.device)
+        self._loader = None
+        if not self._has_told:
+            self._has_told = True
+            say(
+                f"nothing is logged of what steps lose to data: the loader is no fastload.DataLoader, but of type "
+                f"{type(loader).__qualname__}. `fastload run` on the script puts fastload's class in place of torch's; "
+                "`fastload profile` measures a script with torch's"
+            )
 
     def skip(self) -> None:
         """Something else than the step happens now, as a validation: the current step does not count."""
-        if self._steps is not None:
-            self._steps.skip()
+        if self._loader is not None:
+            self._loader._kept.steps.skip()
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> dict[str, float]:
         """Return the numbers of the steps since the last call: ``data/share`` and others, see the documentation.
 
-        With several ranks, on rank 0: their means, ``data/worst_share``, ``data/worst_rank`` and ``data/ranks``, of the
-        numbers that the others left last. Every rank must call this, and none waits for another. Empty where no step
-        was completed meanwhile.
+        Empty where no step was completed meanwhile. With a process group: the means over its ranks, and the worst one.
+        Then all ranks must call this at the same steps, and wait for each other here.
         """
         self._take()
-        self._last = self._numbers_of(self._window, self._window_workers)
-        self._window, self._window_workers = Totals(), None
-        return over_ranks({rank: window for rank, (window, _) in self._swap().items()})
+        own, self._window = self._numbers_of(self._window), Totals()
+        if self._loader is None or not (dist.is_available() and dist.is_initialized()):
+            return own
+        of_ranks: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(of_ranks, own)
+        return over_ranks(of_ranks)
 
     def last_line(self) -> str:
-        """Return what all steps so far lost to data, the stage to blame, and the fix, in words."""
+        """Return what all steps so far lost to data, and where, in words: those of this rank."""
         self._take()
-        found = over_ranks({rank: whole for rank, (_, whole) in self._swap().items()})
-        line = last_line(found, self.loads, by_device=self._sum.busy_ns > 0)
-        lost = self._exchange.lost
-        return line if lost is None else f"{line} (without the other ranks: {lost})"
+        return in_words(self._numbers_of(self._whole))
 
-    def _swap(self) -> dict[int, tuple[Numbers, Numbers]]:
-        """Exchange the numbers of the last window and of all steps."""
-        return self._exchange.swap((self._last, self._numbers_of(self._sum, self._workers)))
-
-    @property
-    def rank(self) -> int:
-        """This process's rank, also after its process group has ended."""
-        return self._exchange.rank
-
-    @property
-    def loads(self) -> Loads:
-        """How the loader loads."""
-        loader = self._loader
-        return Loads(
-            num_workers=loader.num_workers,
-            cores=processors(),
-            is_ours=isinstance(loader, DataLoader),
-            persistent_workers=loader.persistent_workers,
-        )
-
-    def close(self) -> None:
-        """Measure no longer. What was measured so far stays."""
-        if self._steps is not None:
-            self._take()
-            unwatch(self._loader, self._steps)
-            self._steps = None
+    def end(self) -> None:
+        """Print :meth:`last_line` on rank 0, if the loader counts its steps."""
+        if self._loader is not None:
+            say(self.last_line())
 
     def _take(self) -> None:
         """Add what was counted since the last time to the window and the whole."""
-        if self._steps is None:
-            return
-        totals = Totals.of(self._steps.sums, self._steps.device)
-        passed, self._before = totals.since(self._before), totals
-        workers = None
-        if getattr(self._loader, "worker_threads", 1) == 1:  # else their other threads do the work
-            workers = self._clocks.read(worker_pids(self._loader, self._steps))
-        self._window, self._sum = _sum(self._window, passed), _sum(self._sum, passed)
-        if workers is not None:
-            self._window_workers = workers if self._window_workers is None else _sum(self._window_workers, workers)
-            self._workers = workers if self._workers is None else _sum(self._workers, workers)
+        if self._loader is not None:
+            now = Totals(*self._loader._kept.steps.sums)
+            passed, self._before = now.since(self._before), now
+            self._window, self._whole = self._window.plus(passed), self._whole.plus(passed)
 
-    def _numbers_of(self, totals: Totals, workers: WorkerTimes | None) -> Numbers:
-        return numbers(
-            totals, num_workers=self._loader.num_workers, batch_size=_batch_size(self._loader), workers=workers
-        )
+    def _numbers_of(self, totals: Totals) -> dict[str, float]:
+        loader = self._loader
+        if loader is None:
+            return {}
+        samples = samples_of_step(loader.dataset, loader.batch_size, loader._kept.counts)
+        return numbers(totals, num_workers=loader.num_workers, batch_size=samples)
 
 
-def say(line: str, rank: int | None = None) -> None:
-    """Print a line for the user, on rank 0. ``rank``: this process's, where it is known."""
-    if rank is None:
-        rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-    if rank == 0:
+def say(line: str) -> None:
+    """Print a line for the user, on rank 0."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
         print(f"fastload: {line}", file=sys.stderr, flush=True)
-
-
-def _sum(one: Any, other: Any) -> Any:
-    return type(one)(*map(sum, zip(one, other, strict=True)))
-
-
-def _batch_size(loader: Any) -> float | None:
-    """Return the samples of a step, on average; None: unknown."""
-    if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
-        counts = loader._kept.counts
-        if counts.batches:
-            return float(counts.samples / counts.batches)
-    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-    return float(size) if isinstance(size, int) else None

@@ -1,7 +1,5 @@
 """The callback of ``pytorch_lightning``."""
 
-from __future__ import annotations
-
 from pytorch_lightning.callbacks import Callback
 
 from .lightning_hooks import LightningHooks

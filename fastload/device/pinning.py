@@ -26,7 +26,9 @@ _DROPPED = Batch()
 
 
 class PinnedAhead:
-    """Takes batches from a stage and pins the next ones while the user works on the last: see :class:`.stages.Stage`.
+    """Takes batches from a stage and pins the next ones while the user works on the last.
+
+    See :class:`fastload.stages.Stage`.
 
     Args:
         source: used by the thread that calls :meth:`next` alone.
@@ -48,7 +50,7 @@ class PinnedAhead:
         self.thread.start()
 
     def next(self, wait: bool = True) -> Batch:
-        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`.stages.Stage`."""
+        """Return the next batch, pinned. Errors of pinning are in their batches. See :class:`fastload.stages.Stage`."""
         if not self._under_way:
             self._submit(wait)
         self._fill()

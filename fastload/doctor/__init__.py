@@ -1,9 +1,9 @@
-"""``fastload doctor``: what works on this machine, what is missing, what that costs, and the command that mends it.
+"""``fastload doctor``: whether all that fastload needs works on this machine, and what is slower than it could be.
 
 ::
 
-    probes.PROBES ─> child process, one probe after the other ─findings─> command (a page or JSON, and an exit status)
+    probes.PROBES ─findings─> command (the verdict, what is not well and what mends it; or JSON, and an exit status)
 
-The child has a time limit for each probe, so a probe that crashes or hangs costs one line of the page. To add a probe,
-write a function that yields findings, and add a line to ``PROBES``.
+A probe asks the ``why_not()`` of a part of fastload, or looks at what is installed. To add one, write a function that
+yields findings, and add it to ``PROBES``.
 """

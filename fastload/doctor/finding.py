@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import shutil
+import importlib.util
 import sys
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -18,26 +17,14 @@ class Finding(NamedTuple):
     state: State
     words: str
     cost: str = ""
-    """What the user loses by it, or would gain."""
+    """What the user loses by it."""
     remedy: str = ""
     """A command that mends it; empty: there is nothing to do."""
 
 
-def pip(install: str = "", uninstall: str = "") -> str:
-    """Return the command that changes packages in this environment, by pip or uv; it uninstalls first."""
-    uses_uv = not _has_pip() and shutil.which("uv") is not None
-    commands = []
-    for verb, words in (("uninstall", uninstall), ("install", install)):
-        by_uv = f"uv pip {verb} --python {sys.executable} {words}"
-        by_pip = f"{sys.executable} -m pip {verb}{' -y' if verb == 'uninstall' else ''} {words}"
-        commands += [by_uv if uses_uv else by_pip] if words else []
-    return "; ".join(commands)
-
-
-def _has_pip() -> bool:
-    # Not by find_spec: setuptools has a hook for that, which warns.
-    try:
-        importlib.metadata.version("pip")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+def pip(install: str, uninstall: str = "") -> str:
+    """Return the command that changes packages in this environment, by pip, or uv where there is none."""
+    has_pip = importlib.util.find_spec("pip") is not None
+    verb = f"{sys.executable} -m pip {{}}" if has_pip else f"uv pip {{}} --python {sys.executable}"
+    first = f"{verb.format('uninstall')}{' -y' if has_pip else ''} {uninstall}; " if uninstall else ""
+    return f"{first}{verb.format('install')} {install}"

@@ -119,7 +119,7 @@ def _workers(spec: Spec, statistics: Statistics) -> Iterator[tuple[str, str]]:
     if spec.persistent_workers:
         words += ", kept between epochs"
     if spec.has_threads and gil.IS_FREE_THREADED:
-        words += "; the GIL is on, fastload doctor says why" if gil.is_on() else ", without the GIL"
+        words += "; the GIL is on (see PYTHON_GIL)" if gil.is_on() else ", without the GIL"
     if statistics.start_method and not spec.has_threads:
         if spec.worker_method != "ray":
             way = "through shared memory" if statistics.transport == "packets" else f"over {statistics.transport}"

@@ -46,7 +46,7 @@ class Kept:
         return Kept, ()
 
     def note_pool(self, pool: Pool) -> None:
-        """Note what :meth:`DataLoader.statistics` says of workers."""
+        """Note what :meth:`fastload.DataLoader.statistics` says of workers."""
         self.start_method, self.transport, self.job_pickled = pool.start_method, pool.transport, pool.job_pickled
         self.num_slots, self.slot_bytes = pool.slots.book.num_slots, pool.slots.slot_bytes
         self.remote = pool.remote()

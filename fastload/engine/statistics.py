@@ -8,6 +8,7 @@ from torch.utils.data import IterableDataset
 
 from ..arguments import WorkerArguments
 from ..cache.records import NOT_KEPT
+from ..work import Counts
 from .kept import Kept
 from .stall import Totals, numbers
 
@@ -82,8 +83,8 @@ class Statistics:
     """What the loop's steps lost to data, by the host's clock; empty before the second step. ``"data/share"``: share of
     the step, of which ``"data/startup"`` (the first batch of an epoch), ``"data/workers"`` (waiting for them) and
     ``"data/here"`` (work in ``next()`` itself) are the parts; ``"data/samples_per_s"``; ``"data/batches_ready"``:
-    complete batches behind the one that was given. Numbers for trackers: ``fastload.callbacks`` logs the same, with the
-    device's clock, parts of the workers' time, and the other ranks."""
+    complete batches behind the one that was given. Numbers for trackers: ``fastload.callbacks`` logs the same of the
+    steps between two logs, over ranks."""
 
 
 def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
@@ -92,9 +93,7 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         iterator.note_workers()
     counts = kept.counts
     cached = None if kept.cache is None else kept.cache.store.contents()
-    # Of an IterableDataset whole batches are counted.
-    whole = isinstance(arguments.dataset, IterableDataset) or not counts.batches
-    samples_of_step = arguments.batch_size if whole else counts.samples / counts.batches
+    samples = samples_of_step(arguments.dataset, arguments.batch_size, counts)
     columns = None if kept.resident is None else kept.resident.columns
     return Statistics(
         batches=counts.batches,
@@ -125,7 +124,13 @@ def statistics_of(arguments: WorkerArguments, kept: Kept) -> Statistics:
         cache_is_full=cached is not None and cached.is_full,
         remote=dict(kept.remote),
         waited_s=counts.waited_ns / 1e9,
-        stall=numbers(
-            Totals.of(kept.steps.sums, kept.steps.device), num_workers=arguments.num_workers, batch_size=samples_of_step
-        ),
+        stall=numbers(Totals(*kept.steps.sums), num_workers=arguments.num_workers, batch_size=samples),
     )
+
+
+def samples_of_step(dataset: object, batch_size: int | None, counts: Counts) -> float | None:
+    """Return the samples of a step, on average; None: unknown."""
+    # Of an IterableDataset whole batches are counted.
+    if isinstance(dataset, IterableDataset) or not counts.batches:
+        return batch_size
+    return counts.samples / counts.batches

@@ -7,10 +7,6 @@ costs about a microsecond a step, so it always counts. A step is a wait and what
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .stall import DeviceWaits
 
 _now = time.perf_counter_ns
 
@@ -19,12 +15,8 @@ class Steps:
     """Counts the steps of one loader. A step counts once it is complete; :meth:`skip` leaves the current one out."""
 
     def __init__(self) -> None:
-        self.device: DeviceWaits | None = None
-        """Set by who wants the device's clock."""
-        self.watchers = 0
-        """How many want it: the last to leave takes it away."""
         self.sums = [0] * 7
-        """The first fields of :class:`.stall.Totals`."""
+        """The fields of :class:`.stall.Totals`."""
         self._pending: tuple[int, int, int, int | None] = 0, 0, 0, None
         self._asked = self._given = self._waited = self._begun_ns = 0
         self._first = True
@@ -50,13 +42,9 @@ class Steps:
                 sums[5] += ready
                 sums[6] += 1
             self._given = 0
-        if self.device is not None:
-            self.device.wait_begins()
 
     def give(self, waited_ns: int | None = None, ready: int | None = None) -> None:
         """The loop has a batch. ``waited_ns``: as above; None: all of the wait. ``ready``: complete ones behind it."""
-        if self.device is not None:
-            self.device.wait_ends()
         self._given = now = _now()
         ns = now - self._asked
         if self._first:
@@ -69,8 +57,6 @@ class Steps:
     def skip(self) -> None:
         """Something else than the step happens now, as a validation: the current step does not count."""
         self._given = 0
-        if self.device is not None:
-            self.device.skip()
 
     def end(self) -> None:
         """There are no more batches: the epoch is over."""

@@ -7,8 +7,8 @@
 
 In: the images of a dataset, and the steps of its transform. Out: where one stage ends and the next begins; the
 parameters of samples, drawn from their keys by one vectorised call for each step; the
-:class:`~fastload.images.Cut` that a decoder makes in one call. All of it is the same in every chunk, batch and worker,
-for every decoder, on the host and on the device. Pure.
+:class:`~fastload.native.rows.Cut` that a decoder makes in one call. All of it is the same in every chunk, batch and
+worker, for every decoder, on the host and on the device. Pure.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class TracedBatch:
     pinned: Span | None = None
     """When a thread copied it to page-locked memory."""
     iterator: int = -1
-    """Its epoch: see :attr:`Step.iterator`; -1 if unknown."""
+    """Its epoch: see :attr:`TracedStep.iterator`; -1 if unknown."""
     loader: int = -1
 
     @property

@@ -5,11 +5,12 @@ own arguments. Nothing here imports such a library.
 
 Accelerate (and so the Trainer of transformers): ``prepare`` and ``skip_first_batches`` construct torch's DataLoader
 from sixteen attributes of their argument; now they construct fastload's if the argument is one. ``statistics()`` and
-the other methods are available on the prepared object, or on its ``base_dataloader``. An epoch that is set on the
-prepared object is set on the loader, too, so that a resumed epoch has its randomness; the epoch of a loaded state is
-set on the prepared object. The state is made when it is asked for, not before each batch. The share of a
-``fastload.DistributedSampler`` is not divided again among the processes; that of a ``DistributedBatchSampler`` would
-be, so that is an error. With ``use_stateful_dataloader=True`` Accelerate builds torchdata's loader, as configured.
+the other methods are available on the prepared object, or on its ``base_dataloader``; the steps of all that are rebuilt
+from a loader are counted together. An epoch that is set on the prepared object is set on the loader, too, so that a
+resumed epoch has its randomness; the epoch of a loaded state is set on the prepared object. The state is made when it
+is asked for, not before each batch. The share of a ``fastload.DistributedSampler`` is not divided again among the
+processes; that of a ``DistributedBatchSampler`` would be, so that is an error. With ``use_stateful_dataloader=True``
+Accelerate builds torchdata's loader, as configured.
 
 Both move batches to their device, which costs nothing where ``device`` has them there already. What they would undo is
 an error that says what to set: another device, ``keep_on_host``, and ``fixed_buffers`` if they ask for a batch ahead.
@@ -199,7 +200,9 @@ def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[.
     def build(*args: Any, **kwargs: Any) -> Any:
         source = _taken_apart.get()
         if isinstance(source, ours):
-            return ours(*args, **{**kwargs, **own_arguments(source, ours)})
+            rebuilt = ours(*args, **{**kwargs, **own_arguments(source, ours)})
+            rebuilt._kept.steps = source._kept.steps  # a callback counts on, in the rest of a resumed epoch too
+            return rebuilt
         return torch_loader(*args, **kwargs)
 
     return build

@@ -1,4 +1,4 @@
-"""Which stage makes two settings differ: measured, by running both again without the last stages.
+"""Which stage makes two runs differ: measured, by running both again without the last stages.
 
 All samples of the batches are compared in each trial, not only the one that differed: a race between threads, or a
 generator that workers share, affects another sample each time.
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import FunctionType
 from typing import Any
 
-from ..base.reachable import is_installed
-from ..keys.library_transforms import shared_transforms
-from ..keys.own_generators import REMEDY, generators_in
+from ..keys.own_generators import REMEDY
 from .plan import Setting
 from .record import first_difference, record
 from .report import Culprit, Difference
@@ -24,7 +21,7 @@ _TRIES = 3
 """With several workers: one worker that takes all samples hides what workers do not share."""
 
 Differs = Callable[[Sequence[TransformStage]], bool | None]
-"""Returns whether the settings differ without these stages; None: they cannot be run without them."""
+"""Returns whether the runs differ without these stages; None: they cannot be run without them."""
 
 
 def find_culprit(
@@ -55,27 +52,34 @@ def find_culprit(
         return False
 
     if not subject.iterable and differs([], indices_only=True):
-        return _of_the_order(subject, setting), None
+        stage = label_of(subject.sampler) if subject.sampler is not None else "the order"
+        cause = (
+            "it gives other indices: if it draws from the global generators, their state differs after a resume, and "
+            "with persistent workers; give it a generator of its own, or use fastload's samplers, which have a seed"
+        )
+        return Culprit(stage=stage, place="the sampler", certain=True, cause=cause), None
     if not differs([]):
         return _after_the_samples(subject), None
-    first, dataset = places[0], subject.dataset
+    return culprit_in(subject.dataset, differs, _usual_cause(subject, setting)), places[0]
+
+
+def culprit_in(dataset: Any, differs: Differs, cause: str) -> Culprit:
+    """Name the stage of a dataset without which, and those after it, two runs are equal; else the dataset itself."""
     stages = find_stages(dataset)
     found = first_that_differs(stages, differs)
     if found is None:
         where = "the dataset itself, before any transform" if stages else "the dataset; it has no known transforms"
         label = label_of(dataset)
         label = label if len(label) <= 60 else f"{type(dataset).__qualname__}()"
-        causes = causes_in(dataset) or [_usual_cause(subject, setting)]
-        return Culprit(stage=label, place=where, certain=True, causes=causes), first
+        return Culprit(stage=label, place=where, certain=True, cause=cause)
     earliest, stage = found
     behind = stages[stages.index(stage) + 1 :]
     inner = inner_stages(stage)
     if inner:
         earliest, stage = first_that_differs(inner, lambda removed: differs([*removed, *behind])) or found
-    causes = causes_in(stage.transform) or [_usual_cause(subject, setting)]
     if earliest is not None:
-        causes.append(f"it may also be a stage before it, from {earliest.label} on: without those, others fail")
-    return Culprit(stage=stage.label, place=stage.place, certain=earliest is None, causes=causes), first
+        cause += f"; it may also be a stage before it, from {earliest.label} on: without those, others fail"
+    return Culprit(stage=stage.label, place=stage.place, certain=earliest is None, cause=cause)
 
 
 def first_that_differs(
@@ -88,7 +92,7 @@ def first_that_differs(
     without_any = differs(stages) if stages else True
     if without_any:
         return None
-    # Numbers of stages that are kept: at low the settings are equal, at high they differ.
+    # Numbers of stages that are kept: at low the runs are equal, at high they differ.
     lengths = list(range(1 if without_any is None else 0, len(stages) + 1))
     low, high = (0, len(lengths) - 1) if without_any is False else (-1, len(lengths) - 1)
     while high - low > 1:
@@ -106,60 +110,26 @@ def first_that_differs(
     return (stages[first_possible - 1] if first_possible < kept else None), stages[kept - 1]
 
 
-def _of_the_order(subject: Subject, setting: Setting) -> Culprit:
-    causes = causes_in(subject.sampler) if subject.sampler is not None else []
-    if setting.resume_after is not None or setting.persistent:
-        causes.append(
-            "it gives other indices: it draws from the global generators, whose state differs after a resume, or with "
-            "persistent workers; give it a generator of its own, or use fastload's samplers, which have a seed"
-        )
-    label = label_of(subject.sampler) if subject.sampler is not None else "the order"
-    return Culprit(stage=label, place="the sampler", certain=True, causes=causes or ["it gives other indices"])
-
-
 def _after_the_samples(subject: Subject) -> Culprit:
     if subject.collate_fn is not None:
-        causes = ["the samples are equal, but the batches made of them are not", *causes_in(subject.collate_fn)]
-        return Culprit(stage=label_of(subject.collate_fn), place="collate_fn", certain=False, causes=causes)
+        cause = "the samples are equal, but the batches made of them are not"
+        return Culprit(stage=label_of(subject.collate_fn), place="collate_fn", certain=False, cause=cause)
     cause = (
         "the samples were equal when they were loaded again, so the difference comes and goes, most likely in a stage "
         "that this report names for another check; if it names none, it may be a bug of fastload: please report it"
     )
     where = "the clock, or code that several threads run at once"
-    return Culprit(stage=where, place="", certain=False, causes=[cause])
+    return Culprit(stage=where, place="", certain=False, cause=cause)
 
 
 def _usual_cause(subject: Subject, setting: Setting) -> str:
     if setting.world_size > 1 and callable(getattr(subject.dataset, "__getitems__", None)):
         return "the dataset loads whole batches (__getitems__), which are seeded as a whole; those of ranks differ"
     if setting.method == "thread":
-        return "threads share this object: one may overwrite what another keeps in it while it works on a sample"
+        return "threads share this object: one may overwrite what another keeps in it, or draw from its generator"
     if setting.method in ("spawn", "ray"):
         return (
             "it differs in processes that are started anew, by spawn or Ray, and import the code again: hash() of a "
             "string, and so the order of a set, differs there (PYTHONHASHSEED); sort the set, or use hashlib"
         )
-    return (
-        "it holds no generator of its own: look for counters, caches or other state that it keeps from sample to "
-        "sample, and for the clock, entropy, and ids of processes or workers"
-    )
-
-
-# -- why: read from attributes; nothing is called, and it may be wrong ------------------------------------------------
-
-
-def causes_in(value: Any) -> list[str]:
-    """Return why a transform, dataset or function may give other results in each run, each cause with its remedy."""
-    root = value.__name__ if isinstance(value, FunctionType) else "self"
-    causes = [
-        f"it keeps a generator of its own, {name}: each worker process has a copy of it, and threads share it, so a "
-        f"sample's draws depend on what was drawn before; {REMEDY}"
-        for name, _ in generators_in({root: value}, is_installed)
-    ]
-    shared = shared_transforms(value)
-    if shared:
-        causes.append(
-            f"it reaches {shared} by a global variable or a class: threads share them and their generators, and no "
-            "copy of the dataset has its own; make them attributes of the dataset"
-        )
-    return causes
+    return f"look for a generator, counter or cache of its own, the clock, process and worker ids in it; {REMEDY}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,12 +24,12 @@ from ..base.interrupts import raise_if_interrupted
 from ..base.terminal_bar import TerminalBar
 from ..errors import one_line
 from ..keys.seeding import ORDER, Keys, seed_global_generators
-from .culprit import causes_in
+from .culprit import culprit_in
 from .hashing import BatchHashes, digest_of, hash_batch, summary_at
-from .record import closing, first_difference, pickled_kinds, undisturbed
+from .record import Record, closing, first_difference, pickled_kinds, undisturbed
 from .report import Difference, Equality, counted
-from .stages import find_stages
-from .subject import Subject
+from .stages import TransformStage, find_stages, without
+from .subject import Edit, Subject
 
 _NUM_EPOCHS = 2
 _LEAST_S = 0.1
@@ -267,19 +267,9 @@ class _Comparison:
         assert place is not None
         repeatable = self._repeats(place)
         keyed_by = subject.spec.keyed_by
-        causes = [
-            f"{name}: {cause.partition(';')[0]}"
-            for name, part in (
-                (type(subject.dataset).__qualname__, subject.dataset),
-                *((stage.label, stage.transform) for stage in find_stages(subject.dataset)),
-                ("collate_fn", subject.collate_fn),
-            )
-            if part is not None
-            for cause in causes_in(part)
-        ]
         if repeatable is False:
             found.verdict = "not repeatable"
-            found.causes = [*(causes or [_BY_ENTROPY]), _REMEDY]
+            found.causes = [*self._stages(place, subject.torchs_loader), f"{_BY_ENTROPY}; {_REMEDY}"]
         elif keyed_by is not None:
             found.verdict = "other augmentation"
             found.causes = [
@@ -291,7 +281,30 @@ class _Comparison:
             again = "torch's class gives the same in two runs, so fastload is at fault: please report it"
             if repeatable is None:
                 again = "there was no time to run torch's class again up to here: raise the time limit"
-            found.causes = [again, *causes]
+            found.causes = [again, *self._stages(place, subject.same_loader)]
+
+    def _stages(self, place: Difference, other_loader: Callable[[Edit], Any]) -> list[str]:
+        """Name the transform without which, and those after it, torch's class and another loader agree, by halving."""
+
+        def differs(removed: Sequence[TransformStage]) -> bool | None:
+            made: list[Record] = []
+            for make in (self._subject.torchs_loader, other_loader):
+                with closing(make(lambda dataset: without(dataset, removed))) as loader:
+                    side = _Side("without the last transforms", loader, self._subject)
+                    epochs = range(place.epoch + 1)
+                    try:
+                        made.append(
+                            [[side.hashes(one) for one in side.batches(epoch, place.batch + 1)] for epoch in epochs]
+                        )
+                    except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
+                        return None
+            raise_if_interrupted()
+            return first_difference(*made) is not None
+
+        if self._left() < 0 or not find_stages(self._subject.dataset) or not differs([]):
+            return []
+        found = culprit_in(self._subject.dataset, differs, "")
+        return [f"{'first stage that differs' if found.certain else 'where to look'}: {found.stage} ({found.place})"]
 
     def _repeats(self, place: Difference) -> bool | None:
         """Run torch's class again, and return whether it gives the same up to this place; None: it was not reached."""

@@ -72,8 +72,8 @@ class Culprit:
     """``dataset.transform, stage 2 of 4``, and the like; may be empty."""
     certain: bool
     """Whether the difference was seen to vanish without this stage and those after it."""
-    causes: list[str]
-    """Why it may differ, each with its remedy."""
+    cause: str
+    """What it usually is where such settings differ, with the remedy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -285,7 +285,7 @@ class VerifyReport:
                 begin = "first stage that differs: " if culprit.certain else "where to look: "
                 where = f" ({culprit.place})" if culprit.place else ""
                 stage = Text.assemble(begin, (culprit.stage, "bold"), where)
-                lines = [str(difference), stage, *(f"· {cause}" for cause in culprit.causes)]
+                lines = [str(difference), stage, f"· {culprit.cause}"]
                 stages[culprit.stage, culprit.place] = f"≠ {name}", lines
         found = list(stages.values())
         title = "≠ also different, by the same stage or another" if found else "≠ different"

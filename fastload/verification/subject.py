@@ -190,13 +190,17 @@ class Subject:
             arguments["ray_options"] = None
         return build(arguments)
 
-    def torchs_loader(self) -> Any:
-        """Build a loader of torch's class with the arguments as they were given."""
-        return _torch_loader(self.copied_arguments(self.given))
+    def torchs_loader(self, edit: Edit = _unchanged) -> Any:
+        """Build a loader of torch's class with the arguments as they were given. ``edit`` changes its dataset."""
+        return _torch_loader(self._given_with(edit))
 
-    def same_loader(self) -> DataLoader[Any]:
-        """Build a loader of fastload's class with the arguments as they were given."""
-        return build(self.copied_arguments(self.given))
+    def same_loader(self, edit: Edit = _unchanged) -> DataLoader[Any]:
+        """Build a loader of fastload's class with the arguments as they were given. ``edit`` changes its dataset."""
+        return build(self._given_with(edit))
+
+    def _given_with(self, edit: Edit) -> dict[str, Any]:
+        arguments = self.copied_arguments(self.given)
+        return arguments | {"dataset": edit(arguments["dataset"])}
 
     @cached_property
     def spec(self) -> Spec:

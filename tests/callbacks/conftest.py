@@ -20,8 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # Other tests may have used a device in this process; those of its clock say otherwise.
-    monkeypatch.setattr("fastload.callbacks.device.used_accelerator", lambda torch: None)
+def fresh_state() -> Iterator[None]:
     yield
     forget_settings()

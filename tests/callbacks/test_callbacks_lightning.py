@@ -17,7 +17,6 @@ import fastload
 import fastload.callbacks
 from fastload.errors import ConfigError
 
-LOADERS = [fastload.DataLoader, torch.utils.data.DataLoader]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
 
@@ -79,14 +78,11 @@ def rows(folder: Path) -> dict[int, dict[str, float]]:
         }
 
 
-@pytest.mark.parametrize("loader_class", LOADERS)
-def test_numbers_come_into_the_csv_file_at_logging_steps_and_words_to_standard_error(
-    package, loader_class, tmp_path, capsys
-):
+def test_numbers_come_into_the_csv_file_at_logging_steps_and_words_to_standard_error(package, tmp_path, capsys):
     logger = importlib.import_module(f"{library(package).__name__}.loggers").CSVLogger(tmp_path)
-    loader = loader_class(dataset(), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    loader = fastload.DataLoader(dataset(), batch_size=4, num_workers=2, multiprocessing_context="fork")
     fitted = trainer(package, tmp_path, callback(package), logger=logger)
-    fitted.fit(model(package), loader, loader_class(dataset(), batch_size=8))
+    fitted.fit(model(package), loader, fastload.DataLoader(dataset(), batch_size=8))
     logged = rows(tmp_path)
     assert set(logged) == {3, 7, 11, 15, 19, 23}, "the steps of Lightning's own rows"
     for found in logged.values():
@@ -97,8 +93,18 @@ def test_numbers_come_into_the_csv_file_at_logging_steps_and_words_to_standard_e
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
     assert len(told) == 1
     assert "of the step was lost to data (by the host's clock)" in told[0]
-    if loader_class is fastload.DataLoader:
-        assert loader.statistics().stall["data/share"] > 0.0
+    assert loader.statistics().stall["data/share"] > 0.0
+
+
+def test_with_torchs_loader_nothing_is_logged_and_one_line_says_what_to_do(package, tmp_path, capsys):
+    logger = importlib.import_module(f"{library(package).__name__}.loggers").CSVLogger(tmp_path)
+    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
+    before = set(vars(loader))
+    trainer(package, tmp_path, callback(package), logger=logger).fit(model(package), loader)
+    assert "data/share" not in next(tmp_path.rglob("metrics.csv")).read_text()
+    assert set(vars(loader)) == before
+    (told,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: "))
+    assert "the loader is no fastload.DataLoader, but of type DataLoader. `fastload run`" in told
 
 
 def test_numbers_come_into_tensorboard(tmp_path: Path) -> None:
@@ -107,7 +113,7 @@ def test_numbers_come_into_tensorboard(tmp_path: Path) -> None:
 
     logger = TensorBoardLogger(tmp_path)
     fitted = trainer("lightning", tmp_path, fastload.callbacks.LightningCallback(), logger=logger)
-    fitted.fit(model("lightning"), torch.utils.data.DataLoader(dataset(), batch_size=4))
+    fitted.fit(model("lightning"), fastload.DataLoader(dataset(), batch_size=4))
     events = EventAccumulator(logger.log_dir)
     events.Reload()
     assert {event.step for event in events.Scalars("data/share")} == {3, 7, 11, 15, 19, 23}
@@ -127,29 +133,25 @@ def test_the_callback_of_the_package_that_is_imported_is_given(monkeypatch):
 
 def test_accumulated_batches_are_one_step_of_the_logger(package, tmp_path):
     logger = importlib.import_module(f"{library(package).__name__}.loggers").CSVLogger(tmp_path)
-    loader = torch.utils.data.DataLoader(dataset(), batch_size=2)
+
+    def training_step(self: Any, batch: Any, _: int) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(batch["one"][0]).mean()
+        self.log("loss", loss)
+        return loss
+
+    loader = {"one": fastload.DataLoader(dataset(), batch_size=2)}
     options = {"accumulate_grad_batches": 3, "log_every_n_steps": 4}
-    trainer(package, tmp_path, callback(package), logger=logger, **options).fit(model(package), loader)
+    trainer(package, tmp_path, callback(package), logger=logger, **options).fit(
+        model(package, training_step=training_step), loader
+    )
     assert set(rows(tmp_path)) == {3, 7, 11, 15}
-
-
-def test_lightnings_warning_of_num_workers_is_followed_by_what_was_measured(package, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
-    with pytest.warns(UserWarning, match="does not have many workers which may be a bottleneck"):
-        trainer(package, tmp_path, callback(package)).fit(model(package), loader)
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
-    assert len(told) == 2
-    assert "Lightning has warned that num_workers=0 may be a bottleneck. Measured: " in told[0]
-    assert "of the step is lost to data; more workers " in told[0]
-    assert "was lost to data" in told[1]
 
 
 def test_a_loader_that_is_made_anew_for_each_epoch_is_followed(package, tmp_path, capsys):
     made: list[Any] = []
 
     def train_dataloader(self: Any) -> Any:
-        made.append(torch.utils.data.DataLoader(dataset(), batch_size=4))
+        made.append(fastload.DataLoader(dataset(), batch_size=4))
         return made[-1]
 
     logger = importlib.import_module(f"{library(package).__name__}.loggers").CSVLogger(tmp_path)
@@ -157,22 +159,6 @@ def test_a_loader_that_is_made_anew_for_each_epoch_is_followed(package, tmp_path
     fitted.fit(model(package, train_dataloader=train_dataloader))
     assert len(made) == 2
     assert set(rows(tmp_path)) == {3, 7, 11, 15, 19, 23}
-    assert all("_get_iterator" not in vars(loader) for loader in made)
-
-
-def test_a_training_that_fails_leaves_the_loader_as_it_was(package, tmp_path):
-    def training_step(self: Any, batch: Any, index: int) -> Any:
-        raise RuntimeError("on purpose")
-
-    loader = torch.utils.data.DataLoader(dataset(), batch_size=4)
-    with pytest.raises(RuntimeError, match="on purpose"):
-        trainer(package, tmp_path, callback(package)).fit(model(package, training_step=training_step), loader)
-    assert "_get_iterator" not in vars(loader)
-
-
-def test_what_is_no_data_loader_is_an_error(package, tmp_path):
-    with pytest.raises(ConfigError, match="leave the callback out"):
-        trainer(package, tmp_path, callback(package)).fit(model(package), [[torch.randn(4, 2)]])
 
 
 # -- device= and batch_transform= -------------------------------------------------------------------------------------

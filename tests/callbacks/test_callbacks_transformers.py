@@ -53,11 +53,15 @@ def trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("installed", [False, True])
+@pytest.fixture
+def installed() -> None:
+    """The Trainer makes fastload's loaders; the fixture of all these tests ends that."""
+    fastload.install()
+
+
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("workers", [0, 2])
-def test_reporters_get_the_numbers_with_the_loss(tmp_path, capsys, installed, workers):
-    if installed:
-        fastload.install()
+def test_reporters_get_the_numbers_with_the_loss(tmp_path, capsys, workers):
     reporter = Reporter()
     training = trainer(tmp_path, reporter, HFCallback(), dataloader_num_workers=workers)
     training.train()
@@ -75,6 +79,15 @@ def test_reporters_get_the_numbers_with_the_loss(tmp_path, capsys, installed, wo
     assert "of the step was lost to data" in told[0]
 
 
+def test_with_torchs_loader_nothing_is_logged_and_one_line_says_what_to_do(tmp_path, capsys):
+    reporter = Reporter()
+    trainer(tmp_path, reporter, HFCallback()).train()
+    assert not any(name[:5] == "data/" for logs in reporter.logged for name in logs)
+    (told,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: "))
+    assert "the loader is no fastload.DataLoader, but of type DataLoader. `fastload run`" in told
+
+
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("added", ["given", "added later"])
 def test_numbers_come_into_tensorboard(tmp_path, monkeypatch, added):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
@@ -87,6 +100,7 @@ def test_numbers_come_into_tensorboard(tmp_path, monkeypatch, added):
     assert [event.step for event in events.Scalars("train/data/share")][:4] == [3, 6, 9, 12]
 
 
+@pytest.mark.usefixtures("installed")
 def test_evaluations_and_checkpoints_are_no_steps_and_have_no_numbers(tmp_path):
     reporter = Reporter()
     options = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 3}
@@ -96,21 +110,18 @@ def test_evaluations_and_checkpoints_are_no_steps_and_have_no_numbers(tmp_path):
     assert not any(name[:5] == "data/" for logs in evaluations for name in logs)
 
 
-@pytest.mark.parametrize("installed", [False, True])
-def test_a_resumed_training_is_measured_in_the_rest_of_its_epoch(tmp_path, installed):
-    if installed:
-        fastload.install()
+@pytest.mark.usefixtures("installed")
+def test_a_resumed_training_is_measured_in_the_rest_of_its_epoch(tmp_path):
     trainer(tmp_path, save_strategy="steps", save_steps=2).train()
-    skip = transformers.trainer.skip_first_batches
     reporter = Reporter()
     again = trainer(tmp_path, reporter, HFCallback())
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     losses = [logs for logs in reporter.logged if "loss" in logs]
     assert len(losses) == 4, "with the steps of the state that it resumes"
     assert all("data/share" in logs for logs in losses)
-    assert transformers.trainer.skip_first_batches is skip
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_callback_serves_one_training_after_the_other(tmp_path):
     callback, reporter = HFCallback(), Reporter()
     for _ in range(2):
@@ -119,11 +130,9 @@ def test_a_callback_serves_one_training_after_the_other(tmp_path):
 
 
 def test_an_unknown_place_of_the_callback_is_told_and_the_training_goes_on(capsys):
-    callback, loader = HFCallback(), torch.utils.data.DataLoader(Made(24, rows), batch_size=4)
+    callback, loader = HFCallback(), fastload.DataLoader(Made(24, rows), batch_size=4)
     state = transformers.TrainerState(global_step=2)
-    skip = transformers.trainer.skip_first_batches
     callback.on_train_begin(None, state, None, train_dataloader=loader)
-    assert transformers.trainer.skip_first_batches is skip
     list(loader)
     callback.on_train_end(None, state, None)
     first, last = capsys.readouterr().err.splitlines()
@@ -138,6 +147,7 @@ class Derived(HFCallback):
         super().on_train_begin(*given, **named)
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_derived_class_goes_first_too_and_two_callbacks_do_not_disturb_each_other(tmp_path, capsys):
     training = trainer(tmp_path, Reporter(), Derived(), HFCallback())
     training.train()
@@ -145,46 +155,6 @@ def test_a_derived_class_goes_first_too_and_two_callbacks_do_not_disturb_each_ot
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fastload: ")]
     assert len(told) == 2
     assert all("of the step was lost to data" in line for line in told)
-
-
-class Fails(transformers.TrainerCallback):
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        raise ZeroDivisionError
-
-
-def test_after_an_exception_the_next_resumed_training_is_not_taken_for_its_own(tmp_path):
-    trainer(tmp_path, save_strategy="steps", save_steps=2).train()
-    skip, checkpoint = transformers.trainer.skip_first_batches, str(tmp_path / "checkpoint-2")
-    ended = HFCallback()
-    with pytest.raises(ZeroDivisionError):
-        trainer(tmp_path, ended, Fails()).train(resume_from_checkpoint=checkpoint)
-    assert ended._stall is not None
-    before = ended._stall._loader
-    trainer(tmp_path).train(resume_from_checkpoint=checkpoint)
-    assert ended._stall._loader is before
-    assert transformers.trainer.skip_first_batches is skip
-
-
-def test_what_others_have_put_in_place_of_the_skipping_stays(tmp_path, monkeypatch):
-    trainer(tmp_path, save_strategy="steps", save_steps=2).train()
-    calls: list[int] = []
-
-    class Wraps(transformers.TrainerCallback):
-        def on_train_begin(self, *_: Any, **__: Any) -> None:
-            inner = transformers.trainer.skip_first_batches
-
-            def wrapped(loader: Any, number: int) -> Any:
-                calls.append(number)
-                return inner(loader, number)
-
-            monkeypatch.setattr(transformers.trainer, "skip_first_batches", wrapped)
-            self.wrapped = wrapped
-
-    wraps, reporter = Wraps(), Reporter()
-    trainer(tmp_path, HFCallback(), wraps, reporter).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert calls == [2]
-    assert all("data/share" in logs for logs in reporter.logged if "loss" in logs), "the rest is followed"
-    assert transformers.trainer.skip_first_batches is wraps.wrapped
 
 
 # -- device= and batch_transform= -------------------------------------------------------------------------------------

@@ -97,7 +97,8 @@ def test_a_dataset_that_differs_from_run_to_run_is_told_from_a_defect(num_worker
     assert not report.ok
     assert found.verdict == "not repeatable"
     assert report.summary().startswith("NOT comparable: torch's class itself differs between two runs")
-    assert "the system's entropy, the clock" in found.causes[0]
+    assert found.causes[0] == "first stage that differs: Uuid() (dataset.transform, stage 2 of 3)"
+    assert "no seed reaches" in found.causes[1]
     assert found.torch_value.startswith("Tensor float32 (3, 8, 8)")
     assert found.torch_value != found.fastload_value
 
@@ -122,15 +123,26 @@ class _WrongAt(verified.Pictures):
         return picture, label + (100 if index == 9 else 0)
 
 
+def test_a_dataset_that_differs_by_itself_is_named():
+    class Own(verified.Pictures):
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            picture, label = super().__getitem__(index)
+            return picture + verified.Uuid()(0), label
+
+    found = equality(verify(DataLoader(Own(verified.chain()), 4)))
+    assert found.verdict == "not repeatable"
+    assert found.causes[0] == "first stage that differs: Own() (the dataset itself, before any transform)"
+
+
 def given_to_fastload(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
     """Build fastload's loader with other arguments than torch's, in place of a defect."""
     same = Subject.same_loader
 
-    def other(subject: Subject) -> Any:
+    def other(subject: Subject, *edit: Any) -> Any:
         given = subject.given
         subject.given = {**given, **arguments}
         try:
-            return same(subject)
+            return same(subject, *edit)
         finally:
             subject.given = given
 

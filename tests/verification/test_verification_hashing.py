@@ -174,9 +174,7 @@ def test_tensors_without_plain_memory_are_hashed_by_their_pickle():
 
 
 _PLACE = Difference(what="the values differ", epoch=0, batch=2, row=3, position=19, index="7", leaf="['image']")
-_STAGE = Culprit(
-    stage="Noise(std=1)", place="dataset.transform, stage 2 of 4", certain=True, causes=["a cause; a remedy"]
-)
+_STAGE = Culprit(stage="Noise(std=1)", place="dataset.transform, stage 2 of 4", certain=True, cause="a cause; a remedy")
 
 
 def report(*verdicts: Verdict) -> VerifyReport:

@@ -1,1 +1,0 @@
-"""Instructions that decoding takes on 64-bit ARM, under qemu: fastload's library beside libjpeg-turbo's NEON build."""
