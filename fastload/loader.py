@@ -249,7 +249,8 @@ class DataLoader(compat.TorchDataLoader[T]):
 
     @multiprocessing_context.setter
     def multiprocessing_context(self, context: BaseContext | str | None) -> None:
-        compat.TorchDataLoader.multiprocessing_context.fset(self, context)
+        of_torch: Any = compat.TorchDataLoader.multiprocessing_context
+        of_torch.fset(self, context)
 
     def _check_own_arguments(self) -> None:
         try:

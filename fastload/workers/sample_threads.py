@@ -175,11 +175,10 @@ class SampleThreads:
         job, threads, found = self._job, [], ThreadState()  # with what worker_init_fn has set
         lock_decoders()
         routed = job.seed is not None
-        scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
+        # Names stay exchanged for the life of the process.
+        scripted = routed and routing.install(1, dataset=job.dataset, collate_fn=job.collate_fn)
         for number in range(job.worker_threads):
             generators = routing.ThreadGenerators() if routed else None
-            if routed:
-                routing.install()
             threads.append(
                 threading.Thread(
                     target=found.run,
@@ -210,8 +209,6 @@ class SampleThreads:
         except BaseException as error:
             end = error
         finally:
-            if generators is not None:
-                routing.uninstall()
             self._ends.put(end)
 
     def _fetcher(self, generators: routing.ThreadGenerators | None) -> _ThreadFetcher:
@@ -343,6 +340,9 @@ class ThreadsInProcesses:
     Args:
         job: what they load.
 
+    Raises:
+        ConfigError: see :func:`fastload.workers.routing.install`.
+
     Warns:
         UserWarning: threads would share what is seeded for each sample.
     """
@@ -354,6 +354,7 @@ class ThreadsInProcesses:
         if job.seed is not None:
             warn_of_shared_transforms(job.dataset, job.collate_fn)
             warn_of_shared_collators(job.collate_fn)
+            routing.check(dataset=job.dataset, collate_fn=job.collate_fn)
 
     def working_on(self, worker_id: int, words: Any, items: Mapping[int, WorkItem]) -> list[WorkItem]:
         """Return the tasks that a worker is at; ``words``: of all threads, in the control page."""
