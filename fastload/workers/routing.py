@@ -212,12 +212,6 @@ def install(number: int, **roots: object) -> bool:
         raise
 
 
-def check(**roots: object) -> None:
-    """Raise what :func:`install` would."""
-    install(1, **roots)
-    names.uninstall()
-
-
 def _check(roots: dict[str, object]) -> bool:
     scripted = torch.jit.ScriptFunction, torch.jit.ScriptModule
 

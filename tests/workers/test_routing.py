@@ -432,7 +432,7 @@ def test_what_is_held_by_no_name_is_an_error_before_the_first_sample(held, optio
     loader = fastload.DataLoader(dataset, num_workers=1, seed=1, **options)
     words = rf"{re.escape(path)} holds {re.escape(name)}, .* by the name {re.escape(name)} they have their own"
     with pytest.raises(ConfigError, match=words):
-        iter(loader)
+        next(iter(loader))
     assert dataset.asked == 0
     assert random.random.__self__ is seeding.random_generator  # type: ignore[attr-defined]
 
