@@ -260,6 +260,7 @@ def test_images_that_are_not_decoded_late_are_told_with_the_reason_that_a_loader
     data = images.made_jpeg()
     expected = images.by_pillow(data)
     monkeypatch.setattr(images, "by_pillow", lambda data: expected)
+    jpeg.why_not_as_pillow()  # compares with Pillow, once
     monkeypatch.setattr(owner, name, value)
     found = list(images.native_library())[1]
     assert found.state == "costs"
