@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from multiprocessing.context import BaseContext
 from types import ModuleType
@@ -15,11 +16,12 @@ from torch.utils.data import Dataset, Sampler
 from . import observe
 from .arguments import OnError, Resident, Seeding, WorkerArguments, by_seed, check_plain
 from .base import compat
+from .base.users_line import warn_at_users_line
 from .base.worker_kinds import WorkerMethod
 from .engine.iteration import Iteration
 from .engine.kept import Kept
 from .errors import ConfigError, StateError
-from .inject.fastload_hook import after_import
+from .inject.fastload_hook import imported
 from .sampling.epochs import Epochs, Sampling
 from .sampling.samplers import EpochBatchSampler, as_integer, check_epoch
 from .spec import part, sampling_of, served_as, spec_of, with_arguments_of
@@ -34,12 +36,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", covariant=True)
 
-# What fastload.run.adapters knows.
-ADAPTED_LIBRARIES = (
-    "accelerate.data_loader",
-    "lightning.pytorch.loops.fit_loop",
-    "pytorch_lightning.loops.fit_loop",
-)
+_ACCELERATE = "accelerate.data_loader"
+ADAPTED_LIBRARIES = (_ACCELERATE, "lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
+"""What fastload.run.adapters knows."""
+_not_adapted = set(ADAPTED_LIBRARIES)
 
 
 class DataLoader(compat.TorchDataLoader[T]):
@@ -166,7 +166,8 @@ class DataLoader(compat.TorchDataLoader[T]):
         cache_size: str | int | None = None,
         worker_threads: int = 1,
     ) -> None:
-        _follow_libraries()
+        _begin_report()
+        adapt_imported()
         self.worker_method = worker_method
         self.ray_options = ray_options
         self.seed = seed = as_integer(seed)
@@ -225,6 +226,23 @@ class DataLoader(compat.TorchDataLoader[T]):
         twin = type(self).__new__(type(self))
         vars(twin).update(self.__getstate__(), _iterator=None)
         return twin
+
+    @property
+    def multiprocessing_context(self) -> Any:
+        """As in torch."""
+        # Accelerate asks for it where it makes a loader of this one.
+        if _ACCELERATE in _not_adapted and sys._getframe(1).f_globals.get("__name__") == _ACCELERATE:
+            warn_at_users_line(
+                "Accelerate makes torch's DataLoader of this one, without fastload's engine and arguments, because it "
+                "was imported after the loader was made: in prepare() or skip_first_batches(). Import accelerate "
+                "before the loader is made, or call fastload.install() first"
+            )
+        return super().multiprocessing_context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: BaseContext | str | None) -> None:
+        of_torch: Any = compat.TorchDataLoader.multiprocessing_context
+        of_torch.fset(self, context)
 
     def _check_own_arguments(self) -> None:
         try:
@@ -368,30 +386,30 @@ class DataLoader(compat.TorchDataLoader[T]):
         self._epochs.resume = resume
 
 
-_follows_libraries = False
-
-
-def _follow_libraries() -> None:
-    """Adapt Accelerate and Lightning to this class, now or after their import, and begin the report at exit if asked.
-
-    After the first time it does nothing.
-    """
-    global _follows_libraries
-    if _follows_libraries:
-        return
-    _follows_libraries = True
+@functools.cache
+def _begin_report() -> None:
+    """Begin the report at exit, if it is asked for."""
     if os.environ.get("FASTLOAD_REPORT") == "1" or "FASTLOAD_RUN" in os.environ:
         from .run import exit_report
 
         exit_report.start()
-    for name in ADAPTED_LIBRARIES:
-        after_import(name, _adapt)
 
 
-def _adapt(library: ModuleType) -> None:
-    from .run.adapters import adapt
+def adapt_imported() -> None:
+    """Adapt Accelerate and Lightning to this class, where they are imported."""
+    for name in tuple(_not_adapted):
+        library = imported(name)
+        if library is not None:
+            adapt(library)
 
-    adapt(library, DataLoader)
+
+def adapt(library: ModuleType) -> None:
+    """Adapt one of :data:`ADAPTED_LIBRARIES` to this class, once."""
+    if library.__name__ in _not_adapted:
+        _not_adapted.discard(library.__name__)
+        from .run import adapters
+
+        adapters.adapt(library, DataLoader)
 
 
 @functools.cache

@@ -6,7 +6,6 @@ import atexit
 import gc
 import multiprocessing
 import os
-import random
 import re
 import signal
 import sys
@@ -141,8 +140,6 @@ def pytest_collection_finish() -> None:
     """Prepare the process in which the tests run."""
     import torch
 
-    from fastload import DataLoader
-
     # The first backward pass decides for good whether torch has threads for gradients of devices, and a process that
     # has them cannot train in forked children. Without a GPU there are none, unless fake tensors (torch.compile's) come
     # before: then torch believes that there is one. Whichever test would be the first, children of all can train.
@@ -150,9 +147,6 @@ def pytest_collection_finish() -> None:
         torch.ones(1, requires_grad=True).backward()
 
     # What the imported libraries are made of is kept out of all collections to come: a million objects, 0.3 s each.
-    # Before that, the first worker threads of this process look for those who hold the global generators, whom they ask
-    # the collector for.
-    list(DataLoader([random.random], num_workers=1, worker_method="thread", collate_fn=list))
     gc.collect()
     gc.freeze()
     atexit.register(gc.unfreeze)  # libraries report what is frozen at the end as leaked

@@ -1,91 +1,99 @@
-"""Names imported before any worker thread ran, for test_routing.py."""
+"""Functions that draw, bound before any worker thread ran, for test_routing.py: by names, and in other ways."""
 
 from __future__ import annotations
 
 import collections
 import functools
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
 from random import choices, gauss, randint, shuffle
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import torch
-from numpy.random import normal, permutation, rand
+from kit.datasets import Sized
+from numpy.random import mtrand, normal, permutation, rand, seed
 from torch import manual_seed, rand_like, randperm
+from torch.utils.data import get_worker_info
+
+generator = mtrand._rand  # type: ignore[attr-defined]
+NAMES = ("choices", "gauss", "randint", "shuffle", "normal", "permutation", "rand", "manual_seed", "generator")
+
+
+def draw_by_names() -> list[Any]:
+    """Draw once by each name."""
+    items = list(range(10))
+    shuffle(items)
+    drawn = [gauss(0, 1), randint(0, 10**9), choices(range(100), k=3), items, float(normal()), permutation(5).tolist()]
+    drawn += [float(rand()), float(generator.rand()), randperm(5).tolist(), rand_like(torch.ones(3)).tolist()]
+    seed(7)
+    return [*drawn, float(rand()), manual_seed(randint(0, 9)).initial_seed()]
+
+
+class Dataset(Sized):
+    """Counts how often it is asked for a sample; draws by ``draw``."""
+
+    def __init__(self, draw: Callable[..., Any], **attributes: Any) -> None:
+        super().__init__(4)
+        self.asked, self.draw = 0, draw
+        vars(self).update(attributes)
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked += 1
+        return self.draw()
 
 
 class InClass:
+    """Holds functions as attributes."""
+
     draw = random.random
     static = staticmethod(np.random.rand)
 
 
 class InSlots:
+    """Holds a function in a slot."""
+
     __slots__ = ("draw",)
 
     def __init__(self) -> None:
         self.draw = random.random
 
 
-@dataclass(frozen=True)
-class Frozen:
-    draw: Any = random.random
+def by_default(draw: Any = random.random) -> Any:
+    """Draw by a default argument."""
+    return draw()
 
 
-class InInstance:
-    def __init__(self) -> None:
-        self.draw = np.random.normal
-        self.generator = np.random.mtrand._rand
-        self.method = random._inst.uniform  # another object than random.uniform
+def by_keyword(*, draw: Any = np.random.rand) -> Any:
+    """Draw by a default argument that has a name."""
+    return draw()
 
 
-def by_default(draw: Any = random.random, *, other: Any = np.random.rand) -> tuple[Any, Any]:
-    return draw(), float(other())
-
-
-def make_closure() -> Any:
+def closure() -> Callable[[], Any]:
+    """Return a function that draws by its closure."""
     draw = random.random
     return lambda: draw()
 
 
-slots, frozen, instance, closure = InSlots(), Frozen(), InInstance(), make_closure()
-in_list, in_dict, in_deque = [random.random], {"draw": np.random.rand}, collections.deque([random.random])
-in_tuple = (random.random, (np.random.rand,))
-in_set = {random.random}
+in_deque = collections.deque([random.random])
 partial = functools.partial(random.uniform, 0, 1)
-of_partial = functools.partial(lambda draw, other: draw() + other(), random.random, other=np.random.rand)
 
-
-def draw_all() -> list[Any]:
-    """Draw once by each."""
-    items = list(range(10))
-    shuffle(items)
-    return [
-        gauss(0, 1),
-        randint(0, 10**9),
-        choices(range(100), k=3),
-        items,
-        float(normal()),
-        permutation(5).tolist(),
-        float(rand()),
-        InClass().draw(),
-        float(InClass.static()),
-        slots.draw(),
-        frozen.draw(),
-        float(instance.draw()),
-        float(instance.generator.rand()),
-        instance.method(0, 1),
-        by_default(),
-        closure(),
-        in_list[0](),
-        float(in_dict["draw"]()),
-        in_deque[0](),
-        in_tuple[0](),
-        float(in_tuple[1][0]()),
-        next(iter(in_set))(),
-        partial(),
-        of_partial(),
-        randperm(5).tolist(),
-        rand_like(torch.ones(3)).tolist(),
-        manual_seed(randint(0, 9)).initial_seed(),
-    ]
+HELD: list[tuple[str, Dataset, str]] = [
+    ("dataset.draw", Dataset(random.random), "random.random"),
+    ("dataset.draw", Dataset(np.random.normal), "numpy.random.normal"),
+    ("dataset.draw", Dataset(random._inst.uniform), "random.uniform"),  # type: ignore[attr-defined]
+    ("dataset.generator", Dataset(int, generator=np.random.mtrand._rand), "numpy.random"),  # type: ignore[attr-defined]
+    ("dataset.generator", Dataset(int, generator=random._inst), "random"),  # type: ignore[attr-defined]
+    ("dataset.draw.draw", Dataset(by_default), "random.random"),
+    ("draw", Dataset(by_keyword), "numpy.random.rand"),
+    ("dataset.draw.draw", Dataset(closure()), "random.random"),
+    ("InClass.draw", Dataset(lambda: InClass().draw(), held=InClass()), "random.random"),
+    ("dataset.held.draw", Dataset(int, held=InSlots()), "random.random"),
+    ("in_deque[0]", Dataset(lambda: in_deque[0]()), "random.random"),
+    ("partial.func", Dataset(lambda: partial()), "random.uniform"),
+    ("dataset.draws['seed']", Dataset(int, draws={"seed": torch.manual_seed}), "torch.random.manual_seed"),
+    ("dataset.info", Dataset(int, info=get_worker_info), "torch.utils.data.get_worker_info"),
+    ("scipy.stats.norm._random_state", Dataset(lambda: scipy.stats.norm.rvs()), "numpy.random"),
+]
+"""Where datasets hold what no name can exchange, and what it is."""

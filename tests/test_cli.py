@@ -97,7 +97,7 @@ def test_importing_torch_imports_fastload_only_with_the_first_loader(facts: dict
 
 @pytest.mark.slow
 def test_once_torch_is_imported_the_import_system_is_as_plain_python_has_it(facts: dict[str, Any]) -> None:
-    # One waits for torchdata.
+    # Some wait for torchdata, Accelerate and Lightning.
     assert not [finder for finder in facts["finders"] if "torch.utils" in finder]
     assert facts["loader"] == [["name", "path"], True]
 

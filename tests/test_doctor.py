@@ -156,6 +156,7 @@ class _OldImage:
 def test_images_that_are_not_decoded_late_are_told_with_the_reason_that_a_loader_gives(
     monkeypatch, owner, name, value, reason, remedy
 ):
+    jpeg.why_not_as_pillow()  # compares with Pillow, once
     monkeypatch.setattr(owner, name, value)
     monkeypatch.setattr(probes, "replaced", list)
     found = list(probes.native_library())[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,18 +27,21 @@ def make_worker_rng(random_generator: Any, torch_generator: Any, numpy_generator
 
 
 def set_thread_worker_info(info: Any) -> None:
-    """Make ``get_worker_info()`` return ``info`` in this thread, and what it did everywhere else.
-
-    torch keeps it in a global of its module, and scripts have bound the function by name, so its code is what has
-    to change.
-    """
-    worker._fastload_thread = _thread  # type: ignore[attr-defined]  # read by the code below
-    worker.get_worker_info.__code__ = _thread_aware_worker_info.__code__
+    """Make the second of :data:`WORKER_INFO` return ``info`` in this thread, and what the first returns elsewhere."""
     _thread.info = info
 
 
-def _thread_aware_worker_info() -> Any:
-    return getattr(_fastload_thread, "info", _worker_info)  # type: ignore[name-defined]  # noqa: F821  # torch's globals
+_get_worker_info = worker.get_worker_info
+
+
+@functools.wraps(_get_worker_info)
+def _get_worker_info_of_thread() -> Any:
+    info = getattr(_thread, "info", None)
+    return _get_worker_info() if info is None else info
+
+
+WORKER_INFO = _get_worker_info, _get_worker_info_of_thread
+"""torch's ``get_worker_info``, and what takes its place for worker threads."""
 
 
 def draw_base_seed(generator: Any) -> int:

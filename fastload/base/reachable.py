@@ -35,7 +35,7 @@ _PLAIN = frozenset((str, bytes, int, float, bool, type(None), np.ndarray, torch.
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 # Their code does not refer to the user's objects.
 _LIBRARIES = sys.stdlib_module_names | {
-    *("albumentations", "cv2", "fastload", "monai", "numpy", "PIL", "tokenizers", "torch", "torchvision"),
+    *("albumentations", "cv2", "fastload", "monai", "numpy", "PIL", "_pytest", "tokenizers", "torch", "torchvision"),
     "transformers",
 }
 _INSTALLED = f"-packages{os.sep}"
@@ -171,14 +171,18 @@ def _named_by(function: types.FunctionType, is_library: Callable[[Any], bool]) -
     while codes:
         code = codes.pop()
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        for name in code.co_names:
-            if name in function.__globals__:
-                named = function.__globals__[name]
-                yield PathStep(CODE, None, name), named
-                if issubclass(type(named), types.ModuleType) and not is_library(named):
-                    held = _held_by_module(named)
+        for name in filter(function.__globals__.__contains__, code.co_names):
+            named = function.__globals__[name]
+            yield PathStep(CODE, None, name), named
+            modules, seen = [(name, named)], set()
+            while modules:
+                name, module = modules.pop()
+                if issubclass(type(module), types.ModuleType) and id(module) not in seen and not is_library(module):
+                    seen.add(id(module))
+                    held = _held_by_module(module)
                     for one in filter(held.__contains__, code.co_names):
                         yield PathStep(CODE, None, f"{name}.{one}"), held[one]
+                        modules.append((f"{name}.{one}", held[one]))
 
 
 def _held_by_module(module: Any) -> dict[str, Any]:

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     Action = Callable[[ModuleType], None]
 
 
+def imported(name: str) -> ModuleType | None:
+    """Return the module of this name, if it has been imported."""
+    module = sys.modules.get(name)
+    return None if module is None or getattr(module.__spec__, "_initializing", False) else module
+
+
 def after_import(name: str, action: Action) -> object:
     """Call ``action(module)`` after the import of the module ``name``; now, if it has been imported.
 
@@ -25,8 +31,8 @@ def after_import(name: str, action: Action) -> object:
     which holds the module's import lock. Returns the finder that waits, to be removed from ``sys.meta_path`` to cancel;
     None: it has been imported.
     """
-    module = sys.modules.get(name)
-    if module is not None and not getattr(module.__spec__, "_initializing", False):
+    module = imported(name)
+    if module is not None:
         action(module)
         return None
     watcher = _Watcher(name, action)

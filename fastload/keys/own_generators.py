@@ -19,7 +19,7 @@ import torch
 from ..base import reachable
 from ..base.users_line import warn_at_users_line
 from .library_transforms import GENERATORS, is_transform
-from .seeding import random_generator
+from .seeding import numpy_generator, random_generator
 
 if TYPE_CHECKING:
     from ..work import Counts
@@ -50,7 +50,8 @@ def generators_in(roots: dict[str, object], is_library: Callable[[Any], bool] | 
         roots: where to search, by name.
         is_library: see :func:`fastload.base.reachable.find`.
     """
-    seeded: list[Any] = [random_generator, np.random.mtrand._rand, torch.default_generator]
+    in_threads = random._inst, np.random.mtrand._rand
+    seeded: list[Any] = [random_generator, numpy_generator, *in_threads, torch.default_generator]
 
     def is_generator(thing: Any) -> bool:
         if is_transform(thing):

@@ -47,9 +47,9 @@ def fixed_place(seed: int, epoch: int, domain: int, identity: int) -> list[Any]:
     return [None, (), seed, epoch, domain, False, 0, 0, (), identity]
 
 
-# The generators of the functions random.*() and np.random.*().
+# The generators of the functions random.*() and np.random.*(); in worker threads others are in their places.
 random_generator: Any = getattr(random.seed, "__self__", None)
-_numpy: Any = np.random.mtrand._rand
+numpy_generator: Any = np.random.mtrand._rand
 _torch = torch.default_generator
 
 _PREFIX = struct.Struct("<16sqq")
@@ -134,7 +134,7 @@ class GlobalSeeder(Seeder):
         """Return a function that seeds for the next sample: see :class:`Seeder`. It is valid until the next call."""
         if len(ids) > 1:
             run = self._run
-            if run is None or run.states.bits is not _numpy._bit_generator:
+            if run is None or run.states.bits is not numpy_generator._bit_generator:
                 states = global_states()
                 run = self._run = None if states is None else generators.Run(states)
             if run is not None and run.begin(keys.prefix, ids):
@@ -143,7 +143,7 @@ class GlobalSeeder(Seeder):
 
 
 def _installer(run: generators.Run, keys: Keys, ids: Sequence[int]) -> Callable[[], None]:
-    for_random, for_numpy, bits, lock = random_generator, _numpy, run.states.bits, run.states.lock
+    for_random, for_numpy, bits, lock = random_generator, numpy_generator, run.states.bits, run.states.lock
     step, step_locked, handle = run.step, run.step_locked, run.handle
     fallback: Callable[[], None] | None = None
 
@@ -172,11 +172,11 @@ _known_states: generators.States | None = None
 def global_states() -> generators.States | None:
     """Return the memory of the global generators' states; None if their own functions must seed them."""
     global _known_states
-    if _known_states is None or _known_states.bits is not _numpy._bit_generator:
-        kinds = type(random_generator), type(_numpy), type(_numpy._bit_generator)
+    if _known_states is None or _known_states.bits is not numpy_generator._bit_generator:
+        kinds = type(random_generator), type(numpy_generator), type(numpy_generator._bit_generator)
         usual = kinds == (random.Random, np.random.RandomState, np.random.MT19937)  # not replaced by others
         usable = usual and slow_because() is None
-        _known_states = generators.States(random_generator, _numpy, _torch) if usable else None
+        _known_states = generators.States(random_generator, numpy_generator, _torch) if usable else None
     return _known_states
 
 

@@ -8,13 +8,13 @@ Records of JPEG files are found and kept in the sample's cache: by the file that
 They are replaced in worker processes alone, and only if nobody else has replaced them. For each kind of files, and each
 mode in which they are read, the function's pixels of a few files are compared with the library's: before workers start
 what is usual, the rest in the worker that meets it first. Where they differ, the function itself decodes files of that
-kind in that mode. Code that imported ``cv2.imread`` by its name before the worker started is not reached. Operators are
-replaced inside the object that all names refer to.
+kind in that mode. Code that imported ``cv2.imread`` by its name before the worker started is not reached; in the worker
+what it holds cannot be pickled, since pickle finds another function under that name. Operators are replaced inside the
+object that all names refer to.
 """
 
 from __future__ import annotations
 
-import copyreg
 import functools
 import io
 import math
@@ -123,10 +123,6 @@ def _replace(path: str, decode: Decode, kinds: tuple[str, ...], title: str) -> N
         setattr(pkgutil.resolve_name(owner_path), name, Door(path, original, decode, kinds, title))
     except (AttributeError, TypeError):  # this version lets nobody set it
         return
-    if owner_path == "cv2":
-        # Code that holds the original could not be pickled any more: pickle compares it with what it finds by name.
-        _paths[unwrapped(original)] = path
-        copyreg.dispatch_table.setdefault(types.BuiltinFunctionType, _reduced)
 
 
 def _original(path: str) -> Any:
@@ -136,15 +132,6 @@ def _original(path: str) -> Any:
     except AttributeError:
         return None
     return found if isinstance(unwrapped(found), types.BuiltinFunctionType) else None
-
-
-_paths: dict[Any, str] = {}
-"""Where originals were found that are pickled by name."""
-
-
-def _reduced(function: Any) -> Any:
-    path = _paths.get(function)
-    return function.__reduce__() if path is None else (pkgutil.resolve_name, (path,))
 
 
 class Door:

@@ -56,7 +56,7 @@ def adapt(library: ModuleType, ours: type[Any]) -> None:
     """Adapt a library.
 
     Args:
-        library: the module of it that has just been imported: see ``ADAPTED_LIBRARIES`` in loader.py.
+        library: the module of it that is imported: see ``ADAPTED_LIBRARIES`` in loader.py.
         ours: :class:`fastload.DataLoader`.
     """
     if library.__name__ == "accelerate.data_loader":

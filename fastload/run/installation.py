@@ -12,10 +12,12 @@ name before, ``isinstance(..., torch.utils.data.DataLoader)`` is unaffected, and
 * torchdata's ``StatefulDataLoader`` is such a class, and is replaced by itself: its ``state_dict`` is fastload's then.
   Where a sampler, or a map-style dataset, has a state of its own, torchdata's loader stays, with a warning.
 * Loaders that exist keep their engine.
+* Accelerate and Lightning are adapted (:mod:`.adapters`) when they are imported.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
@@ -64,6 +66,7 @@ def install(**defaults: Any) -> None:
     if not _is_replaced(_TorchDataLoader):
         replace_init(_TorchDataLoader, lambda: initialize)
     after_import(_TORCHDATA, _replace_stateful)
+    _adapt_libraries()
     _active = True
 
 
@@ -71,6 +74,15 @@ def _replace_stateful(torchdata: types.ModuleType) -> None:
     loader_class = torchdata.StatefulDataLoader
     if not _is_replaced(loader_class):
         replace_init(loader_class, lambda: initialize)
+
+
+@functools.cache
+def _adapt_libraries() -> None:
+    """Adapt Accelerate and Lightning, now or when they are imported."""
+    from fastload.loader import ADAPTED_LIBRARIES, adapt
+
+    for name in ADAPTED_LIBRARIES:
+        after_import(name, adapt)
 
 
 def uninstall() -> None:
@@ -118,6 +130,8 @@ def initialize(
     # With our attributes, this is our constructor's call of torch's. Without them, an object of our class comes from a
     # subclass whose constructor calls torch's by name instead of super().
     ours = isinstance(loader, DataLoader)
+    if _active:
+        _adapt_libraries()  # under `fastload run` nothing else has
     if not _active or (ours and "_kept" in vars(loader)):
         torch_init(loader, *args, **kwargs)
         return

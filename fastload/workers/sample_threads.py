@@ -28,6 +28,7 @@ import torch
 
 from ..base import compat
 from ..base.thread_state import ThreadState
+from ..errors import ConfigError
 from ..keys import seeding
 from ..keys.collator_generators import collate_fn_for_thread, warn_of_shared_collators
 from ..keys.library_generators import LibraryGenerators
@@ -146,6 +147,9 @@ class SampleThreads:
         send: encodes and sends the result of an item.
         sink: where rows are written.
         note: told what each thread is at.
+
+    Raises:
+        ConfigError: see :func:`fastload.workers.routing.install`.
     """
 
     def __init__(
@@ -165,6 +169,9 @@ class SampleThreads:
         self._all_taken = False
         self._counting = threading.Lock()
         self._ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        # Names stay exchanged for the life of the process.
+        self._routed = job.seed is not None
+        self._scripted = self._routed and routing.install(1, dataset=job.dataset, collate_fn=job.collate_fn)
 
     def run(self) -> None:
         """Work until there are no more items. For the main thread, which interrupts reach here.
@@ -174,16 +181,12 @@ class SampleThreads:
         """
         job, threads, found = self._job, [], ThreadState()  # with what worker_init_fn has set
         lock_decoders()
-        routed = job.seed is not None
-        scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
         for number in range(job.worker_threads):
-            generators = routing.ThreadGenerators() if routed else None
-            if routed:
-                routing.install()
+            generators = routing.ThreadGenerators() if self._routed else None
             threads.append(
                 threading.Thread(
                     target=found.run,
-                    args=(self._run_thread, number, generators, scripted),
+                    args=(self._run_thread, number, generators),
                     name=f"fastload_sample_{number}",
                     daemon=True,
                 )
@@ -196,13 +199,14 @@ class SampleThreads:
         for thread in threads:
             thread.join()
 
-    def _run_thread(self, number: int, generators: routing.ThreadGenerators | None, scripted: bool) -> None:
+    def _run_thread(self, number: int, generators: routing.ThreadGenerators | None) -> None:
         end: BaseException | None = None
         try:
             torch.set_num_threads(1)  # of this thread; without it each would begin as many as there are cores
             if generators is not None:
                 generators.seed_as_torch_worker(self._job.base_seed, self._worker_id)
-            with nullcontext() if generators is None else generators.active(scripted=scripted), ExitStack() as late:
+            routed = nullcontext() if generators is None else generators.active(scripted=self._scripted)
+            with routed, ExitStack() as late:
                 fetcher = self._fetcher(generators)
                 while (unit := self._next(fetcher)) is not None:
                     self._load(number, fetcher, late, *unit)
@@ -210,8 +214,6 @@ class SampleThreads:
         except BaseException as error:
             end = error
         finally:
-            if generators is not None:
-                routing.uninstall()
             self._ends.put(end)
 
     def _fetcher(self, generators: routing.ThreadGenerators | None) -> _ThreadFetcher:
@@ -312,7 +314,12 @@ def live_in_threads(
                 word = (item.serial + 1 << _ROW_BITS) + (0 if row is None else min(row + 1, _MAX_ROW))
             control.threads[worker_id * job.worker_threads + thread] = word
 
-    SampleThreads(job, worker_id, where, receive, send, sink, note).run()
+    try:
+        threads = SampleThreads(job, worker_id, where, receive, send, sink, note)
+    except ConfigError as error:
+        fail(error, sink, worker_id, endpoint, where)
+        return
+    threads.run()
 
 
 def samples_at(words: Iterable[int], items: Mapping[int, WorkItem]) -> list[WorkItem]:

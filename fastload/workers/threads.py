@@ -99,7 +99,7 @@ def _run_worker(
         state.results.put(Result(-1, worker_id, Outcome.FAILED_START, 0, wrap_exception(error, where), 0))
     finally:
         if generators is not None:
-            routing.uninstall()
+            routing.names.uninstall()
 
 
 class _NoSeeder:
@@ -198,8 +198,12 @@ class ThreadPool(Pool):
         if routed:
             warn_of_shared_transforms(job.dataset, job.collate_fn)
             warn_of_shared_collators(job.collate_fn)
-        scripted = routed and routing.calls_torchscript(job.dataset, job.collate_fn)
-        found, generators = ThreadState(), routing.ThreadGenerators
+        jobs = list(with_replicas(job, num_threads))
+        lock_decoders()
+        found, generators, scripted = ThreadState(), routing.ThreadGenerators, False
+        if routed:  # before they run, so that what they meet is routed already
+            roots = {"dataset": job.dataset, "collate_fn": job.collate_fn, "worker_init_fn": job.worker_init_fn}
+            scripted = routing.install(num_threads, **roots)
         self.workers = [
             threading.Thread(
                 target=found.run,
@@ -207,18 +211,15 @@ class ThreadPool(Pool):
                 name=f"fastload_worker_{worker_id}",
                 daemon=True,
             )
-            for worker_id, own in enumerate(with_replicas(job, num_threads))
+            for worker_id, own in enumerate(jobs)
         ]
-        lock_decoders()
         close_at_exit(self)
-        for thread in self.workers:
-            if routed:
-                routing.install()  # before it runs, so that what it meets is routed already
+        for number, thread in enumerate(self.workers):
             try:
                 thread.start()
             except BaseException:
                 if routed:
-                    routing.uninstall()
+                    routing.names.uninstall(num_threads - number)
                 raise
 
     def begin(self, iteration: int) -> None:

@@ -25,7 +25,7 @@ import functools
 import inspect
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import ConfigError, DatasetError
+from ..errors import DatasetError
 
 # How a function is called: as it is, with a generator, or under the dispatch mode.
 _PLAIN, _WITH_GENERATOR, _WITH_OPERATORS = range(3)
@@ -278,11 +278,7 @@ _REWRITTEN: dict[str, Callable[..., Any]] = {
 }
 
 
-def _fork_rng(_: torch.Generator, devices: Any = None, *args: Any, **kwargs: Any) -> Any:
-    # It calls the routed torch.get_rng_state() and torch.set_rng_state().
-    return _originals["fork_rng"]([], *args, **kwargs)
-
-
+_fork_rng = torch.random.fork_rng
 # Functions of torch.random, and what they do with the generator of a worker thread.
 _SEEDING: dict[str, Callable[..., Any]] = {
     "manual_seed": lambda generator, seed: generator.manual_seed(int(seed)),
@@ -290,52 +286,27 @@ _SEEDING: dict[str, Callable[..., Any]] = {
     "initial_seed": torch.Generator.initial_seed,
     "get_rng_state": torch.Generator.get_state,
     "set_rng_state": lambda generator, new_state: generator.set_state(new_state),
-    "fork_rng": _fork_rng,
+    # It calls torch.get_rng_state() and torch.set_rng_state() by their names.
+    "fork_rng": lambda _, devices=None, *args, **kwargs: _fork_rng([], *args, **kwargs),
 }
-_originals: dict[str, Callable[..., Any]] = {}
 
 
-def _call(name: str, *args: Any, **kwargs: Any) -> Any:
-    generator = active.generator
-    return _originals[name](*args, **kwargs) if generator is None else _SEEDING[name](generator, *args, **kwargs)
+def seeding_functions() -> Iterator[tuple[Any, Any]]:
+    """Yield ``torch.manual_seed`` and related functions, each with what takes its place.
 
-
-# The code of these functions while they are routed, with their own name for "name". Its globals are torch.random's.
-
-
-def _routed(*args: Any, **kwargs: Any) -> Any:
-    return _fastload_call("name", *args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-
-
-def _routed_generator(*args: Any, **kwargs: Any) -> Any:
-    yield from _fastload_call("name", *args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-
-
-def route_torch_random() -> None:
-    """Let ``torch.manual_seed`` and related functions act on the generator in :data:`active`, where there is one.
-
-    Their code is replaced, not their names: a function that was imported by its name is the same object.
-
-    Raises:
-        ConfigError: they are not functions of Python in this torch.
+    It acts on the generator in :data:`active`, where there is one.
     """
-    for name in _SEEDING:
-        function: Any = inspect.unwrap(getattr(torch.random, name))
-        if not isinstance(function, types.FunctionType) or function.__closure__:
-            raise ConfigError(
-                f"worker_method='thread' cannot give worker threads their own random generators: torch.random.{name} "
-                f"of torch {torch.__version__} is not a plain function; use worker_method='multiprocessing'"
-            )
-        if name not in _originals:
-            original = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
-            original.__kwdefaults__ = function.__kwdefaults__
-            _originals[name] = original
-            function.__globals__["_fastload_call"] = _call
-        code = (_routed_generator if inspect.isgeneratorfunction(function) else _routed).__code__
-        function.__code__ = code.replace(co_consts=tuple(name if item == "name" else item for item in code.co_consts))
+    for module in (torch.random, torch):  # torch's compiler puts a function of its own into torch
+        for name in vars(module).keys() & _SEEDING.keys():
+            original = getattr(module, name)
+            yield original, _seeding(name, original)
 
 
-def restore_torch_random() -> None:
-    """Give ``torch.manual_seed`` and related functions their own code back."""
-    for name, original in _originals.items():
-        inspect.unwrap(getattr(torch.random, name)).__code__ = original.__code__
+@functools.cache
+def _seeding(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def seeding(*args: Any, **kwargs: Any) -> Any:
+        generator = active.generator
+        return original(*args, **kwargs) if generator is None else _SEEDING[name](generator, *args, **kwargs)
+
+    return seeding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -182,23 +183,39 @@ def test_an_unknown_version_of_accelerate_is_told_and_left_alone() -> None:
     assert not hasattr(unknown, "DataLoader")
 
 
+_PREPARED = """
+prepared = accelerate.Accelerator(cpu=True).prepare(loader)
+inside = accelerate.skip_first_batches(prepared, 1).base_dataloader
+print(len(list(prepared)), type(inside).__module__, getattr(inside, "chunk_size", None))
+"""
+_MADE = "loader = fastload.DataLoader(list(range(6)), batch_size=2, chunk_size=1)"
+_OURS, _TORCHS = ["3", "fastload.loader", "1"], ["3", "torch.utils.data.dataloader", "None"]
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("order", ["before", "after"])
-def test_accelerate_may_be_imported_before_or_after_the_loader_is_made(run_script, order):
-    lines = ["import accelerate", "loader = DataLoader(list(range(6)), batch_size=2, chunk_size=1)"]
-    if order == "after":
-        lines.reverse()
-    script = "\n".join(
-        [
-            "from fastload import DataLoader",
-            *lines,
-            "from accelerate import skip_first_batches",
-            "prepared = accelerate.Accelerator(cpu=True).prepare(loader)",
-            "inside = skip_first_batches(prepared, 1).base_dataloader",
-            "print(len(list(prepared)), prepared.statistics().batches, type(inside).__module__, inside.chunk_size)",
-        ]
-    )
-    assert run_script(script, before=()).split() == ["3", "3", "fastload.loader", "1"]
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["import accelerate", _MADE], _OURS),
+        ([_MADE, "import accelerate", "fastload.DataLoader(range(3))"], _OURS),
+        (["fastload.install()", _MADE, "fastload.uninstall()", "import accelerate"], _OURS),
+        ([_MADE, "import accelerate"], _TORCHS),
+    ],
+    ids=["imported before", "a loader made later", "installed", "imported after"],
+)
+def test_accelerate_keeps_our_class_where_it_is_imported_before_a_loader_is_made_or_ours_is_installed(
+    run_script: Callable[..., str], lines: list[str], expected: list[str]
+) -> None:
+    said = """
+    import fastload, sys, warnings
+    heard, warnings.showwarning = [], lambda message, *where: heard.append(str(message))
+    finders = list(sys.meta_path)
+    """
+    told = "print(sum('fastload.install()' in one for one in heard), finders == sys.meta_path)"
+    printed = run_script("\n".join([textwrap.dedent(said), *lines, _PREPARED, told]), before=()).split()
+    assert printed[:3] == expected
+    assert (printed[3] != "0") == (expected == _TORCHS)
+    assert (printed[4] == "True") == ("fastload.install()" not in lines)
 
 
 @pytest.mark.thorough

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from random import getrandbits
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import PIL.Image
 import torch
 from image_files import pixels
 from kit.datasets import Sized
+from numpy.random import standard_normal
 from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
@@ -36,17 +38,16 @@ BROKEN = 13
 
 
 class Draws(Sized):
-    """Samples that draw from all generators, by names that were bound before."""
+    """Samples that draw from all generators, also by names that were bound before."""
 
     def __init__(self, broken: int = -1) -> None:
         super().__init__(40)
-        self.draw, self.bits, self.normal = random.random, random.getrandbits, np.random.standard_normal
         self.broken = broken
 
     def __getitem__(self, index: int) -> Any:
         if index == self.broken:
             raise KeyError(index)
-        drawn = [self.draw(), self.bits(20), random.gauss(0, 1), self.normal(), np.random.randint(1000)]
+        drawn = [random.random(), getrandbits(20), random.gauss(0, 1), standard_normal(), np.random.randint(1000)]
         return index, torch.tensor(drawn, dtype=torch.float64), torch.rand(3), torch.dropout(torch.ones(4), 0.5, True)
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import routing_captures
+import scipy.stats
 import torch
 import torchvision
 from kit.datasets import Sized, Stream
@@ -26,7 +30,7 @@ from torchvision.transforms import v2
 import fastload
 from fastload.errors import ConfigError, DatasetError
 from fastload.keys import preserving, seeding
-from fastload.workers import method_patches, routing, torch_routing
+from fastload.workers import routing, torch_routing
 from fastload.workers.routing import ThreadGenerators
 
 KEYS = [bytes([number] * 16) for number in range(4)]
@@ -44,9 +48,9 @@ def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
         except BaseException as error:
             results.append((None, error))
         finally:
-            routing.uninstall()
+            routing.names.uninstall()
 
-    routing.install()
+    routing.names.install()
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
@@ -54,6 +58,14 @@ def in_thread(work: Callable[[ThreadGenerators], Any], **arguments: Any) -> Any:
     if error is not None:
         raise error
     return result
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """A context in which names are exchanged."""
+    routing.install(1)
+    yield
+    routing.names.uninstall()
 
 
 def seeded(draw: Callable[[], Any]) -> list[Any]:
@@ -205,7 +217,12 @@ DRAWS: dict[str, Callable[[], Any]] = {
         list(torch.utils.data.RandomSampler(range(9))),
         torch.svd_lowrank(torch.eye(4), q=2)[1],
     ],
-    "captured before": routing_captures.draw_all,
+    "names bound before": routing_captures.draw_by_names,
+    "objects that others ask for": lambda: [
+        np.random.mtrand._rand.rand(),
+        random._inst.gauss(0, 1),
+        scipy.stats.uniform.rvs(random_state=np.random),
+    ],
 }
 
 
@@ -218,9 +235,9 @@ def test_a_thread_draws_what_the_process_draws_and_leaves_its_generators_alone(d
 def test_torchscript_draws_are_routed_too():
     module = torch.jit.trace(torch.nn.Dropout().eval(), ones).train()
     script = torch.jit.script(torch.nn.Sequential(torch.nn.Dropout()))
-    assert routing.calls_torchscript(script)
-    assert routing.calls_torchscript({"transform": functools.partial(map, module)})
-    assert not routing.calls_torchscript(torch.nn.Dropout())
+    assert routing._check({"dataset": script})
+    assert routing._check({"dataset": {"transform": functools.partial(map, module)}})
+    assert not routing._check({"dataset": torch.nn.Dropout()})
     same_in_thread(lambda: script(ones), scripted=True)
 
 
@@ -303,63 +320,47 @@ def test_a_bit_generator_chosen_while_threads_run_stops_them_with_an_error(set_i
 
 
 def originals() -> list[Any]:
-    """Return what routing changes."""
-    methods: list[Any] = [random.shuffle, random.seed, np.random.rand, routing_captures.rand, routing_captures.gauss]
-    return [
-        type(random._inst),
-        type(np.random.mtrand._rand),
-        id(random.random.__self__),
-        *(getattr(method, "__func__", None) or id(method.__self__) for method in methods),  # NumPy 1 has methods of C
-        torch.random.get_rng_state.__code__,
-    ]
+    """Return what routing changes: names, in the modules that have the functions and in another one."""
+    functions = [random.shuffle, random.seed, random._inst, np.random.rand, np.random.mtrand._rand]
+    functions += [torch.manual_seed, torch.random.get_rng_state, torch.utils.data.get_worker_info]
+    return [*functions, *map(vars(routing_captures).get, routing_captures.NAMES)]
 
 
 def test_everything_is_as_it_was_when_the_last_thread_has_ended():
     before = originals()
     for _ in range(2):
-        routing.install()
-        routing.install()
-        routing.uninstall()
+        routing.names.install(2)
+        routing.names.uninstall()
         meanwhile = originals()
-        routing.uninstall()
-        assert all(one != other for one, other in zip(before, meanwhile, strict=True))
-        assert originals() == before
+        routing.names.uninstall()
+        assert not [one for one, other in zip(before, meanwhile, strict=True) if one is other]
+        assert all(one is other for one, other in zip(before, originals(), strict=True))
 
 
-def test_all_objects_are_searched_once_for_many_pools(routed, monkeypatch):
-    routing.uninstall()
-    monkeypatch.setattr(routing, "bound_methods", lambda *_: pytest.fail("searched again"))
-    routing.install()
-
-
-def test_functions_keep_their_identity():
-    held = random.random, np.random.rand, torch.manual_seed
-    routing.install()
-    try:
-        assert (random.random, np.random.rand, torch.manual_seed) == held
-        assert random.random is held[0]
-    finally:
-        routing.uninstall()
+def test_nothing_but_names_is_changed():
+    before = random.random, torch.manual_seed.__code__, get_worker_info.__code__, type(random._inst)
+    held = [random.random, np.random.rand, np.random.mtrand._rand, torch.manual_seed, get_worker_info]
+    kinds = list(map(type, held))
+    with installed():
+        assert list(map(type, held)) == kinds
+        assert held[0].__self__ is seeding.random_generator
+        assert (held[3].__code__, held[4].__code__) == before[1:3]
+        assert type(seeding.random_generator) is before[3] is random.Random
 
 
 def test_outside_of_worker_threads_routed_names_do_what_they_did():
-    routing.install()
-    try:
-        with preserving.preserved_global_generators():
-            random.seed(3)
-            np.random.seed(3)
-            found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist(), random._inst.gauss_next
-        expected = random.Random(3)
-        assert found == (expected.gauss(0, 1), np.random.RandomState(3).rand(2).tolist(), expected.gauss_next)
-    finally:
-        routing.uninstall()
+    with installed(), preserving.preserved_global_generators():
+        random.seed(3)
+        np.random.seed(3)
+        found = routing_captures.gauss(0, 1), routing_captures.rand(2).tolist(), random._inst.gauss_next
+    expected = random.Random(3)
+    assert found == (expected.gauss(0, 1), np.random.RandomState(3).rand(2).tolist(), expected.gauss_next)
 
 
 @pytest.fixture
 def routed() -> Iterator[None]:
-    routing.install()
-    yield
-    routing.uninstall()
+    with installed():
+        yield
 
 
 @pytest.mark.usefixtures("routed")
@@ -387,44 +388,52 @@ def test_copies_of_the_hidden_objects_are_plain_and_have_the_state(remake):
 
 
 def test_a_pickled_function_works_where_nothing_is_routed():
-    routing.install()
-    pickled = pickle.dumps([random.random, np.random.rand])
-    routing.uninstall()
-    assert all(0 <= draw() < 1 for draw in pickle.loads(pickled))
+    with installed():
+        pickled = pickle.dumps([random.random, np.random.rand, torch.random.manual_seed])
+    *draws, seed = pickle.loads(pickled)
+    assert all(0 <= draw() < 1 for draw in draws)
+    assert seed is torch.random.manual_seed
 
 
-def test_names_imported_while_threads_live_go_on_working_and_are_routed_the_next_time():
-    namespace: dict[str, Any] = {}
-    routing.install()
-    exec("from random import random; from numpy.random import rand", namespace)
-    routing.uninstall()
+def test_a_module_imported_while_threads_live_goes_on_working_and_is_routed_the_next_time(monkeypatch):
+    module: Any = types.ModuleType("imported_meanwhile")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with installed():
+        exec("from random import random; from numpy.random import rand", vars(module))
+    assert module.random is not random.random
+    with preserving.preserved_global_generators():
+        random.seed(4)
+        assert module.random() == random.Random(4).random()
     for _ in range(2):
-        same_in_thread(lambda: [namespace["random"](), float(namespace["rand"]())])
+        same_in_thread(lambda: [module.random(), float(module.rand())])
 
 
-def test_a_name_imported_between_two_pools_is_found():
-    in_thread(lambda _: None)
-    namespace: dict[str, Any] = {}
-    exec("from random import random", namespace)
-    same_in_thread(lambda: namespace["random"]())
+def test_a_module_that_is_loaded_when_it_is_first_used_is_not_loaded(monkeypatch):
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    monkeypatch.setitem(sys.modules, "lazy_module", Lazy("lazy_module"))
+    with installed():
+        pass
 
 
-def test_references_in_objects_that_cannot_be_changed_are_routed_too():
-    of_map, keys = map(random.betavariate, [1] * 9, [1] * 9), {np.random.rand: 1}
-    frozen = frozenset({random.random})
-
-    def draw() -> list[float]:
-        return [next(of_map), float(next(iter(keys))()), next(iter(frozen))()]
-
-    same_in_thread(draw)
+def test_a_name_that_others_have_exchanged_meanwhile_stays_as_they_have_it(monkeypatch):
+    with installed():
+        monkeypatch.setattr(routing_captures, "gauss", print)
+    assert routing_captures.gauss is print
 
 
-def test_bound_methods_made_from_the_hidden_objects_are_routed_too():
-    methods = [random._inst.random, np.random.mtrand._rand.rand]
-    same_in_thread(lambda: [float(draw()) for draw in methods])
-    methods += [np.random.mtrand._rand.random_sample, random._inst.random]  # found by another search
-    same_in_thread(lambda: [float(draw()) for draw in methods])
-    assert methods[0].__self__ is random._inst
+@pytest.mark.parametrize("held", routing_captures.HELD, ids=lambda held: held[0])
+@pytest.mark.parametrize("options", [{"worker_method": "thread"}, {"worker_threads": 2}], ids=str)
+def test_what_is_held_by_no_name_is_an_error_before_the_first_sample(held, options):
+    path, dataset, name = held
+    loader = fastload.DataLoader(dataset, num_workers=1, seed=1, **options)
+    words = rf"{re.escape(path)} holds {re.escape(name)}, .* by the name {re.escape(name)} they have their own"
+    with pytest.raises(ConfigError, match=words):
+        next(iter(loader))
+    assert dataset.asked == 0
+    assert random.random.__self__ is seeding.random_generator  # type: ignore[attr-defined]
 
 
 def test_a_child_process_that_a_worker_thread_forks_draws_from_its_own_plain_generators():
@@ -433,8 +442,7 @@ def test_a_child_process_that_a_worker_thread_forks_draws_from_its_own_plain_gen
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            plain_again = type(random._inst) is random.Random and routing._active_random.generator is None
-            os.write(writer, f"{plain_again} {random.random()}".encode())
+            os.write(writer, f"{routing._active_random.generator is None} {random.random()}".encode())
             os._exit(0)
         os.waitpid(child, 0)
         os.close(writer)
@@ -444,62 +452,6 @@ def test_a_child_process_that_a_worker_thread_forks_draws_from_its_own_plain_gen
     plain_again, drawn = in_thread(work).split()
     assert plain_again == b"True"
     assert float(drawn) != random.Random(seeding.words(KEYS[0])[0]).random()  # random seeds itself in a child
-
-
-class Dict(dict):
-    def update(self, *args, **named):
-        return self, args, named
-
-
-class Int(int):
-    def to_bytes(self, *args, **named):
-        return self, args, named
-
-
-# NumPy 1 has methods of these kinds, NumPy 2 functions of Python's kind.
-@pytest.mark.parametrize(
-    ("owner", "method", "subclass"),
-    [({1: 2}, "update", Dict), (1_000_003, "to_bytes", Int)],
-    ids=["(args, kwargs)", "(vector, keywords)"],
-)
-def test_methods_of_c_that_take_keywords_are_patched_and_as_before_afterwards(owner, method, subclass):
-    bound = getattr(owner, method)
-    before = owner.copy() if isinstance(owner, dict) else owner
-    patch = method_patches.patch_method(bound, subclass)
-    method_patches.apply([patch])
-    try:
-        found = [bound(), bound(4), bound(4, length=5), bound(byteorder="little")]
-    finally:
-        method_patches.undo([patch])
-    assert owner == before
-    assert found == [
-        (owner, (), {}),
-        (owner, (4,), {}),
-        (owner, (4,), {"length": 5}),
-        (owner, (), {"byteorder": "little"}),
-    ]
-    assert bound({3: 4}) is None if isinstance(owner, dict) else bound(4, "little") == owner.to_bytes(4, "little")
-
-
-def test_an_unknown_layout_of_methods_is_an_error_with_a_remedy_and_changes_nothing(monkeypatch):
-    before = originals()
-    monkeypatch.setattr(method_patches, "_HEADER", method_patches._HEADER + 8)
-    monkeypatch.setattr(routing._routing, "_references", None)
-    with pytest.raises(ConfigError, match=r"not laid out in memory.*worker_method='multiprocessing'"):
-        routing.install()
-    assert originals() == before
-
-
-def test_an_interrupt_in_the_middle_leaves_nothing_routed(monkeypatch):
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    before = originals()
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(torch_routing, "route_torch_random", interrupted)
-        routing.install()
-    assert originals() == before
-    same_in_thread(random.random)
 
 
 class Everything(Sized):
