@@ -9,7 +9,7 @@ worker threads run, another object takes its place and its methods theirs, under
 (see base/exchanged_names.py): they call the thread's generator in a worker thread, and the hidden object's method
 elsewhere, 0.2 µs slower. torch has a mode for each thread instead, and only its functions that seed are exchanged (see
 torch_routing.py). When the last worker thread ends, all of this is undone. What a dataset holds in another way than by
-a module's name is found by :func:`check`.
+a module's name is found by :func:`_check`.
 
 Not routed: generators inside of C code (OpenCV's is seeded by library_generators.py), and threads that the dataset
 starts in a worker thread; they draw from the process's generators.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -204,13 +205,15 @@ def test_what_worker_init_fn_changes_counts(way):
 
 
 class Holding:
-    """A transform with a reference of its own to the global generator."""
+    """A transform that changes itself, and draws."""
 
     def __init__(self) -> None:
-        self.drawn = random.random
+        self.drawn = 0.0
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        return image + self.drawn()
+        self.drawn = random.random()
+        time.sleep(0)  # another thread's draw would be seen
+        return image + self.drawn
 
 
 def test_threads_call_their_own_copies_of_unknown_transforms():

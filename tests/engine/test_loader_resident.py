@@ -268,7 +268,7 @@ class Noisy(Images):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: torch.rand(())])
+@pytest.mark.parametrize("draw", [lambda: random.random(), lambda: np.random.rand(), lambda: torch.rand(())])
 @pytest.mark.parametrize("shows", [True, False])
 def test_a_dataset_that_draws_random_numbers_is_refused(draw, shows, way):
     loader = DataLoader(Noisy(draw, shows), 5, resident="host", **WAYS[way])

@@ -142,8 +142,8 @@ class Relay:
         up = [worker for worker in self.workers if worker.is_up]
         return {"workers": len(up), "sharing_memory": sum(worker.shares_memory for worker in up), **self._counts}
 
-    def stop(self) -> bool:
-        """End actors and the thread; return whether none of them can write to slots any more.
+    def stop(self) -> None:
+        """End actors and the thread.
 
         A thread that waits for Ray may not end. The memory that it uses stays open then.
         """
@@ -154,12 +154,12 @@ class Relay:
         if self._thread is not threading.current_thread():
             self._thread.join(_END_S)
             if self._thread.is_alive():
-                return False
+                return
         deadline = time.monotonic() + (0.0 if self._cluster.head_is_gone else _END_S)
-        all_ended = all(self._has_ended(worker, deadline) for worker in self.workers)
+        for worker in self.workers:
+            self._has_ended(worker, deadline)
         self._job = None
         self._memory.close()
-        return all_ended and not self._assigned  # then they have tasks before it is known whether they have started
 
     def _kill_all(self) -> None:
         for worker in self.workers:
