@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from benchmarks.loops import describe, make_loader
 from benchmarks.made_data import UnequalSamples, heavy_tailed_costs_s
-from benchmarks.spec import FASTLOAD, TORCH, Benchmark, Measurement, Metric, Side
+from benchmarks.spec import FASTLOAD_SEED, TORCH, Benchmark, Measurement, Metric, Side
 
 
 def work_conserving_bound_s(costs_s: Sequence[float], num_workers: int) -> float:
@@ -77,7 +77,7 @@ BENCHMARKS = tuple(
         metrics=_METRICS,
         arguments={"shape": shape, "num_samples": 1600, "mean_cost_ms": 3.0, "num_workers": num_workers},
         quick_arguments={"num_samples": 640},
-        sides=(TORCH, FASTLOAD, *(_UNORDERED if num_workers == 4 else ())),
+        sides=(TORCH, FASTLOAD_SEED, *(_UNORDERED if num_workers == 4 else ())),
     )
     for shape in ("lognormal", "rare")
     for num_workers in (4, 2)

@@ -7,7 +7,7 @@ from benchmarks.figures.rows import Row, Rows
 from benchmarks.figures.tables import FUSED
 
 STEADY, ALL, FIRST = "samples/s steady", "samples/s", "first batch ms"
-OURS, TORCH_SEEDING = "fastload", 'fastload seeding="torch"'
+OURS, SEED = "fastload", "fastload seed=1"
 THREADS = "fastload fuse=True, threads"
 SIXTEEN = "fastload, 16 threads"
 
@@ -18,7 +18,7 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("`TensorDataset`, batches of 256", "tiny-tensors-2-workers", OURS, STEADY),
     ("the same, no workers", "tiny-tensors-0-workers", OURS, STEADY),
     ("padded token sequences, a `collate_fn` of one's own", "custom_collate", OURS, STEADY),
-    ('the same, `seeding="torch"`', "custom_collate", TORCH_SEEDING, STEADY),
+    ("the same, `seed=1`", "custom_collate", SEED, STEADY),
     ("24 small tensors of unequal shapes a sample, left apart", "ragged-2-workers", OURS, STEADY),
     ("ImageFolder, `fuse=True`, float32", "fuse-imagefolder-float32", FUSED, STEADY),
     ("the same, worker threads", "fuse-imagefolder-float32", THREADS, STEADY),
@@ -27,13 +27,13 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("CIFAR-10's size in memory, `fuse=True`, batches of 512", "fuse-cifar", FUSED, STEADY),
     ("the same, no workers", "fuse-cifar-inline", FUSED, STEADY),
     ("images of CIFAR's size, one at a time: pad-crop, flip", "cifar", OURS, STEADY),
-    ('the same, `seeding="torch"`', "cifar", TORCH_SEEDING, STEADY),
+    ("the same, `seed=1`", "cifar", SEED, STEADY),
     ("the same, no workers", "inline", OURS, STEADY),
-    ('no workers, `seeding="torch"`', "inline", TORCH_SEEDING, STEADY),
+    ("no workers, `seed=1`", "inline", SEED, STEADY),
     ("windows of tokens, no workers", "tokens-0-workers", OURS, STEADY),
-    ('the same, `seeding="torch"`', "tokens-0-workers", TORCH_SEEDING, STEADY),
+    ("the same, `seed=1`", "tokens-0-workers", SEED, STEADY),
     ("integers, no workers: nothing but the loader", "tiny-integers-0-workers", OURS, STEADY),
-    ('the same, `seeding="torch"`', "tiny-integers-0-workers", TORCH_SEEDING, STEADY),
+    ("the same, `seed=1`", "tiny-integers-0-workers", SEED, STEADY),
     ("integers, 2 workers", "tiny-integers-2-workers", OURS, STEADY),
     ("rows of a column-major table", "strided-table-2-workers", OURS, ALL),
     ("the same: first batch, ms", "strided-table-2-workers", OURS, FIRST),
@@ -49,9 +49,9 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("the same, the second loader", "startup-forkserver-8-workers", OURS, "second loader ms"),
     ("gap between epochs, persistent workers, ms", "startup-epoch-gap-persistent-workers", OURS, "gap ms"),
     ("the same, samples of 1 ms, `seed=1`", "determinism-epoch-gap", "fastload seed=1", "gap ms"),
-    ("samples of lognormal cost, 4 workers: time over a perfect schedule", "heavy_tail-lognormal-4-workers", OURS,
+    ("samples of lognormal cost, 4 workers: time over a perfect schedule", "heavy_tail-lognormal-4-workers", SEED,
      "x of bound as slept"),
-    ("one sample in a hundred slow: time over a perfect schedule", "heavy_tail-rare-4-workers", OURS,
+    ("one sample in a hundred slow: time over a perfect schedule", "heavy_tail-rare-4-workers", SEED,
      "x of bound as slept"),
     ("seeding samples of 1 ms (beside not seeding)", "determinism-1000us-samples", OURS, STEADY),
     ("seeding samples of 50 µs", "determinism-50us-samples", OURS, STEADY),
