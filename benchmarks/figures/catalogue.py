@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.figures import parts, plots, scaling, tables
+from benchmarks.figures import parts, plots, tables
 from benchmarks.figures.layout import digits
 from benchmarks.figures.rows import Rows
 
@@ -25,9 +25,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "training": parts.training,
     "gpu": parts.gpu,
     "versions": parts.versions,
-    "scaling": scaling.scaling,
-    "scaling-costs": scaling.costs,
-    "scaling-validation": scaling.validation,
 }
 """``<!-- figures: NAME -->``"""
 
