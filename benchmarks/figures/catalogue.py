@@ -19,7 +19,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "peers": tables.peers,
     "peers-cifar": tables.peers_cifar,
     "work": parts.work,
-    "decoders": parts.decoders,
     "packs": parts.packs,
     "recording": parts.recording,
     "training": parts.training,

@@ -64,21 +64,6 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("no loader at all: two processes that load JPEG files and drop them", "imagefolder-bound", "no loader", STEADY),
 )  # fmt: skip
 
-DECODERS = (
-    ("fastload, file: AVX-512", "fastload, file, avx512"),
-    ("fastload, file: AVX2", "fastload, file, avx2"),
-    ("fastload, file: plain C", "fastload, file, plain"),
-    ("fastload, record of a coefficient pack: AVX-512", "fastload, record, avx512"),
-    ("fastload, record: AVX2", "fastload, record, avx2"),
-    ("fastload, record: plain C", "fastload, record, plain"),
-    ("simplejpeg (libjpeg-turbo 3)", "simplejpeg (libjpeg-turbo 3)"),
-    ("OpenCV", "OpenCV"),
-    ("torchvision.io", "torchvision.io"),
-    ("Pillow", "Pillow"),
-)
-KINDS = ("imagenet", "photos", "cifar")
-
-
 def work(rows: Rows) -> str:
     """Other work than images from files: many samples a second, start, memory; where fastload loses, too."""
     lines = []
@@ -95,27 +80,6 @@ def work(rows: Rows) -> str:
         ("work", "torch", "fastload", "times as good (95 %)"), lines,
         about="Samples a second unless stated otherwise; two workers unless stated otherwise.",
     )  # fmt: skip
-
-
-def _two(first: Row | None, second: Row | None) -> str | Cell:
-    if first is None or first.value is None:
-        return ""
-    if second is None or second.value is None:
-        return value_cell(first)
-    return Cell(f"{rate(first.value)} ({rate(second.value)})", (first, second))
-
-
-def decoders(rows: Rows) -> str:
-    lines = []
-    for words, side in DECODERS:
-        found = [
-            [rows.get("decoders", kind, side, f"CPU {unit}") for unit in ("ms/file", "ns/pixel")] for kind in KINDS
-        ]
-        if any(one[0] is not None for one in found):
-            lines.append(line(words, *(_two(*one) for one in found)))
-    sizes = [rows.find("decoders", kind, "fastload, record", "size, of the files") for kind in KINDS]
-    lines.append(line("bytes of a record, of the file's", *(Cell(rate(row.value or 0), (row,)) for row in sizes)))
-    return markdown(("processor time, ms a file (ns a pixel)", "ImageNet", "photos", "CIFAR"), lines)
 
 
 PACKS = (

@@ -62,7 +62,6 @@ NOT_RUN: dict[str, list[str]] = {
         "uv run python -m benchmarks.peers.install ENVS",
         "uv run python -m benchmarks.profiling.overhead",
         "uv run python -m benchmarks.profiling.zoo",
-        "uv run --with simplejpeg --with opencv-python-headless python -m benchmarks.decoders imagenet=DIR",
         "uv run --with-requirements benchmarks/pipelines/requirements.txt python -m benchmarks.pipelines --data DIR",
     ],
     "tests/examples runs examples/train.py under torchrun, also as two machines": [
