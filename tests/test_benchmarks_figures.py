@@ -168,7 +168,6 @@ def test_a_file_that_is_not_made_of_rows_is_an_error_that_names_it(change, words
 
 
 def test_what_runners_found_becomes_rows():
-    from benchmarks import pack
     from benchmarks.profiling import overhead
 
     common = {"date": "2026-11-23", "commit": "abc"}
@@ -177,17 +176,6 @@ def test_what_runners_found_becomes_rows():
     assert (batch.key, batch.value, batch.n) == (("CIFAR samples", "torch", "CPU ms/batch"), pytest.approx(30), 3)
     assert (recorded.value, recorded.low, recorded.high) == pytest.approx((2, 1, 3))
     assert (another.value, another.spread, another.commit) == (0, "95 %", "abc")
-
-    found = pack.Found(4, {"files": 2_000_000, "raw": 5_000_000}, {"raw": 1.5})
-    found.taken["files"] += [4.0, 6.0]
-    found.taken["raw"] += [2.0, 2.0]
-    found.ratios["raw"] += [2.0, 3.0]
-    rows = {row.key[1:]: row for row in pack.rows_of(found, common)}
-    assert rows["raw", "size, of the files"].value == 2.5
-    loading = rows["raw", "loading, CPU ms/image"]
-    assert (loading.value, loading.ratio, loading.ratio_low, loading.ratio_high) == (2.0, 2.5, 2.0, 3.0)
-    assert (loading.ratio_of, loading.ratio_spread) == ("raw / files", "min, max")
-    assert ("files", "size, of the files") not in rows
 
 
 def test_a_row_that_a_table_needs_and_is_not_there_is_named():

@@ -7,7 +7,6 @@ from benchmarks.figures import parts, plots, tables
 from benchmarks.figures.layout import digits
 from benchmarks.figures.rows import Rows
 
-LOADING = "loading, CPU ms/image"
 TRAINING = "cifar10-proxy, 5 epochs, CIFAR-10 as JPEG"
 REPOSITORY = Path(__file__).parents[2]
 
@@ -19,7 +18,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "peers": tables.peers,
     "peers-cifar": tables.peers_cifar,
     "work": parts.work,
-    "packs": parts.packs,
     "recording": parts.recording,
     "training": parts.training,
     "gpu": parts.gpu,
@@ -37,11 +35,11 @@ def _ratio(suite: str, case: str, side: str, metric: str) -> Callable[[Rows], st
     return lambda rows: digits(rows.find(suite, case, side, metric).ratio or 0)
 
 
-def _coefficients_beside_ffcv(case: str) -> Callable[[Rows], str]:
+def _coefficients_beside(side: str, case: str) -> Callable[[Rows], str]:
+    """Return what divides the rate of a pack of coefficients by that of another side."""
+
     def text(rows: Rows) -> str:
-        ours, theirs = (
-            rows.find("peers", case, side, "images/s") for side in ("fastload, coefficients", "FFCV, half raw")
-        )
+        ours, theirs = (rows.find("peers", case, one, "images/s") for one in ("fastload, coefficients", side))
         return digits((ours.value or 0) / (theirs.value or 1))
 
     return text
@@ -69,9 +67,9 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "timm": _pipeline("timm"),
     "all-pipelines": lambda rows: tables.all_pipelines(rows).text.partition(" ")[0],
     "fuse": _ratio("engine", "fuse-imagefolder-float32", tables.FUSED, tables.STEADY),
-    "coefficients-load": lambda rows: digits(rows.find("pack", "pack", "coefficients", LOADING).ratio or 0) + " times",
-    "coefficients-ffcv": _coefficients_beside_ffcv("images-float32"),
-    "coefficients-ffcv-uint8": _coefficients_beside_ffcv("images-uint8"),
+    "coefficients-files": _coefficients_beside("fastload", "images-float32"),
+    "coefficients-ffcv": _coefficients_beside("FFCV, half raw", "images-float32"),
+    "coefficients-ffcv-uint8": _coefficients_beside("FFCV, half raw", "images-uint8"),
     "dali": _ratio("peers", "images-float32", "DALI", "images/s"),
     "dali-uint8": _ratio("peers", "images-uint8", "DALI", "images/s"),
     "ffcv": _ratio("peers", "images-float32", "FFCV, half raw", "images/s"),

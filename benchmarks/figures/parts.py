@@ -64,6 +64,7 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("no loader at all: two processes that load JPEG files and drop them", "imagefolder-bound", "no loader", STEADY),
 )  # fmt: skip
 
+
 def work(rows: Rows) -> str:
     """Other work than images from files: many samples a second, start, memory; where fastload loses, too."""
     lines = []
@@ -80,48 +81,6 @@ def work(rows: Rows) -> str:
         ("work", "torch", "fastload", "times as good (95 %)"), lines,
         about="Samples a second unless stated otherwise; two workers unless stated otherwise.",
     )  # fmt: skip
-
-
-PACKS = (
-    ("(files)", "files"),
-    ("as they are", "as they are"),
-    ("`--coefficients`", "coefficients"),
-    ("`--max-side 500 --quality 90`", "max-side 500, quality 90"),
-    ("the same, `--coefficients`", "max-side 500, quality 90, coefficients"),
-    ("`--min-side 256 --quality 90`", "min-side 256, quality 90"),
-    ("the same, `--coefficients`", "min-side 256, quality 90, coefficients"),
-    ("`--raw`", "raw"),
-    ("`--max-side 500 --raw`", "max-side 500, raw"),
-    ("`--min-side 256 --raw`", "min-side 256, raw"),
-)
-
-
-def packs(rows: Rows) -> str:
-    def cell(side: str, metric: str, unit: str, decimals: int) -> str | Cell:
-        row = rows.get("pack", "pack", side, metric)
-        return "" if row is None or row.value is None else Cell(f"{row.value:,.{decimals}f}{unit}", (row,))
-
-    lines = []
-    for words, side in PACKS:
-        loading = rows.get("pack", "pack", side, "loading, CPU ms/image")
-        cold = rows.get("pack", "pack", side, "reading cold, ms/image")
-        lines.append(
-            line(
-                words,
-                cell(side, "size MB", " MB", 1),
-                cell(side, "size, of the files", "", 2),
-                cell(side, "packing, CPU ms/image", " ms", 1),
-                cell(side, "loading, CPU ms/image", " ms", 2),
-                "" if loading is None else ratio_cell(loading, with_spread=True),
-                "" if cold is None else ratio_cell(cold, with_spread=True),
-            )
-        )
-    head = ("packed", "size", "of the files", "to pack", "to load", "loading: files / pack", "reading: files / pack")
-    about = (
-        "Milliseconds of one core for an image. Ratios are medians of neighbouring passes, with their extremes. "
-        "Reading: all images once, in random order, after the page cache was emptied, from a virtual disk."
-    )
-    return markdown(head, lines, about=about)
 
 
 def recording(rows: Rows) -> str:

@@ -57,7 +57,6 @@ NOT_RUN: dict[str, list[str]] = {
         "uv run python -m benchmarks.engine --data DIR",
         "uv run python -m benchmarks.engine --data DIR --rows benchmarks/rows/engine.csv",
         "uv run python -m benchmarks.engine --data DIR --rows benchmarks/rows/engine.csv tiny",
-        "uv run python -m benchmarks.pack DIR PACKS",
         "uv run python -m benchmarks.peers --data DIR --envs ENVS",
         "uv run python -m benchmarks.peers.install ENVS",
         "uv run python -m benchmarks.profiling.overhead",
