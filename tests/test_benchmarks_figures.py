@@ -167,17 +167,6 @@ def test_a_file_that_is_not_made_of_rows_is_an_error_that_names_it(change, words
         append_rows(file, [])
 
 
-def test_what_runners_found_becomes_rows():
-    from benchmarks.profiling import overhead
-
-    common = {"date": "2026-11-23", "commit": "abc"}
-    shares = [(0.02, 0.01, 0.0), (0.04, 0.03, -0.01), (0.03, 0.02, 0.01)]
-    batch, recorded, another = overhead.rows_of("torch", "CIFAR", shares, common)
-    assert (batch.key, batch.value, batch.n) == (("CIFAR samples", "torch", "CPU ms/batch"), pytest.approx(30), 3)
-    assert (recorded.value, recorded.low, recorded.high) == pytest.approx((2, 1, 3))
-    assert (another.value, another.spread, another.commit) == (0, "95 %", "abc")
-
-
 def test_a_row_that_a_table_needs_and_is_not_there_is_named():
     rows = Rows({"peers": [Row(case="images", side="torch", metric="images/s", value=1.0, date="2026-11-22")]})
     with pytest.raises(BadRow, match=r"peers\.csv has no row of case 'images', side 'DALI', metric 'images/s'"):

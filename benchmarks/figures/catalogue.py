@@ -18,7 +18,6 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "peers": tables.peers,
     "peers-cifar": tables.peers_cifar,
     "work": parts.work,
-    "recording": parts.recording,
     "training": parts.training,
     "gpu": parts.gpu,
     "versions": parts.versions,
@@ -49,19 +48,6 @@ def _pipeline(name: str) -> Callable[[Rows], str]:
     return lambda rows: digits(tables.pipeline(rows, name).ratio or 0)
 
 
-def _recording(samples: str) -> Callable[[Rows], str]:
-    """Return what writes the least and the most that recording costs, of both loaders."""
-
-    def text(rows: Rows) -> str:
-        costs = [
-            rows.find("overhead", f"{samples} samples", side, "recorded, % more") for side in ("torch", "fastload")
-        ]
-        least, most = sorted(row.value or 0 for row in costs)
-        return f"{least:.1f} to {most:.1f} %"
-
-    return text
-
-
 FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "imagefolder": _pipeline("imagefolder"),
     "timm": _pipeline("timm"),
@@ -86,8 +72,6 @@ FIGURES: Mapping[str, Callable[[Rows], str]] = {
     "cifar": _ratio("engine", "fuse-cifar", tables.FUSED, tables.STEADY),
     "integers": _ratio("engine", "tiny-integers-0-workers", "fastload", "samples/s steady"),
     "integers-seed": _ratio("engine", "tiny-integers-0-workers", "fastload seed=1", "samples/s steady"),
-    "recording-1ms": _recording("1 ms"),
-    "recording-cifar": _recording("CIFAR"),
     "verdicts": _value("profile", "zoo", "fastload", "verdicts right, %", "{:.0f} %"),
     "training-accuracy": _value("training", TRAINING, "fastload", "test accuracy %", "{:.1f} %"),
 }

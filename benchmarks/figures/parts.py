@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from benchmarks.figures.layout import Cell, Line, digits, line, markdown, rate, ratio_cell, value_cell
-from benchmarks.figures.rows import Row, Rows
+from benchmarks.figures.layout import Cell, digits, line, markdown, rate, ratio_cell, value_cell
+from benchmarks.figures.rows import Rows
 from benchmarks.figures.tables import FUSED
 
 STEADY, ALL, FIRST = "samples/s steady", "samples/s", "first batch ms"
@@ -81,23 +81,6 @@ def work(rows: Rows) -> str:
         ("work", "torch", "fastload", "times as good (95 %)"), lines,
         about="Samples a second unless stated otherwise; two workers unless stated otherwise.",
     )  # fmt: skip
-
-
-def recording(rows: Rows) -> str:
-    def share(row: Row) -> Cell:
-        interval = f" ({row.low:+.1f} to {row.high:+.1f} %)" if row.low is not None and row.high is not None else ""
-        return Cell(f"{row.value:+.1f} %{interval}", (row,))
-
-    lines: list[Line] = []
-    for batch in rows.suite("overhead"):
-        if batch.metric == "CPU ms/batch":
-            parts = [
-                rows.beside("overhead", batch, metric=name) for name in ("recorded, % more", "another loader, % more")
-            ]
-            lines.append(line(batch.side, batch.case, value_cell(batch, unit=" ms"), *(share(part) for part in parts)))
-    head = ("loader", "samples", "processor time of a batch", "recorded (95 %)", "what this can tell (95 %)")
-    about = "What this can tell: a second loader that is not recorded."
-    return markdown(head, lines, about=about)
 
 
 def training(rows: Rows) -> str:

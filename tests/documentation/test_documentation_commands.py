@@ -59,7 +59,6 @@ NOT_RUN: dict[str, list[str]] = {
         "uv run python -m benchmarks.engine --data DIR --rows benchmarks/rows/engine.csv tiny",
         "uv run python -m benchmarks.peers --data DIR --envs ENVS",
         "uv run python -m benchmarks.peers.install ENVS",
-        "uv run python -m benchmarks.profiling.overhead",
         "uv run python -m benchmarks.profiling.zoo",
         "uv run --with-requirements benchmarks/pipelines/requirements.txt python -m benchmarks.pipelines --data DIR",
     ],
