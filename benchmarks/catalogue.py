@@ -9,7 +9,7 @@ import importlib
 from benchmarks.spec import Benchmark
 
 FILES = (
-    "imagefolder", "fuse", "small", "heavy_tail", "determinism", "startup", "memory", "waiting", "tables",
+    "imagefolder", "fuse", "small", "heavy_tail", "startup", "memory", "waiting", "tables",
 )  # fmt: skip
 ALL: tuple[Benchmark, ...] = tuple(
     benchmark for name in FILES for benchmark in importlib.import_module(f"benchmarks.cases.{name}").BENCHMARKS

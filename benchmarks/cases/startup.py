@@ -14,7 +14,7 @@ import time
 
 from benchmarks.loops import describe, make_loader
 from benchmarks.made_data import CarryingDataset, Integers
-from benchmarks.spec import Benchmark, Measurement, Metric, Side
+from benchmarks.spec import WITH_SEED, Benchmark, Measurement, Metric, Side
 
 
 def first_batch(side: Side, *, start_method: str, payload: str, payload_mb: int) -> Measurement:
@@ -114,6 +114,7 @@ BENCHMARKS = (
             metrics=(Metric(name="gap ms"),),
             arguments={"persistent_workers": persistent_workers, "num_epochs": 30},
             quick_arguments={"num_epochs": 10},
+            sides=WITH_SEED,
             repetitions=9,
         )
         for persistent_workers in (True, False)

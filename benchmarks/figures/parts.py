@@ -48,14 +48,10 @@ WORK: Sequence[tuple[str, str, str, str]] = (
     ("the same, by forkserver", "startup-forkserver-8-workers", OURS, "first loader ms"),
     ("the same, the second loader", "startup-forkserver-8-workers", OURS, "second loader ms"),
     ("gap between epochs, persistent workers, ms", "startup-epoch-gap-persistent-workers", OURS, "gap ms"),
-    ("the same, samples of 1 ms, `seed=1`", "determinism-epoch-gap", "fastload seed=1", "gap ms"),
     ("samples of lognormal cost, 4 workers: time over a perfect schedule", "heavy_tail-lognormal-4-workers", SEED,
      "x of bound as slept"),
     ("one sample in a hundred slow: time over a perfect schedule", "heavy_tail-rare-4-workers", SEED,
      "x of bound as slept"),
-    ("seeding samples of 1 ms (beside not seeding)", "determinism-1000us-samples", OURS, STEADY),
-    ("seeding samples of 50 µs", "determinism-50us-samples", OURS, STEADY),
-    ("resuming at step 1,000,000 (beside step 0), ms", "determinism-resume", OURS, "resume ms"),
     ("JPEG files that take 20 ms to come, 2 workers: `worker_threads=16`", "waiting-server", SIXTEEN, STEADY),
     ("the same beside torch's loader with 32 workers", "waiting-server-32-workers", SIXTEEN, STEADY),
     ("the same: memory (PSS), MiB", "waiting-server-32-workers", SIXTEEN, "PSS MiB"),
@@ -74,7 +70,7 @@ def work(rows: Rows) -> str:
             continue
         others = [row for row in rows.suite("engine") if row.case == case and row.metric == metric]
         baseline = ours.ratio_of.partition(" / ")[2]
-        theirs = next(row for row in others if row.side == (baseline or "torch") or row.side == "step 0")
+        theirs = next(row for row in others if row.side == (baseline or "torch"))
         theirs = rows.beside("engine", ours, theirs.side)
         lines.append(line(words, value_cell(theirs), value_cell(ours), ratio_cell(ours, with_spread=True)))
     return markdown(
