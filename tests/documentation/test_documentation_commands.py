@@ -36,8 +36,6 @@ NOT_RUN: dict[str, list[str]] = {
         "uv run --no-project --isolated --with . --with torch==2.6.0 --with torchvision==0.21.0 --with pytest "
         "--with pytest-timeout --with pytest-xdist --with hypothesis pytest tests/contract",
         "uv run -m benchmarks.release --out dist",
-        "uv run -m benchmarks.install --wheel WHEEL --folder ROOTS --trial bookworm:python3.11:2.6.0 "
-        "--trial sid:python3.15:2.15.0",
     ],
     "there is no address": [
         "git clone ADDRESS_OF_THE_REPOSITORY fastload",
