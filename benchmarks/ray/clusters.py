@@ -19,18 +19,18 @@ STORE_BYTES = 300 << 20
 
 
 @contextlib.contextmanager
-def cluster_of(num_nodes: int, num_cpus: float = 1) -> Iterator[Any]:
-    """Start a head and nodes; this process is connected to the head, which has processors only where it is alone."""
+def cluster_of(num_nodes: int) -> Iterator[Any]:
+    """Start a head and nodes; this process is connected to the head, which has no processors."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     import ray
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 0 if num_nodes else num_cpus, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+    head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         for _ in range(num_nodes):
-            cluster.add_node(num_cpus=num_cpus, object_store_memory=STORE_BYTES)
+            cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
     finally:
