@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import sys
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -24,7 +24,7 @@ class Finding(NamedTuple):
 
 def pip(install: str, uninstall: str = "") -> str:
     """Return the command that changes packages in this environment, by pip, or uv where there is none."""
-    has_pip = importlib.util.find_spec("pip") is not None
+    has_pip = any(importlib.metadata.distributions(name="pip"))
     verb = f"{sys.executable} -m pip {{}}" if has_pip else f"uv pip {{}} --python {sys.executable}"
     first = f"{verb.format('uninstall')}{' -y' if has_pip else ''} {uninstall}; " if uninstall else ""
     return f"{first}{verb.format('install')} {install}"

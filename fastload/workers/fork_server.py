@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+import time
 from multiprocessing import context as contexts
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 _OURS = f"{__package__}.preload"
@@ -38,6 +40,18 @@ def why_each_imports_torch() -> str | None:
             f"multiprocessing.set_forkserver_preload([{_OURS!r}]) before that"
         )
     return None
+
+
+def start(process: BaseProcess) -> None:
+    """Start a worker; once more where the server is just ending, after an interrupt: then another one is started."""
+    for seconds in (0.01, 0.1, 1.0, None):
+        try:
+            process.start()
+            return
+        except (ConnectionError, EOFError):
+            if seconds is None:
+                raise
+            time.sleep(seconds)
 
 
 def _server() -> Any:

@@ -158,7 +158,12 @@ class ProcessPool(Pool):
             daemon=True,
         )
         with self._forks, contextlib.nullcontext() if how is None else how.noting:
-            process.start()
+            if self.start_method == "forkserver":
+                from .fork_server import start
+
+                start(process)
+            else:
+                process.start()
         self.workers.append(process)
         self._watches.append(_pidfd(process))
         self._transport.started(worker_id)

@@ -6,6 +6,7 @@ where the test wants it, and no clock is needed. Packing refuses pipes for that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -144,7 +145,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_its_name_and_the_next_run_goe
     with begin(tmp_path, source, 2) as process:
         with open(pipe, "wb"):
             for helper in children(process.pid):
-                if b"z0.jpg" in b"".join(os.readlink(f"/proc/{helper}/fd/{fd}").encode() for fd in _open(helper)):
+                if any("z0.jpg" in path for path in _open(helper)):
                     os.kill(helper, signal.SIGKILL)
         error = process.communicate(timeout=200)[1]
     assert process.returncode == 1
@@ -154,7 +155,12 @@ def test_a_worker_that_is_killed_ends_the_run_with_its_name_and_the_next_run_goe
 
 
 def _open(pid: int) -> list[str]:
-    return os.listdir(f"/proc/{pid}/fd")
+    """Return the files that a process has open."""
+    paths = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            paths.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return paths
 
 
 def test_ctrl_c_ends_the_run_in_a_line_and_the_next_one_goes_on(source, tmp_path, pipe):

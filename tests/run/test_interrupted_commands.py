@@ -38,9 +38,7 @@ class Slow:
 
     def __getitem__(self, index):
         worker = torch.utils.data.get_worker_info()
-        if worker is None:
-            tell("measuring")
-        elif os.getpid() != SCRIPT:
+        if worker is not None and os.getpid() != SCRIPT:
             tell("worker")
         time.sleep(0.004)
         return torch.tensor(index)
@@ -248,14 +246,14 @@ def test_tune_that_is_terminated_shows_what_it_has_measured(begin: Begin) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("who", "number"), list(zip(("command", "script"), INTERRUPTS, strict=True)))
-@pytest.mark.parametrize("verb", ["tune", "verify", "explain", "profile", "run", "script"])
+@pytest.mark.parametrize("verb", ["tune", "verify", "profile", "run", "script"])
 def test_an_interrupted_command_says_so_and_leaves_nothing(begin, verb, who, number):
     command = begin(verb)
     trains = verb in ("profile", "run", "script")
-    command.pid_of("training" if trains else "worker" if verb != "explain" else "measuring")
+    command.pid_of("training" if trains else "worker")
     if verb == "verify":
         command.says("[2/")
-    elif verb != "explain":
+    else:
         time.sleep(0.5)
     os.kill(command.pid_of(who), number)
     status, output, errors = command.ends()
