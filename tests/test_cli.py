@@ -186,7 +186,7 @@ def test_the_users_own_sitecustomize_is_executed_as_ever(script: Script) -> None
     assert fastload_run("look.py", env=environment) == plain.stdout != ""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_error_in_the_users_sitecustomize_is_told_as_ever_and_our_loader_is_in_place(script: Script) -> None:
     script("site/sitecustomize.py", "raise ValueError('broken')")
     script("train.py", LOAD + "print(json.dumps(load()))")
@@ -212,7 +212,7 @@ def test_where_fastload_cannot_be_imported_a_warning_says_that_torchs_loader_sta
     assert "install fastload in that environment" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_inside_a_run_changes_the_environment_once(script: Script) -> None:
     script("train.py", LOAD + "import os; print(json.dumps([load(), os.environ['PYTHONPATH']]))")
     loaded, path = json.loads(fastload_run("--", *FASTLOAD, "run", "train.py"))

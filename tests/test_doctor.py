@@ -37,7 +37,7 @@ def one(found) -> Finding:
     return only
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 def test_the_page_of_this_machine_begins_with_its_verdict():
     done = doctor("-v")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -79,7 +79,7 @@ def dataset_of(kind: str, target: Target, late: Late | None, root: Path) -> Any:
     num_workers=st.integers(0, 2),
     subset=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_users_code_runs_once_for_each_sample(
     files, kind, unknown, odd, on_error, batch_size, chunk_size, num_workers, subset
 ):

@@ -219,7 +219,7 @@ class Holder(Made):
         return [seen(lambda read=read: read(self.path)) for read in (self.read, copied)]
 
 
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.thorough)])
 def test_a_dataset_may_hold_a_function_and_what_has_its_place_is_pickled_by_name(folder: Path, context: str) -> None:
     path = str(folder / "0False.jpg")
     samples, decoded = samples_of(Holder(path), multiprocessing_context=context)
@@ -315,7 +315,7 @@ class Twice(Sized):
 
 @pytest.mark.parametrize(
     "start_method",
-    ["fork", *(pytest.param(one, marks=pytest.mark.slow) for one in ("spawn", "forkserver"))],
+    ["fork", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("spawn", "forkserver"))],
 )
 def test_what_is_usual_is_compared_before_workers_start(folder: Path, start_method: str) -> None:
     names = "cv2.imread", "torchvision.io.decode_image"

@@ -70,7 +70,7 @@ def test_a_compose_gives_what_it_gives_elsewhere(images, moving, values, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["crop", "resized crop", "larger"])
+@pytest.mark.parametrize("name", ["crop", "resized crop", pytest.param("larger", marks=pytest.mark.slow)])
 def test_the_kernels_prove_themselves(on_cpu, monkeypatch, name, dtype):
     monkeypatch.setattr(proof, "served", SERVED)
     monkeypatch.setattr(proof, "_reasons", {})

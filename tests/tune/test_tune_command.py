@@ -87,7 +87,7 @@ def tune(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
-@pytest.mark.interpreter
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_script_is_tuned_at_its_first_batch_and_trains_nothing(folder: Path) -> None:
     done = tune("--seconds", "3", "--json", "-", "train.py", "--epochs", "3")

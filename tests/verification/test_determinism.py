@@ -148,7 +148,7 @@ class FromPipe(Sized):
 
 
 @pytest.mark.parametrize(
-    "method", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in METHODS if one != "inline"]
+    "method", [pytest.param(one, marks=[pytest.mark.thorough] * (one in SLOW)) for one in METHODS if one != "inline"]
 )
 def test_every_kind_of_worker_is_explained_and_named_by_a_timeout(method, tmp_path):
     path = str(tmp_path / "pipe")

@@ -85,6 +85,7 @@ def in_memory(transform: Any) -> datasets.CIFAR10:
     return dataset
 
 
+@pytest.mark.slow
 def test_a_loader_that_fuses_is_verified_fusing(monkeypatch):
     fused = []
     load = FusedDataset.load
@@ -186,6 +187,7 @@ def test_the_order_of_a_set_is_named_where_processes_are_spawned():
     assert "PYTHONHASHSEED" in report.to_text(1000)
 
 
+@pytest.mark.slow
 def test_a_stage_that_threads_cannot_share_is_named():
     report = verify(verified.Pictures(v2.Compose([v2.CenterCrop(10), verified.SharedScratch()])), "thread")
     assert culprits(report) == {"SharedScratch() @ dataset.transform, stage 2 of 2"}, report.to_text()
@@ -289,6 +291,7 @@ def test_a_dataset_that_cannot_be_pickled_is_checked_but_for_spawn():
     assert "share it" in report.notes[-1]
 
 
+@pytest.mark.slow
 def test_the_users_objects_and_the_global_generators_are_as_before():
     dataset = verified.Pictures(verified.chain(verified.OwnGenerator(), verified.Counting()))
     stages = list(dataset.transform.transforms)

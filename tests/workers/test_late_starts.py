@@ -78,7 +78,7 @@ def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(late_starts, "_cores", lambda: 1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_the_first_batch_comes_from_the_first_worker_and_the_others_follow(tmp_path, one_core, method):
     loader = loader_of(tmp_path, 40, method=method, persistent_workers=True, seed=1)

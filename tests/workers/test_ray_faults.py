@@ -130,6 +130,7 @@ def test_machines_that_go_while_an_actor_starts_are_no_error(cluster, tmp_path):
     cluster.remove_node(node, allow_graceful=True)
 
 
+@pytest.mark.thorough
 def test_more_workers_than_there_is_room_for_are_a_warning(cluster):
     wait_until(lambda: ray.cluster_resources()["CPU"] == 2)  # a machine that a test has removed may still be counted
     loader = DataLoader(Images(5000, wait_s=0.02), 4, num_workers=5, worker_method="ray")

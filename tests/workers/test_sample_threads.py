@@ -190,6 +190,7 @@ class Stuck(Drawing):
         return index
 
 
+@pytest.mark.slow
 def test_a_timeout_names_the_stuck_samples_and_others_go_on():
     loader = DataLoader(Stuck(), 4, num_workers=1, worker_threads=4, timeout=1.5, prefetch_factor=6)
     iterator = iter(loader)

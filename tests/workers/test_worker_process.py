@@ -105,7 +105,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_spawned_worker_ends_without_a_word_about_what_libraries_it_has_imported(tmp_path):
     # Triton, which torchvision 0.29 imports, reports at the interpreter's end what the collector cannot find.
     (tmp_path / "script.py").write_text(_SPAWNED)
