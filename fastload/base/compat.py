@@ -14,18 +14,29 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, SequentialSampler, Subset, _utils
+from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, SequentialSampler, Subset, _utils, dataloader
 from torch.utils.data import default_collate as default_collate
 from torch.utils.data import default_convert as default_convert
 from torch.utils.data._utils import collate as _collate
 from torch.utils.data._utils import pin_memory as _pin_memory
 from torch.utils.data._utils import worker
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_random_seed
 
 TorchDataLoader = DataLoader
 SAMPLER_MODULE = SequentialSampler.__module__
 BaseIterator: Any = _BaseDataLoaderIter
+RecordFunctionFast: Any = torch._C._profiler._RecordFunctionFast
+ITERABLE: Any = _DatasetKind.Iterable
+
+
+def is_next_plain() -> bool:
+    """Return whether nobody would miss torch's ``__next__``: no profiler records, and it was not replaced."""
+    written_in = getattr(_BaseDataLoaderIter.__next__, "__globals__", None)
+    return written_in is _torch_names and not torch._C._autograd._profiler_enabled()
+
+
+_torch_names = vars(dataloader)
 set_worker_signal_handlers: Callable[[], None] = torch._C._set_worker_signal_handlers
 
 _collate_map: dict[Any, Callable[..., Any]] = _collate.default_collate_fn_map

@@ -204,6 +204,15 @@ class Iteration(compat.BaseIterator):  # type: ignore[misc]  # torch's private b
         if error is not None and all(type(sampler).__module__ == compat.SAMPLER_MODULE for sampler in samplers):
             raise error
 
+    def __next__(self) -> Any:
+        """Return the next batch, as torch's base does; its record for profilers takes 6 us, in Python."""
+        if self._dataset_kind == compat.ITERABLE or not compat.is_next_plain():
+            return super().__next__()
+        with compat.RecordFunctionFast(self._profile_name):  # for those who trace all of the process
+            data = self._next_data()
+            self._num_yielded += 1
+            return data
+
     def _next_data(self) -> Any:
         steps, counts = self._kept.steps, self._kept.counts
         steps.ask(counts.waited_ns)
