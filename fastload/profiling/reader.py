@@ -299,7 +299,7 @@ class _RankReader:
                 step.loop_cpu_ns, step.loop_runnable_ns = _known(record.a), _known(record.b)
                 step.wait_cpu_ns, step.wait_runnable_ns = _known(record.c), _known(record.d)
             if (record := devices.get((step.iterator, step.batch.number))) is not None:
-                step.device_idle_ns, step.device_busy_ns = _known(record.c), _known(record.d)
+                step.device_idle_ns = _known(record.c)
         for record in self._records[Kind.COPY]:
             place = bisect_right(steps, record.begun, key=lambda step: step.wait.begun) - 1
             if place >= 0 and record.small != 3:

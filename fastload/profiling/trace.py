@@ -145,8 +145,6 @@ class TracedStep:
     wait_runnable_ns: int | None = None
     device_idle_ns: int | None = None
     """Idle time of the device around the wait; None without a device, or if its events were not read."""
-    device_busy_ns: int | None = None
-    """The device's time between the waits."""
     ending: Span | None = None
     """The following wait, if that found the end of the epoch; not part of ``loop_ns``."""
     copy_ns: int = 0
