@@ -171,7 +171,6 @@ def fixes() -> list[Fix]:
             title="num_workers 8 -> 14",
             change="- loader = DataLoader(train, batch_size=64, num_workers=8)\n"
             "+ loader = DataLoader(train, batch_size=64, num_workers=14)",
-            settings={"num_workers": 14},
             least_ms=121.0,
             limit="its batch 1694 ms / 14 workers",
             tuned=True,
@@ -179,7 +178,6 @@ def fixes() -> list[Fix]:
         Fix(
             title="let samples, not batches, go to free workers (fastload)",
             change="- python train.py\n+ fastload run train.py",
-            settings={"scheduling": "sample"},
             least_ms=168.0,
             limit="the loop 168 ms",
             tuned=False,

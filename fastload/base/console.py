@@ -52,7 +52,7 @@ def as_html(*parts: Any, width: int = 120) -> str:
     from rich.terminal_theme import TerminalTheme
 
     console = Console(width=width, file=io.StringIO(), record=True, color_system="truecolor", **_PLAIN)
-    console.print(Group(*parts))
+    console.print(Group(*parts), crop=False)
     theme = TerminalTheme(_GREY, _GREY, _COLOURS)
     element = '<pre style="line-height: 1.3; white-space: pre; overflow-x: auto; background: none">{code}</pre>'
     made = console.export_html(theme=theme, code_format=element, inline_styles=True)

@@ -1,7 +1,7 @@
 """One sample of an epoch again, with its augmentation: for a closer look at a bad batch.
 
-In: a loader, an epoch, and the sample's index or position. Out: the very sample that the loader gave, whatever its
-workers were. It is loaded here, in the user's process, whose global generators are as before afterwards.
+It is the very sample that the loader gave, whatever its workers were. It is loaded in the user's process, whose global
+generators are as before afterwards.
 """
 
 from __future__ import annotations

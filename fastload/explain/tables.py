@@ -1,6 +1,6 @@
 """Tables for a person: how each loader works, and which stages of its dataset are fused, or would be.
 
-In: loaders or datasets. Out: tables on standard output. No samples are loaded.
+No samples are loaded.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from .blame import BlamedStep, blamed_steps, clock_of
 from .bounds import costs_of, fixes
 from .dominant import dominant
-from .formatting import STAGES_KNOWN, percent, rank_name, run_queue_text, unit_of
+from .formatting import percent, rank_name, run_queue_text, unit_of
 from .reader import read_trace
 from .schema import Analysis, PinLine, RankAnalysis, StepLine, TaskLine
 from .trace import Rank, Span, Trace, TracedBatch, TracedStep
@@ -170,8 +170,9 @@ def _hottest(stages_ms: Mapping[str, float], level: int | None, waits: str, unit
     if name == "sample" and not stages_ms.keys() <= {"sample", "collate"}:
         where = "the dataset outside of known stages"
     elif name == "sample":
-        more = f"; --level 2 found no stage in it: it knows {STAGES_KNOWN}"
-        more = more if level == 2 else "; --level 2 shows which transform"
+        known = "the transforms of a Compose and of albumentations, decoding, and opening files"
+        found_none = f"; --level 2 found no stage in it: it knows {known}"
+        more = found_none if level == 2 else "; --level 2 shows which transform"
     words = f"{stages_ms[name]:.2f} ms a {unit}{waits}, {percent(share)} of the workers' time"
     return Hottest(name if is_stage else None, share, f"{where} takes {words}{more}")
 

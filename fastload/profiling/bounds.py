@@ -1,7 +1,5 @@
 """At most how much a change can gain: lower bounds of a step's time, which can be checked by hand. Pure.
 
-In: a rank's steps with their stalls. Out: what a step costs, and fixes, each with the least time of a step with it.
-
 A step takes at least as long as each of these, per step:
 
 * the loop, as if data cost nothing;
@@ -144,15 +142,15 @@ def _of_settings(costs: StepCosts, cause: Cause | None, loader: Mapping[str, Any
         if costs.batch_ms > 2 * costs.batch_cpu_ms:
             change.append(f"# if what they wait for (disk, server, lock) serves {number} as fast as {max(1, workers)}")
         after = replace(costs, workers=number, takes_turns=False)
-        yield _fix(f"num_workers {workers} -> {number}", change, after, {"num_workers": number})
+        yield _fix(f"num_workers {workers} -> {number}", change, after, tuned=True)
     if cause == "head-of-line" and loader.get("torchs", True) and loader.get("seeding") != "sample":
         change = [*([] if is_fastload else _TO_FASTLOAD), *lines("", "seed=1")]
         change.append("# any worker takes the next sample; other augmentation: each sample draws from a key of its own")
-        yield _fix("a seed" if is_fastload else "fastload's loader with a seed", change, costs, {"seed": 1})
+        yield _fix("a seed" if is_fastload else "fastload's loader with a seed", change, costs, tuned=True)
     if cause == "head-of-line" and workers:
         before = int(loader.get("prefetch_factor") or 2)
         change = lines(f", prefetch_factor={before}", f"prefetch_factor={4 * before}")
-        yield _fix(f"prefetch_factor {before} -> {4 * before}", change, costs, {"prefetch_factor": 4 * before})
+        yield _fix(f"prefetch_factor {before} -> {4 * before}", change, costs, tuned=True)
     if cause == "sampler":
         yield _fix("a simpler sampler", ["# draw the indices of an epoch at once; more workers do not help"], costs)
     if cause == "transport" and loader.get("torchs", True) and not is_fastload:
@@ -198,17 +196,8 @@ def _of_samples(
         yield _fix("nearer files", change, replace(costs, batch_ms=costs.batch_ms - blocked))
 
 
-def _fix(
-    title: str, change: Sequence[str], after: StepCosts, settings: dict[str, Any] | None = None, *, tuned: bool = False
-) -> Fix:
-    """Return a fix with the bound that remains; ``fastload tune`` tries the ``settings``."""
+def _fix(title: str, change: Sequence[str], after: StepCosts, *, tuned: bool = False) -> Fix:
+    """Return a fix with the bound that remains."""
     bounds = _bounds(after)
     limit = max(bounds, key=lambda words: bounds[words])
-    return Fix(
-        title=title,
-        change="\n".join(change),
-        settings=settings or {},
-        least_ms=bounds[limit],
-        limit=limit,
-        tuned=tuned or bool(settings),
-    )
+    return Fix(title=title, change="\n".join(change), least_ms=bounds[limit], limit=limit, tuned=tuned)

@@ -1,7 +1,5 @@
 """The transform or decoder that takes most of a sample, in words, with what helps. Pure.
 
-In: a mean sample's time by stage. Out: a finding, only if one stage takes more than half of the sample.
-
 To add a remedy, measure it: both ways on one machine, with the same images. Say in it what it is about, since stages
 have only the names of classes, and whether the values stay the same.
 """

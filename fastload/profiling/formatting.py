@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .schema import Analysis, Cause, Interval, RankAnalysis, Workers
+from .schema import Cause, RankAnalysis, Workers
 from .trace import Rank
 
 GROUPS = {
@@ -22,8 +22,6 @@ GROUPS = {
 
 _WAITING = 0.05
 """Share of workers' times that is waiting for a core, from which reports say so."""
-STAGES_KNOWN = "the transforms of a Compose and of albumentations, decoding, and opening files"
-"""What ``--level 2`` records within a sample."""
 
 
 class State(NamedTuple):
@@ -110,16 +108,6 @@ def percent_number(share: float) -> str:
     return f"{value:.0f}" if abs(value) >= 9.95 or value == 0 else f"{value:.1f}"
 
 
-def share_interval(share: Interval) -> str:
-    """Return the limits of a share."""
-    return f"{percent_number(share.low)}-{percent_number(share.high)} %"
-
-
-def ms_interval(time: Interval) -> str:
-    """Return the limits of a time in ms, without the unit."""
-    return f"{ms(time.low)}-{ms(time.high)}"
-
-
 def times(ratio: float) -> str:
     """Return a ratio."""
     return f"{ratio:.2f}x"
@@ -135,40 +123,9 @@ def by_size(blame: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(((state, value) for state, value in blame.items() if value > 0), key=lambda one: (-one[1], one[0]))
 
 
-def stall_name(rank: RankAnalysis) -> str:
-    """Return what a stall is on the rank's clock."""
-    return "stall (idle device)" if rank.clock == "device" else "stall (waiting for data)"
-
-
 def unit_of(loader: Mapping[str, Any]) -> str:
     """Return what a dataset returns at once, to the loader of a recording: ``sample``, or ``batch``."""
     return "sample" if loader.get("collates", True) else "batch"
-
-
-def workers_text(rank: RankAnalysis) -> str:
-    """Return the number and the kind of workers."""
-    if rank.workers.method == "inline" or rank.workers.number == 0:
-        return "no workers"
-    return f"{plural(rank.workers.number, 'worker')} ({printable(rank.workers.method)})"
-
-
-def worker_facts(rank: RankAnalysis) -> dict[str, str | None]:
-    """Return statistics of the workers, as names and values; None: unknown."""
-    workers = rank.workers
-    slowest = None
-    if workers.slowest is not None and workers.slowest_over_median is not None:
-        slowest = f"{workers.slowest}: {times(workers.slowest_over_median)} the median"
-    return {
-        "busy": _known(percent, workers.busy),
-        "task p50": _known(ms, workers.task_p50_ms, " ms"),
-        "task p99": _known(ms, workers.task_p99_ms, " ms"),
-        "on CPU": _known(percent, workers.on_cpu),
-        "waiting for a core": _known(percent, workers.run_queue),
-        "blocked": _known(percent, workers.blocked),
-        "page-cache hits": _known(percent, workers.cache_hit),
-        "read": _known(ms, workers.read_mb_per_s, " MB/s"),
-        "slowest worker": slowest,
-    }
 
 
 def run_queue_text(workers: Workers) -> str | None:
@@ -178,42 +135,3 @@ def run_queue_text(workers: Workers) -> str | None:
     if workers.run_queue is None:
         return "times of tasks and samples include waiting for a core: how long is unknown here"
     return f"times of tasks and samples include waiting for a core: {percent(workers.run_queue)} of them"
-
-
-def startup_facts(rank: RankAnalysis) -> dict[str, str | None]:
-    """Return what starting epochs took, as names and values; None: unknown."""
-    return {
-        "first batch after": _known(ms, rank.first_batch_ms, " ms"),
-        "between epochs": _known(ms, rank.epoch_gap_ms, " ms"),
-        "share of the run": percent(rank.startup),
-    }
-
-
-def _known(say: Callable[[float], str], value: float | None, unit: str = "") -> str | None:
-    return None if value is None else say(value) + unit
-
-
-def ceiling_text(ceiling_ms: float) -> str:
-    """Return the measured limit of the loop's speed."""
-    return f"{ms(ceiling_ms)} ms a step with cached batches (measured)"
-
-
-def dominant_lines(analysis: Analysis, rank: RankAnalysis) -> list[str]:
-    """Return which transform takes most of a sample, and what helps; nothing where the loader keeps up."""
-    return [] if analysis.dominant is None or rank.verdict.cause == "compute" else analysis.dominant.lines
-
-
-def copied_lines(rank: RankAnalysis) -> list[str]:
-    """Return which lists of the dataset each worker process copies, if they are large."""
-    return list(rank.loader.get("copied", ()))
-
-
-def no_fix_text(analysis: Analysis, rank: RankAnalysis) -> str:
-    """Return why no change is suggested."""
-    if rank.verdict.cause is None:
-        return "none: without a verdict it is not known what helps"
-    if rank.verdict.cause == "compute":
-        return "nothing to change: the loader keeps up"
-    if analysis.costs is None:
-        return "none: how the batches were made is not known, or the data are resident in memory"
-    return "none: no known change against this cause can make a step 3 % faster"

@@ -1,7 +1,4 @@
-"""Measures what a sample takes in each stage, on a few samples, by recording them at level 2.
-
-In: what makes the batches of a loader. Out: times by stage, for :mod:`.dominant`.
-"""
+"""Measures what a sample takes in each stage, on a few samples, by recording them at level 2: for :mod:`.dominant`."""
 
 from __future__ import annotations
 

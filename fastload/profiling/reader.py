@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import TraceError
-from .recorder import cost_of_hooks
 from .recording import Process, RecordIndex, complete_since, processes, read_settings, taking_turns
 from .ring import Kind, Record, RingFile
 from .trace import CARRYING, Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
@@ -82,10 +81,8 @@ def _nothing(folder: str, settings: Mapping[str, Any]) -> str:
 
 
 def _hooks_ns(written: list[Process]) -> float | None:
-    costs = next((note for process in written for note in process.notes_of("costs")), None)
-    if costs is None:
-        return None
-    return cost_of_hooks((record for process in written for ring in process.rings for record in ring), costs)
+    cost = next((note["hook_ns"] for process in written for note in process.notes_of("cost")), None)
+    return None if cost is None else cost * sum(ring.num_kept for process in written for ring in process.rings)
 
 
 class _RankReader:

@@ -14,12 +14,11 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from .clocks import ThreadClocks
-from .ring import HEADER_BYTES, RECORD_BYTES, Kind, Record, Ring
+from .ring import HEADER_BYTES, RECORD_BYTES, Kind, Ring
 
 CAPACITY = 1 << 18
 """Records that a thread keeps: 16 MiB, of which only what is written takes space."""
@@ -27,6 +26,7 @@ CAPACITY = 1 << 18
 _TURNS = 32
 
 _now = time.perf_counter_ns
+_cpu = time.thread_time_ns
 
 
 class _Thread(threading.local):
@@ -72,7 +72,7 @@ class Recorder:
             with self._lock:
                 self._rings += 1  # the system reuses the number of a thread that has ended
                 path = f"{self._stem}-{thread}.{self._rings}.ring"
-            made: Any = Ring(path, self._capacity, thread=thread, is_main=main, full=self._fail)
+            made: Any = Ring(path, self._capacity, is_main=main, full=self._fail)
         except OSError as error:
             self._fail(error)
             made = SimpleNamespace(write=lambda *_: None)
@@ -154,46 +154,20 @@ def in_children(method: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=call)
 
 
-def measure_costs() -> dict[str, float]:
-    """Return what the parts of a hook cost on this machine, in ns: a record with two times, a CPU clock, all clocks.
+def measure_cost() -> float:
+    """Return what a hook costs on this machine, in ns: a record with two times and two readings of the CPU clock.
 
     Measured in a tight loop, so it is the least that a hook costs. Takes a fraction of a millisecond.
     """
     ring = Ring.__new__(Ring)
     ring._map = bytearray(HEADER_BYTES + _TURNS * RECORD_BYTES)  # type: ignore[assignment] # memory is as good
     ring._capacity, ring._count, ring._room = _TURNS, 0, _TURNS
-    clocks = ThreadClocks()
-    return {
-        "record": _least_ns(lambda: ring.write(Kind.SAMPLE, 0, 0, _now(), _now(), 1, 2, 3)),
-        "cpu": _least_ns(time.thread_time_ns),
-        "clocks": _least_ns(clocks.read),
-        "call": _least_ns(lambda: None),
-    }
-
-
-def _least_ns(function: Callable[[], object]) -> float:
     best = float("inf")
     for _ in range(3):
-        begun = _now()
+        before = _now()
         for _ in range(_TURNS):
-            function()
-        best = min(best, (_now() - begun) / _TURNS)
+            cpu = _cpu()
+            begun = _now()
+            ring.write(Kind.SAMPLE, 0, 0, begun, _now(), 1, _cpu() - cpu, 1)
+        best = min(best, (_now() - before) / _TURNS)
     return best
-
-
-def cost_of_hooks(records: Iterable[Record], costs: Mapping[str, float]) -> float:
-    """Return what the hooks behind some records took, in ns; ``costs``: see :func:`measure_costs`."""
-    record, cpu, clocks, call = (costs[name] for name in ("record", "cpu", "clocks", "call"))
-    more = {
-        Kind.READ: 2 * clocks,
-        Kind.WORK: 2 * cpu,
-        Kind.COLLATE: 2 * cpu,
-        Kind.STAGE: 2 * cpu,
-        Kind.LOOP: clocks,
-    }
-    total = 0.0
-    for one in records:
-        total += record + more.get(one.kind, 0.0)  # type: ignore[call-overload] # a Kind is an int
-        if one.kind == Kind.SAMPLE:
-            total += (2 * cpu if one.b >= 0 else 0.0) + max(one.c - 1, 0) * call  # and the samples it stands for
-    return total

@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 from ..errors import TraceError
 
-VERSION = 3
+VERSION = 4
 MAGIC = b"FLTRACE\0"
 HEADER_BYTES = 4096
-HEADER = struct.Struct("<8sIIqqqqq")
-"""Magic, version, bytes of a record, capacity, count, process id, thread id, 1 if it is the process's main thread."""
+HEADER = struct.Struct("<8sIIqqq")
+"""Magic, version, bytes of a record, capacity, count, 1 if it is the process's main thread."""
 COUNT_OFFSET = 24
 RECORD = struct.Struct("<HHIqqqqqqq")
 """Kind, name, small, begun, ended, then five numbers; see :class:`Kind`."""
@@ -46,8 +46,8 @@ class Kind(IntEnum):
     """The loop waited in ``next()``. small: 1 if a batch came, 0 at the end or after an error, 2 for a batch from the
     cache (``--ceiling``). a: iterator; b: batch."""
     DISPATCH = 2
-    """Indices were drawn and sent to a worker. small: worker. a: iterator; b: batch; c: time in the sampler; d: task
-    within the batch; e: samples."""
+    """Indices were drawn and sent to a worker. a: iterator; b: batch; c: time in the sampler; d: task within the batch;
+    e: samples."""
     WORK = 3
     """A worker did a task. small: worker. a: iterator, -1 if only the parent knows; b: batch; c: CPU time; d: run-queue
     time; e: task within the batch."""
@@ -59,13 +59,13 @@ class Kind(IntEnum):
     COLLATE = 6
     """Samples were collated. a: CPU time."""
     ARRIVE = 7
-    """The parent process read a worker's result. small: worker. a: iterator; b: batch; c: task."""
+    """The parent process read a worker's result. a: iterator; b: batch; c: task."""
     PIN = 8
     """A batch was copied to page-locked memory. a: iterator; b: batch."""
     COPY = 9
-    """A tensor was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both. a: bytes."""
+    """A tensor was copied to a device, as the host saw it. small: 1 page-locked, 2 non-blocking, 3 both."""
     DEVICE = 10
-    """A device around a wait, from its events. a: iterator; b: batch; c: idle; d: busy since the previous wait."""
+    """A device around a wait, from its events. a: iterator; b: batch; c: idle."""
     EPOCH = 11
     """An epoch began: an iterator was made, or begins again. a: iterator; b: loader."""
     READ = 12
@@ -111,7 +111,7 @@ class Ring:
     """
 
     def __init__(
-        self, path: str, capacity: int, *, thread: int, is_main: bool, full: Callable[[OSError], None] | None = None
+        self, path: str, capacity: int, *, is_main: bool, full: Callable[[OSError], None] | None = None
     ) -> None:
         self._path = path
         self._full = full
@@ -129,7 +129,7 @@ class Ring:
             raise
         finally:
             os.close(descriptor)
-        HEADER.pack_into(self._map, 0, MAGIC, VERSION, RECORD_BYTES, capacity, 0, os.getpid(), thread, int(is_main))
+        HEADER.pack_into(self._map, 0, MAGIC, VERSION, RECORD_BYTES, capacity, 0, int(is_main))
         os.rename(unfinished, path)
 
     def write(self, kind: int, name: int, small: int, begun: int, ended: int, *numbers: int) -> None:
@@ -175,7 +175,7 @@ def shorten(path: str) -> None:
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
             return
-        _, _, record_bytes, capacity, count, *_ = HEADER.unpack_from(header)
+        _, _, record_bytes, capacity, count, _ = HEADER.unpack_from(header)
         if count >= capacity:
             return
         records = file.read(count * record_bytes)
@@ -202,14 +202,15 @@ class RingFile:
             header = file.read(HEADER_BYTES)
             if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
                 raise TraceError(f"{path} is not a recording of fastload; name the folder that fastload profile made")
-            _, version, record_bytes, capacity, count, _, _, is_main = HEADER.unpack_from(header)
+            _, version, record_bytes, capacity, count, is_main = HEADER.unpack_from(header)
             if version != VERSION or record_bytes != RECORD_BYTES:
                 raise TraceError(
                     f"{path} has version {version} of the recording's format, and this fastload reads {VERSION}; "
                     "record again, or read it with the fastload that recorded it"
                 )
             # The rest is holes, 16 MiB per worker.
-            self._bytes = file.read(min(count, capacity) * RECORD_BYTES)
+            self.num_kept = min(count, capacity)
+            self._bytes = file.read(self.num_kept * RECORD_BYTES)
         self.is_main: bool = bool(is_main)
         self.num_lost: int = max(0, count - capacity)
         """Records that newer ones have overwritten."""

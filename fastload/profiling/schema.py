@@ -1,8 +1,7 @@
 """What ``profile.json`` contains: the analysis of a recording, from which all reports are made. Plain data.
 
 Times are in milliseconds, shares from 0 to 1; what is unknown is None. ``version`` is raised when a field changes its
-meaning or is removed; fields may be added, and a reader ignores those that it does not know. Version 1 called the state
-``main-thread`` ``host``; version 2 had predictions in place of bounds.
+meaning or is removed; fields may be added, and a reader ignores those that it does not know.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from ..errors import TraceError
 
-VERSION = 3
+VERSION = 4
 
 Cause = Literal[
     "compute",
@@ -205,8 +204,6 @@ class Fix:
     title: str
     change: str
     """Lines of code to change, old ones with ``-`` before them, new ones with ``+``; remarks with ``#``."""
-    settings: Mapping[str, Any]
-    """The same as arguments of ``fastload.DataLoader``; empty if there are none."""
     least_ms: float
     """A step takes at least so long then; so it is at most ``step_ms / least_ms`` times as fast."""
     limit: str

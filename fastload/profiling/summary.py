@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.bar import Bar
@@ -15,26 +15,18 @@ from .bounds import bound_text, gain_text, limit_text
 from .formatting import (
     by_size,
     cause_name,
-    ceiling_text,
-    copied_lines,
-    dominant_lines,
     ms,
-    ms_interval,
-    no_fix_text,
     percent,
+    percent_number,
     plural,
     printable,
     rank_name,
     run_queue_text,
-    share_interval,
-    stall_name,
-    startup_facts,
     state_of,
+    times,
     unit_of,
-    worker_facts,
-    workers_text,
 )
-from .schema import Analysis, Fix, RankAnalysis, SlowSample
+from .schema import Analysis, Fix, Interval, RankAnalysis, SlowSample
 
 _LABEL = 9
 """Columns of the labels on the left."""
@@ -50,21 +42,45 @@ _SEVERITY = {"none": "bold green", "moderate": "bold yellow", "severe": "bold re
 _GROUPS = {"storage": "blue", "cpu": "yellow", "cores": "red", "moving": "cyan", "main": "bright_black"}
 
 
-def summary(analysis: Analysis) -> Any:
-    """Return the summary as a rich renderable."""
+def summary(analysis: Analysis, *, whole: bool = False) -> Any:
+    """Return the summary as a rich renderable; ``whole``: all states and fixes of it."""
     rank = analysis.main_rank()
     if rank is None:
         nothing = Text("no verdict: no recorded process waited for a batch", "bold")
         return Group(Text("fastload profile", "bold"), _labelled([("VERDICT", nothing)]))
-    parts: list[Any] = [_joined(_head(analysis, rank)), Text()]
-    for found in (_findings(analysis, rank), _details(rank)):
-        parts += [_labelled(found), Text()]
-    # Not in the table, which would wrap names of files.
-    parts += list(_slowest(rank.slow_samples[:_SAMPLES_SHOWN]))
-    parts.append(_labelled(_suggestions(analysis, rank)))
+    parts: list[Any] = [_joined(_head(analysis, rank)), Text(), *_of_rank(analysis, rank, whole)]
+    parts.append(_labelled(_suggestions(analysis, rank, None if whole else _FIXES_SHOWN)))
     if remarks := list(_remarks(analysis)):
         parts += [Text(), _labelled(remarks)]
     return Constrain(Group(*parts), _WIDEST)
+
+
+def rank_summary(analysis: Analysis, rank: RankAnalysis) -> Any:
+    """Return what the summary says of one of several ranks, as a rich renderable."""
+    return Constrain(Group(*_of_rank(analysis, rank, True)), _WIDEST)
+
+
+def further(analysis: Analysis, rank: RankAnalysis) -> Any:
+    """Return what the summary leaves out: a rank's stages, slowest samples, loader, and versions of packages."""
+    stages = by_size(rank.workers.stages_ms)
+    grid = _grid("left", "right", "left")
+    for name, value in stages:
+        words = "the rest of the dataset" if name == "sample" else printable(name)
+        grid.add_row(words, f"{ms(value)} ms", Bar(stages[0][1], 0.0, value, color="yellow"))
+    loader = Text("\n".join(printable(f"{name}: {value}") for name, value in rank.loader.items()))
+    versions = _joined(printable(f"{name} {version}") for name, version in analysis.versions.items())
+    steps = Text(f"{rank.num_steps}, after {rank.num_warmup} of warm-up")
+    found = [("steps", steps), ("loader", loader), ("versions", versions)]
+    parts = [_labelled([("stages", grid)]), Text()] if stages else []
+    return Constrain(Group(*parts, *_slowest(rank.slow_samples), _labelled(found)), _WIDEST)
+
+
+def _of_rank(analysis: Analysis, rank: RankAnalysis, whole: bool) -> Iterator[Any]:
+    for found in (_findings(analysis, rank, whole), _details(rank)):
+        yield _labelled(found)
+        yield Text()
+    # Not in the table, which would wrap names of files.
+    yield from _slowest(rank.slow_samples[:_SAMPLES_SHOWN])
 
 
 def _labelled(found: Iterable[tuple[str, Any]]) -> Table:
@@ -76,39 +92,71 @@ def _labelled(found: Iterable[tuple[str, Any]]) -> Table:
     return rows
 
 
-def _findings(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
+def _findings(analysis: Analysis, rank: RankAnalysis, whole: bool) -> Iterator[tuple[str, Any]]:
     yield "VERDICT", _verdict(analysis, rank)
     if rank.num_steps:
         yield "step", _step(rank)
-        yield "why", _why(rank)
-    if len(analysis.ranks) > 1:
+        yield "why", _why(rank, whole)
+    if len(analysis.ranks) > 1 and rank is analysis.main_rank():
         yield "ranks", _ranks(analysis)
 
 
 def _details(rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
-    if facts := _facts(worker_facts(rank)):
+    if facts := _worker_facts(rank):
         yield "workers", facts
     if rank.first_batch_ms is not None:
-        yield "startup", _facts(startup_facts(rank))
+        gap = None if rank.epoch_gap_ms is None else f"{ms(rank.epoch_gap_ms)} ms"
+        first, share = f"{ms(rank.first_batch_ms)} ms", percent(rank.startup)
+        yield "startup", _facts({"first batch after": first, "between epochs": gap, "share of the run": share})
     if (waits := run_queue_text(rank.workers)) is not None:
         yield "", Text(waits, "dim")
-    if lines := copied_lines(rank):
+    if lines := rank.loader.get("copied"):
         yield "memory", Text("\n".join(map(printable, lines)))
 
 
-def _suggestions(analysis: Analysis, rank: RankAnalysis) -> Iterator[tuple[str, Any]]:
-    if lines := dominant_lines(analysis, rank):
-        yield unit_of(rank.loader), Text("\n".join(map(printable, lines)))
+def _worker_facts(rank: RankAnalysis) -> Text:
+    workers = rank.workers
+    slowest = None
+    if workers.slowest is not None and workers.slowest_over_median is not None:
+        slowest = f"{workers.slowest}: {times(workers.slowest_over_median)} the median"
+    shares = {"on CPU": workers.on_cpu, "waiting for a core": workers.run_queue, "blocked": workers.blocked}
+    shares["page-cache hits"] = workers.cache_hit
+    durations = {"task p50": workers.task_p50_ms, "task p99": workers.task_p99_ms}
+    return _facts(
+        {
+            "busy": None if workers.busy is None else percent(workers.busy),
+            **{name: None if value is None else f"{ms(value)} ms" for name, value in durations.items()},
+            **{name: None if share is None else percent(share) for name, share in shares.items()},
+            "read": None if workers.read_mb_per_s is None else f"{ms(workers.read_mb_per_s)} MB/s",
+            "slowest worker": slowest,
+        }
+    )
+
+
+def _suggestions(analysis: Analysis, rank: RankAnalysis, shown: int | None) -> Iterator[tuple[str, Any]]:
+    if analysis.dominant is not None and rank.verdict.cause != "compute":
+        yield unit_of(rank.loader), Text("\n".join(map(printable, analysis.dominant.lines)))
     if analysis.fixes and analysis.costs is not None:
         yield "bound", Text(bound_text(analysis.costs))
-    for number, fix in enumerate(analysis.fixes[:_FIXES_SHOWN], 1):
+    for number, fix in enumerate(analysis.fixes[:shown], 1):
         yield f"{'FIX' if number == 1 else '':<{_LABEL - 2}}{number}", _fix_lines(fix, rank.step_ms.value)
     if not analysis.fixes:
-        yield "FIX", no_fix_text(analysis, rank)
-    elif len(analysis.fixes) > _FIXES_SHOWN:
-        yield "", Text(f"{len(analysis.fixes) - _FIXES_SHOWN} more in profile.html", "dim")
+        yield "FIX", _no_fix_text(analysis, rank)
+    elif left := len(analysis.fixes[shown:] if shown else []):
+        yield "", Text(f"{left} more in profile.html", "dim")
     if analysis.ceiling_ms is not None:
-        yield "ceiling", ceiling_text(analysis.ceiling_ms)
+        yield "ceiling", f"{ms(analysis.ceiling_ms)} ms a step with cached batches (measured)"
+
+
+def _no_fix_text(analysis: Analysis, rank: RankAnalysis) -> str:
+    """Return why no change is suggested."""
+    if rank.verdict.cause is None:
+        return "none: without a verdict it is not known what helps"
+    if rank.verdict.cause == "compute":
+        return "nothing to change: the loader keeps up"
+    if analysis.costs is None:
+        return "none: how the batches were made is not known, or the data are resident in memory"
+    return "none: no known change against this cause can make a step 3 % faster"
 
 
 def _remarks(analysis: Analysis) -> Iterator[tuple[str, Any]]:
@@ -132,7 +180,9 @@ def _head(analysis: Analysis, rank: RankAnalysis) -> Iterator[str]:
     if len(analysis.ranks) > 1:
         yield plural(len(analysis.ranks), "rank")
     yield plural(analysis.cores, "core")
-    yield workers_text(rank)
+    workers = rank.workers
+    named = f"{plural(workers.number, 'worker')} ({printable(workers.method)})"
+    yield "no workers" if workers.method == "inline" or workers.number == 0 else named
     if analysis.overhead is not None:
         yield f"overhead at least {percent(analysis.overhead)}"
 
@@ -150,12 +200,17 @@ def _verdict(analysis: Analysis, rank: RankAnalysis) -> Any:
 
 def _step(rank: RankAnalysis) -> Any:
     step, share = rank.step_ms.value, rank.stall.value
+    stall = "idle device" if rank.clock == "device" else "waiting for data"
     parts = [
-        f"{ms(step)} ms [{ms_interval(rank.step_ms)}]",
+        f"{ms(step)} ms [{_limits(rank.step_ms, ms)}]",
         f"compute {ms(rank.compute_ms)}",
-        f"{stall_name(rank)} {ms(step * share)}: {percent(share)} [{share_interval(rank.stall)}]",
+        f"stall ({stall}) {ms(step * share)}: {percent(share)} [{_limits(rank.stall, percent_number)} %]",
     ]
     return Group(_joined(parts), Bar(1.0, 0.0, 1.0 - share, color="green"))
+
+
+def _limits(of: Interval, number: Callable[[float], str]) -> str:
+    return f"{number(of.low)}-{number(of.high)}"
 
 
 def _grid(*justified: str) -> Table:
@@ -166,10 +221,10 @@ def _grid(*justified: str) -> Table:
     return grid
 
 
-def _why(rank: RankAnalysis) -> Any:
+def _why(rank: RankAnalysis, whole: bool) -> Any:
     states = by_size(rank.blame_ms)
     total = sum(value for _, value in states)
-    shown = states if len(states) <= _STATES_SHOWN else states[: _STATES_SHOWN - 1]
+    shown = states if whole or len(states) <= _STATES_SHOWN else states[: _STATES_SHOWN - 1]
     rows = [(state_of(state).name, value, _GROUPS[state_of(state).group]) for state, value in shown]
     if rest := states[len(shown) :]:
         rows.append((f"{len(rest)} more", sum(value for _, value in rest), "bright_black"))

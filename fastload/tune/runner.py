@@ -1,7 +1,7 @@
 """Measures a loader with other settings: runs a copy for a slice of time, and compares its first batches.
 
-In: the user's loader, and settings. Out: slices. Each slice begins with the same seed and epoch, and with a copy of
-dataset, samplers and functions, so that it loads the same batches as every other slice, independently of them.
+Each slice begins with the same seed and epoch, and with a copy of dataset, samplers and functions, so that it loads the
+same batches as every other slice, independently of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The search for the fastest setting: what is measured when, what is dropped, what is recommended.
 
-In: an object that measures a setting for a slice of time, and a clock. Out: trials, and the verdict. A stage measures
-its candidates in turns with the best setting so far, drops the slow ones after each round, and keeps one only if it is
-faster in each round. The last one is compared at length with the present setting: first its batches, then its speed, in
-pairs of slices. Only these pairs decide: what was measured before has chosen the setting, so it is too favourable.
+A stage measures its candidates in turns with the best setting so far, drops the slow ones after each round, and keeps
+one only if it is faster in each round. The last one is compared at length with the present setting: first its batches,
+then its speed, in pairs of slices. Only these pairs decide: what was measured before has chosen the setting, so it is
+too favourable.
 
 Pure: the clock is given.
 """

@@ -1,9 +1,7 @@
 """The arguments that are tried, and with which values.
 
-In: the present setting, and the machine. Out: candidates, stage by stage. Each stage changes the best setting of the
-stage before in one argument, so that about ten settings are run, not all combinations.
-
-Pure.
+Each stage changes the best setting of the stage before in one argument, so that about ten settings are run, not all
+combinations. Pure.
 """
 
 from __future__ import annotations

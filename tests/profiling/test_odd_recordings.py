@@ -209,7 +209,7 @@ def test_a_loader_that_a_dataset_makes_for_itself_begins_no_pass_of_the_loop(tmp
 
 
 def ring_of(folder: Path, thread: int, records: list[tuple[int, ...]], capacity: int = 1000, pid: int = 7) -> None:
-    ring = Ring(str(folder / f"{pid}-1-{thread}.ring"), capacity, thread=thread, is_main=thread == pid)
+    ring = Ring(str(folder / f"{pid}-1-{thread}.ring"), capacity, is_main=thread == pid)
     for kind, small, begun, ended, *numbers in records:
         ring.write(kind, 0, small, begun, ended, *numbers)
 

@@ -140,20 +140,6 @@ def test_where_random_numbers_come_from_is_told_without_asking_for_the_length(ar
     assert describe_loader(fastload.DataLoader(Flow(), 4, seed=1))["seeding"] == "torch"
 
 
-@pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-def test_a_dataset_is_asked_once_however_many_loaders_there_are(tmp_path: Path, engine: Any) -> None:
-    def run(dataset: Counting) -> int:
-        for _ in range(5):
-            list(engine(dataset, 4, shuffle=True))
-        return dataset.asked
-
-    plain = run(Counting())
-    with fastload.profile(folder=tmp_path) as recorded:
-        assert run(Counting()) - plain <= 1
-    (told,) = recorded.trace().ranks[0].loaders.values()
-    assert (told["length"], told["batches"]) == (10, 3)
-
-
 class Broken(Counting):
     def __len__(self) -> int:
         raise KeyError("length")

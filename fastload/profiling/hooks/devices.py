@@ -3,7 +3,7 @@
 Nothing here waits for a device or initialises one: if the script has not used a device yet, nothing is recorded.
 
 Two events are recorded on the current stream around each wait, and read some steps later, once both have completed. The
-time between them is the device's idle time; from the second event of one wait to the first of the next it was busy.
+time between them is the device's idle time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ class _Pending(NamedTuple):
     batch: int
     begun: int
     ended: int
-    since: Any
-    """The event after the previous wait; None: there was none, or it was lost."""
     before: Any
     after: Any
 
@@ -50,7 +48,6 @@ class DeviceClock:
         self._free: list[Any] = []
         self._pending: deque[_Pending] = deque()
         self._before: Any = None
-        self._last: Any = None
 
     def wait_begins(self) -> None:
         """The loop asks for a batch."""
@@ -61,13 +58,8 @@ class DeviceClock:
         before, self._before = self._before, None
         after = None if before is None else self._recorded_event()
         if after is not None:
-            self._pending.append(_Pending(iterator, batch, begun, ended, self._last, before, after))
-        self._last = after
+            self._pending.append(_Pending(iterator, batch, begun, ended, before, after))
         self.read()
-
-    def skip(self) -> None:
-        """What the device does until the next wait is no step."""
-        self._last = None
 
     def read(self) -> None:
         """Write the events that have completed; does not wait for others."""
@@ -75,13 +67,8 @@ class DeviceClock:
         while pending and pending[0].after.query():
             step = pending.popleft()
             idle = round(step.before.elapsed_time(step.after) * 1e6)
-            busy = -1 if step.since is None else round(step.since.elapsed_time(step.before) * 1e6)
-            self._recorder.ring().write(
-                Kind.DEVICE, 0, 0, step.begun, step.ended, step.iterator, step.batch, idle, busy
-            )
-            self._free.append(step.before)
-            if step.since is not None:
-                self._free.append(step.since)
+            self._recorder.ring().write(Kind.DEVICE, 0, 0, step.begun, step.ended, step.iterator, step.batch, idle)
+            self._free += [step.before, step.after]
 
     def _recorded_event(self) -> Any:
         if len(self._pending) >= _MAX_PENDING:
@@ -162,7 +149,7 @@ class _CopyMethod:
             ended = _now()
             if copied.device.type not in ("cpu", "meta"):
                 flags = int(tensor.is_pinned()) | 2 * bool(named.get("non_blocking", False))
-                self._recorder.ring().write(Kind.COPY, 0, flags, begun, ended, tensor.nbytes)
+                self._recorder.ring().write(Kind.COPY, 0, flags, begun, ended)
         return copied
 
     def __getattr__(self, name: str) -> Any:

@@ -65,7 +65,7 @@ class FastloadListener:
         iteration, batch, number = task
         samples = len(indices) if hasattr(indices, "__len__") else 1
         about = iteration, batch, sampler_ns, number, samples
-        self._recorder.ring().write(Kind.DISPATCH, 0, max(worker_id, 0), since, _now(), *about)
+        self._recorder.ring().write(Kind.DISPATCH, 0, 0, since, _now(), *about)
 
     def arrived(self, task: TaskId) -> None:
         """The result of a task was read."""

@@ -6,7 +6,6 @@ import contextlib
 import operator
 import os
 import sys
-import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,6 @@ _ARGUMENTS = (
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, type)
-
-# id of a dataset -> itself and its length; the script's are asked once in a process.
-_lengths_known: dict[int, tuple[weakref.ref[Any], int | None]] = {}
 
 
 def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> dict[str, Any]:
@@ -150,17 +146,10 @@ def _number_drawn(sampler: Any) -> int | None:
 
 
 def _length(dataset: Any) -> int | None:
-    known, length = _lengths_known.get(id(dataset), (None, None))
-    if known is not None and known() is dataset:
-        return length
     try:
-        length = len(dataset)
+        return len(dataset)
     except Exception:  # torch's sampler will raise it too, in its place
-        length = None
-    key = id(dataset)
-    with contextlib.suppress(TypeError):  # a list has no weak references
-        _lengths_known[key] = weakref.ref(dataset, lambda _: _lengths_known.pop(key, None)), length
-    return length
+        return None
 
 
 def _is_known(what: Any) -> bool:

@@ -49,7 +49,7 @@ class TorchHooks:
         """Patch a class of iterators with workers; None: there is none."""
         replace, waits = self._patches.replace, self._waits
         made, again = ("self", "loader"), ("self", "loader", "first_iter")
-        dispatch = ("_next_index", "_send_idx", "_task_info")
+        dispatch = ("_next_index", "_send_idx")
         replace(kind, "__init__", waits.init, "the workers' processes", takes=made, uses=("_workers",))
         replace(kind, "_reset", waits.reset, "epochs of persistent workers", takes=again)
         replace(kind, "_try_put_index", self._put_index, "when batches are sent to workers", uses=dispatch)
@@ -106,9 +106,8 @@ class TorchHooks:
             ended = _now()
             number = epoch_of(iterator)
             if iterator._send_idx != batch and number >= 0:
-                worker = iterator._task_info[batch][0] if batch in iterator._task_info else 0
                 about = number, batch, thread.sampler_ns, 0, thread.num_samples
-                self._recorder.ring().write(Kind.DISPATCH, 0, worker, begun, ended, *about)
+                self._recorder.ring().write(Kind.DISPATCH, 0, 0, begun, ended, *about)
 
     @hook
     def _get_data(self, function: Any, iterator: Any, *arguments: Any, **named: Any) -> Any:
