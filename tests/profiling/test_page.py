@@ -94,7 +94,6 @@ def test_the_timeline_has_rows_of_the_loop_and_of_workers_after_the_warm_up():
         "pin",
         *(f"worker {number}" for number in range(8)),
     ]
-    steps = KINDS["verdict read"].ranks[0].steps
     loops, stalls = boxes(timeline, GREEN), boxes(timeline, RED)
     assert (len(loops), len(stalls)) == (24, 24)
     assert stalls[0]["x"] + stalls[0]["width"] == pytest.approx(loops[0]["x"], abs=1)

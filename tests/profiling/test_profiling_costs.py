@@ -132,15 +132,6 @@ def test_stretches_on_the_cpu_ask_the_system_once() -> None:
     assert system.asked == 1
 
 
-def test_of_a_stretch_off_the_cpu_and_of_the_next_one_the_run_queue_is_told() -> None:
-    queue, system = RunQueue(), System()
-    told(queue, system, cpu=MS)
-    assert told(queue, system, cpu=MS, runnable=2 * MS) == 2 * MS
-    system.ready += 5 * MS
-    assert told(queue, system, cpu=MS, runnable=MS, blocked=9 * MS) == MS
-    assert told(queue, system, cpu=MS, blocked=4 * MS) == 0
-
-
 def test_what_others_have_just_read_is_what_the_next_stretch_begins_with() -> None:
     queue, system = RunQueue(), System()
     told(queue, system, cpu=MS)

@@ -39,14 +39,11 @@ class Slow(Dataset[Any]):
 class Nesting(Slow):
     """Reads each sample through a loader of its own."""
 
-    def __init__(self, engine: Any, kept: bool = False) -> None:
+    def __init__(self, engine: Any) -> None:
         super().__init__()
         self.engine = engine
-        self.kept = iter(engine(Slow(1000), 2)) if kept else None
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.kept is not None:
-            return next(self.kept).sum()
         return torch.cat(list(self.engine(Slow(4), 2))).sum() + index
 
 
@@ -81,12 +78,6 @@ def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
     assert {step.loader for step in rank.steps} == {0}
     assert all(sample.ns > 4_000_000 for step in rank.steps for task in step.batch.tasks for sample in task.samples)
     assert len(rank.loaders) == 1
-
-
-def test_an_iterator_that_was_made_outside_of_the_dataset_is_a_part_of_its_samples(tmp_path: Path) -> None:
-    with fastload.profile(folder=tmp_path) as recorded:
-        list(DataLoader(Nesting(DataLoader, kept=True), 4))
-    assert indices_of(check(recorded.trace(), 3)) == [list(range(p, p + 4)) for p in (0, 4, 8)]
 
 
 class Weighted(Sampler[int]):

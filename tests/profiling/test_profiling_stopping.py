@@ -10,7 +10,6 @@ from typing import NoReturn
 import pytest
 from profiled import profile, write
 
-from fastload import cli
 from fastload.profiling.hooks import stopping as stopping_module
 from fastload.profiling.hooks.stopping import StepLimit
 
@@ -205,12 +204,6 @@ def test_the_loop_goes_on_with_cached_batches_and_their_steps_are_the_bound(tmp_
     assert rank.steps[-1].loop_ns < 80e6, "it ends where the first cached batch is asked for"
     assert rank.ceiling_ns is not None
     assert 2e6 < rank.ceiling_ns < 80e6, "the loop's 2 ms, without the 100 ms that a batch takes"
-
-
-def test_it_cannot_follow_a_run_that_has_no_last_step(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["profile", "--full", "--ceiling", "4", "train.py"])
-    assert "not allowed with argument --full" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -48,7 +48,9 @@ TWO_PASSES: list[tuple[int, ...]] = [
 
 
 def test_passes_become_steps_with_their_batches_and_copies_and_the_wait_for_an_end_is_no_part_of_the_loop(tmp_path):
-    trace = read_trace(recording(tmp_path, TWO_PASSES, [{"kind": "versions", "torch": "2.13.0"}]))
+    notes = [{"kind": "versions", "torch": "2.13.0"}, {"kind": "file", "index": 3, "path": "a.jpg"}]
+    trace = read_trace(recording(tmp_path, TWO_PASSES, notes))
+    assert trace.ranks[0].files == {3: "a.jpg"}
     assert trace.versions == {"torch": "2.13.0"}
     (rank,) = trace.ranks
     assert [step.ending for step in rank.steps] == [Span(40, 55), Span(95, 96)]
@@ -82,11 +84,6 @@ def test_what_a_broken_pass_left_behind_is_not_taken_for_a_batch_that_was_handed
     (rank,) = read_trace(folder).ranks
     (task,) = rank.steps[0].batch.tasks
     assert (task.begun, task.dispatched, task.arrived) == (8, 6, 21)
-
-
-def test_files_that_were_noted_are_known_by_their_samples_index(tmp_path):
-    folder = recording(tmp_path, TWO_PASSES, [{"kind": "file", "index": 3, "path": "a.jpg"}])
-    assert read_trace(folder).ranks[0].files == {3: "a.jpg"}
 
 
 # -- files of slow samples --------------------------------------------------------------------------------------------
