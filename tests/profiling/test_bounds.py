@@ -281,8 +281,3 @@ def test_what_can_gain_less_than_three_percent_is_not_named():
     assert gain_text(named("read", costs(loop_ms=0.0, batch_cpu_ms=0.0, loop_cpu_ms=0.0))["nearer files"], 60.0) == (
         "at most 100x and more; record again to measure it"
     )
-
-
-def test_of_several_loaders_the_one_that_is_meant_is_named():
-    (fix, *_) = fixes(costs(), "read", TORCH, None, "Train with 400 samples")
-    assert fix.change.splitlines()[1] == "+DataLoader(..., num_workers=8)  # of Train with 400 samples"

@@ -206,6 +206,10 @@ def test_a_transform_that_takes_most_of_the_workers_time_is_the_headline():
     assert rank.verdict.sentence.startswith("Limited by GaussianBlur: it takes 88 % of the workers' time")
     (rank,) = analyze(trace_of(stalled(samples=blurred(0.4)))).ranks
     assert rank.verdict.sentence.startswith("Limited by the CPU")
+    hot = Hottest("GaussianBlur", 0.88, "GaussianBlur takes it")
+    verdict = judge(steps_of(run_queue=6, sample=3), facts_of(cores=2, total_workers=8, hottest=hot))
+    assert verdict.cause == "oversubscribed"
+    assert "more workers will not help, a cheaper GaussianBlur will (88 % of the workers' time)" in verdict.sentence
 
 
 def test_the_transform_that_takes_most_of_a_sample_is_known_at_level_2():
@@ -243,13 +247,6 @@ def test_waiting_for_a_core_is_no_part_of_a_stage_wherever_it_was_waited():
     tasks = [task for step in rank.steps for task in step.batch.tasks]
     assert stages_of(tasks, waiting=True) == pytest.approx({"GaussianBlur": 20.0, "sample": 20.0})
     assert stages_of(tasks, waiting=False) == pytest.approx({"GaussianBlur": 8.0, "sample": 2.0})
-
-
-def test_with_too_few_cores_that_transform_is_what_helps():
-    hot = Hottest("GaussianBlur", 0.88, "GaussianBlur takes it")
-    verdict = judge(steps_of(run_queue=6, sample=3), facts_of(cores=2, total_workers=8, hottest=hot))
-    assert verdict.cause == "oversubscribed"
-    assert "more workers will not help, a cheaper GaussianBlur will (88 % of the workers' time)" in verdict.sentence
 
 
 def test_the_level_that_was_recorded_is_not_recommended():
@@ -345,11 +342,6 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     ),
 }
 WITH_WORKERS: dict[str, tuple[str, str]] = {
-    "slow reads in persistent workers": (
-        "read",
-        "def get(i): time.sleep(0.005); return i\n"
-        "train(DataLoader(Made(64, get), 4, WORKERS, persistent_workers=True), 2, 3)",
-    ),
     "big pickles": (
         "transport",
         "big = [str(i) for i in range(100_000)]\ndef get(i): return big\ndef keep(batch): return batch\n"
@@ -373,11 +365,6 @@ WITH_WORKERS: dict[str, tuple[str, str]] = {
     ),
 }
 OURS: dict[str, tuple[str, str]] = {
-    "fastload, slow reads": (
-        "read",
-        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
-        "train(fastload.DataLoader(Made(192, get), 4, WORKERS), 2)",
-    ),
     "fastload, threads that compute in Python": (
         "gil",
         "import fastload\ndef get(i): spin(4); return i\n"
