@@ -49,7 +49,7 @@ def workers_of(rank: Rank) -> set[int]:
     return {task.worker for step in rank.steps for task in step.batch.tasks}
 
 
-# -- torchvision --------------------------------------------------------------------------------------------------------
+# -- torchvision -------------------------------------------------------------------------------------------------------
 
 
 VISION = """

@@ -227,11 +227,20 @@ class Stream(IterableDataset[int]):
         return iter(range(50))
 
 
-def test_streams_are_measured_too():
-    loader = fastload.DataLoader(Stream(), batch_size=4)
+class Endless:
+    """A sampler without a length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(100))
+
+
+@pytest.mark.parametrize("arguments", [{"dataset": Stream()}, {"dataset": Noisy(), "sampler": Endless()}])
+def test_streams_and_samplers_without_a_length_are_measured_too(arguments):
+    loader = fastload.DataLoader(batch_size=4, **arguments)
     found = runner_of(loader).measure(setting_of(loader))
     assert found.rate > 0
     assert found.differs == ""
+    assert runner_of(loader).dominant() == []
 
 
 def test_resident_data_are_read_once_and_give_the_same_batches_in_each_slice():
@@ -283,16 +292,13 @@ def test_without_a_file_that_is_kept_a_cache_is_not_measured():
     runner.close()
 
 
-def test_what_the_loader_refuses_is_raised_as_it_says_it():
-    loader = fastload.DataLoader(Noisy(), batch_size=8, seed=1)
-    with pytest.raises(ConfigError, match="seed must be"):
-        runner_of(loader).measure(setting_of(loader).having(seed="one"))
-
-
-def test_an_empty_loader_is_an_error():
-    loader = fastload.DataLoader([], batch_size=8)
-    with pytest.raises(ConfigError, match="returns no batch"):
-        runner_of(loader).measure(setting_of(loader))
+@pytest.mark.parametrize(
+    ("dataset", "changes", "message"), [(Noisy(), {"seed": "one"}, "seed must be"), ([], {}, "returns no batch")]
+)
+def test_what_the_loader_refuses_is_raised_as_it_says_it(dataset, changes, message):
+    loader = fastload.DataLoader(dataset, batch_size=8, seed=1)
+    with pytest.raises(ConfigError, match=message):
+        runner_of(loader).measure(setting_of(loader).having(**changes))
 
 
 def test_processor_time_and_memory_are_those_of_all_processes():
@@ -310,19 +316,6 @@ def test_processor_time_and_memory_are_those_of_all_processes():
     assert 0.005 < found.cpu_s < 0.1
     assert found.memory is not None
     assert 8 << 20 < found.memory < 500 << 20
-
-
-class Endless:
-    """A sampler without a length."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(100))
-
-
-def test_samplers_without_a_length_are_measured_too():
-    runner = runner_of(loader := fastload.DataLoader(Noisy(), batch_size=8, sampler=Endless()))
-    assert runner.measure(setting_of(loader)).rate > 0
-    assert runner.dominant() == []
 
 
 # -- the transform that takes most -------------------------------------------------------------------------------------

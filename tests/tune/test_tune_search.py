@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from present_setting import PRESENT
 
 from fastload.base import console
 from fastload.errors import ConfigError
 from fastload.tune.report import TuneReport
 from fastload.tune.search import Compared, Outcome, Search, Slice, Trial, median_interval
 from fastload.tune.settings import STAGES, Machine, Setting, as_call, as_options, candidates
+
+PRESENT = Setting(
+    num_workers=2, worker_method="multiprocessing", prefetch_factor=2, fuse=False, chunk_size=None, resident=None
+)
 
 
 @dataclass
@@ -58,14 +61,6 @@ def threads_are_faster(setting: Setting) -> float:
     return 100.0 * (1.7 if setting.worker_method == "thread" else 1.0)
 
 
-def test_what_is_faster_is_recommended_with_its_gain():
-    outcome = Made(threads_are_faster, noise=0.03).search()
-    assert outcome.best is not None
-    assert outcome.best.setting.changes(PRESENT) == {"worker_method": "thread"}
-    assert outcome.best.gain is not None
-    assert outcome.best.gain.low <= 1.7 <= outcome.best.gain.high
-
-
 def test_gains_of_several_stages_are_joined():
     def speed(setting: Setting) -> float:
         return threads_are_faster(setting) * (2.0 if setting.fuse == "auto" else 1.0) * setting.num_workers
@@ -74,6 +69,8 @@ def test_gains_of_several_stages_are_joined():
     assert outcome.best is not None
     wanted = {"fuse": "auto", "worker_method": "thread", "num_workers": 4}
     assert outcome.best.setting.changes(PRESENT) == wanted
+    assert outcome.best.gain is not None
+    assert outcome.best.gain.low <= 6.8 <= outcome.best.gain.high
     assert outcome.best.speedup == pytest.approx(6.8, rel=0.1)
 
 
@@ -193,13 +190,6 @@ def test_an_error_of_the_present_setting_is_raised():
         Made(speed).search()
 
 
-def test_a_loader_that_never_repeats_itself_recommends_nothing():
-    draw = random.Random(1)
-    outcome = Made(threads_are_faster, differs=lambda setting: f"batch {draw.random()}").search()
-    assert outcome.best is None
-    assert outcome.present.differs
-
-
 @given(st.floats(0.1, 20.0), st.floats(1.0, 60.0))
 def test_the_time_is_kept_as_far_as_slices_allow(slice_s, seconds):
     made = Made(threads_are_faster, slice_s=slice_s)
@@ -238,15 +228,6 @@ def test_so_many_values_are_left_out_at_each_end(number, place):
     values = [float(one) for one in range(number)]
     found = median_interval(values)
     assert (found.low, found.high) == (place, number - 1 - place)
-
-
-def test_it_holds_the_true_median_as_often_as_it_says():
-    draw = random.Random(0)
-    held = 0
-    for _ in range(400):
-        found = median_interval([draw.lognormvariate(0, 1) for _ in range(12)])
-        held += found.low <= 1.0 <= found.high
-    assert held >= 0.93 * 400
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -288,21 +269,10 @@ def test_the_line_to_paste_makes_the_setting_of_the_present_one(present, wanted)
 
 
 def test_all_that_was_asked_for_is_tried():
-    seen = {
-        name
-        for stage in STAGES
-        for one in candidates(stage, PRESENT.having(fuse="auto"), Machine(processors=2))
-        for name in one.changes(PRESENT.having(fuse="auto"))
-    }
-    assert seen == {
-        "num_workers",
-        "worker_method",
-        "prefetch_factor",
-        "fuse",
-        "seed",
-        "chunk_size",
-        "resident",
-        "cache",
+    present, machine = PRESENT.having(fuse="auto"), Machine(processors=2)
+    found = [one.changes(present) for stage in STAGES for one in candidates(stage, present, machine)]
+    assert {name for changes in found for name in changes} == {
+        *("num_workers", "worker_method", "prefetch_factor", "fuse", "seed", "chunk_size", "resident", "cache")
     }
 
 
@@ -407,14 +377,6 @@ def test_the_table_has_a_row_for_each_setting_the_recommended_one_first_and_othe
     assert any(said_of_it in row for row in rows)
 
 
-def test_on_a_narrow_terminal_no_number_is_cut_off(found, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    text = " ".join(said(report(found), capsys))
-    for number in ("[2,346 - 2,580]", "2.30", "25 µs", "5 MiB", "9,000"):
-        assert number in text
-    assert "…" not in text
-
-
 def test_the_json_says_the_same(found):
     read = json.loads(report(found).to_json())
     assert read["recommended"] == {"worker_method": "thread"}
@@ -425,15 +387,7 @@ def test_the_json_says_the_same(found):
     assert [one["augmentation"] for one in read["trials"]] == ["the values differ: batch 0", "", ""]
     assert [one["differs"] for one in read["trials"]] == ["", "", ""]
     assert read["trials"][2]["slices"] == []
-
-
-def test_what_fastload_run_has_no_option_for_is_to_be_pasted(found):
-    found.best = trial(3000, 3.0, num_workers=4)
-    found.best.gain = median_interval([3.0])
-    made = report(found)
-    assert made.without_an_edit() is None
-    assert report(Outcome(trial(1000), [], best=trial(3000, 3.0, fuse=True)), command="").without_an_edit() is None
-    assert json.loads(made.to_json())["line"] == "DataLoader(..., num_workers=4)"
+    assert json.loads(report(found, command="").to_json())["command"] is None
 
 
 @pytest.mark.parametrize(
@@ -500,7 +454,9 @@ def test_where_nothing_is_recommended_the_reason_is_said(runner_up, message):
     assert ("more time may help: --seconds 100" in made.all_notes()) == (runner_up == "noise")
 
 
-def test_a_loader_that_does_not_repeat_itself_is_told_so():
-    made = report(Outcome(trial(1000, differs="the values differ: batch 0"), []))
-    assert "gives other batches each time, even with one seed (the values differ: batch 0)" in made.verdict()
+def test_a_loader_that_never_repeats_itself_is_told_so_and_nothing_is_recommended():
+    draw = random.Random(1)
+    made = report(Made(threads_are_faster, differs=lambda setting: f"batch {draw.random()}").search())
+    assert made.recommended() == {}
+    assert "gives other batches each time, even with one seed (batch 0." in made.verdict()
     assert "fastload verify" in made.verdict()
