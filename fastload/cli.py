@@ -12,7 +12,7 @@ FASTLOAD_LOADER             other defaults for fastload's loaders               
 FASTLOAD_REPORT=1           reports at exit what each loader did                         run/exit_report.py
 FASTLOAD_RUN                a file for the first process: was a loader iterated?         run/exit_report.py
 FASTLOAD_SCRIPT_LOADERS     verify, explain, tune: stop a script at its first batch      run/script_loaders.py
-FASTLOAD_PROFILE            records the process                                          profiling/hooks/start.py
+FASTLOAD_PROFILE            records the process                                          profiling/hooks/process.py
 =========================== ============================================================ ========================
 
 Importing this module, and printing help, imports neither torch nor anything else that takes time.

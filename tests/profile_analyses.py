@@ -84,7 +84,6 @@ def rank(
                 stall_ms=lost,
                 blame_ms=mine,
                 batch=step,
-                pass_number=0,
             )
         )
         consumed = begun + lost

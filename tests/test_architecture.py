@@ -30,14 +30,13 @@ ORDER = [
 # What replaces a class, or runs in a script's process before the script, has to name what comes later.
 MAY_IMPORT_LATER = {
     ("inject.sitecustomize", "run.installation"),
-    ("inject.sitecustomize", "profiling.hooks.start"),
+    ("inject.sitecustomize", "profiling.hooks.process"),
     ("inject.sitecustomize", "run.script_loaders"),
     ("run.installation", "loader"),
 }
 
 # Plain data and functions: tested with thousands of random cases, so without threads, clocks, processes or sockets.
 PURE = [
-    "profiling.stats",
     "profiling.trace",
     "profiling.schema",
     "profiling.formatting",

@@ -71,7 +71,7 @@ def _profile(wanted: str) -> None:
     """Record the process for ``fastload profile``."""
     has_json = "json" in sys.modules
     try:
-        from fastload.profiling.hooks.start import start
+        from fastload.profiling.hooks.process import start
     except ImportError as error:
         from fastload_hook import after_import
 

@@ -278,7 +278,6 @@ def _timelines(one: _Blamed) -> dict[str, Any]:
             stall_ms=blamed.stall_ns / 1e6,
             blame_ms={state: ns / 1e6 for state, ns in blamed.parts.items()},
             batch=blamed.step.batch.number,
-            pass_number=blamed.step.iterator,
         )
         for blamed in shown
     ]

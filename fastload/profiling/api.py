@@ -93,10 +93,9 @@ class Recording:
         from ..base.console import as_html
         from .summary import summary
 
-        if self._hooks is not None:
-            return as_html("recording; leave the with block to see the summary")
-        if self.folder is None:
-            return as_html("nothing was recorded yet; iterate the loader in: with recording: ...")
+        if self._hooks is not None or self.folder is None:
+            words = "nothing was recorded yet; iterate the loader in: with recording: ..."
+            return as_html(words if self._hooks is None else "recording; leave the with block to see the summary")
         try:
             return as_html(summary(self.analysis()))
         except TraceError as error:

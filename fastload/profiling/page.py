@@ -1,6 +1,6 @@
 """The analysis as one HTML file: the summary with all of its lines, a picture of the steps, and one of the workers.
 
-Without scripts, libraries and network access. All text from outside goes through rich or :func:`html.escape`; a content
+Without scripts, libraries and network access. All text from outside goes through rich or ``html.escape``; a content
 security policy forbids scripts and requests.
 """
 

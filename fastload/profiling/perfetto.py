@@ -41,10 +41,6 @@ def trace_json(analysis: Analysis) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _track(worker: int) -> int:
-    return _MAIN if worker < 0 else _WORKERS + worker
-
-
 def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
     tracks = {_MAIN: "main thread"}
     if rank.pins:
@@ -52,7 +48,7 @@ def _names(pid: int, rank: RankAnalysis) -> Iterator[Event]:
     if rank.clock == "device":
         tracks[_DEVICE] = "device"
     for worker in sorted({task.worker for task in rank.tasks if task.worker >= 0}):
-        tracks[_track(worker)] = f"worker {worker}"
+        tracks[_WORKERS + worker] = f"worker {worker}"
     named: list[tuple[int, str, Event]] = [
         (0, "process_name", {"name": rank_name(rank)}),
         (0, "process_labels", {"labels": cause_name(rank.verdict.cause)}),
@@ -79,7 +75,8 @@ def _slices(rank: RankAnalysis) -> Iterator[Event]:
         yield _slice(_PIN, f"pin batch {pin.batch}", pin.begun_ms, pin.ended_ms, epoch=pin.pass_number)
     for task in rank.tasks:
         about = {"batch": task.batch, "epoch": task.pass_number}
-        yield _slice(_track(task.worker), f"batch {task.batch}", task.begun_ms, task.ended_ms, **about)
+        track = _MAIN if task.worker < 0 else _WORKERS + task.worker
+        yield _slice(track, f"batch {task.batch}", task.begun_ms, task.ended_ms, **about)
 
 
 def _slice(tid: int, name: str, begun_ms: float, ended_ms: float, **about: Any) -> Event:

@@ -52,6 +52,7 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
         rank.level = settings.get("level")
     versions = {name: text for process in mains for note in process.notes_of("versions") for name, text in note.items()}
     versions.pop("kind", None)
+    costs = [note["hook_ns"] for process in written for note in process.notes_of("cost")]
     return Trace(
         ranks=sorted(ranks, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.process)),
         command=settings.get("command", []),
@@ -60,7 +61,7 @@ def _read(folder: str, settings: Mapping[str, Any]) -> Trace:
         warmup=settings.get("warmup", 0),
         recorded=settings.get("recorded", ""),
         exit_status=settings.get("status"),
-        hooks_ns=_hooks_ns(written),
+        hooks_ns=costs[0] * sum(ring.num_kept for process in written for ring in process.rings) if costs else None,
     )
 
 
@@ -78,11 +79,6 @@ def _nothing(folder: str, settings: Mapping[str, Any]) -> str:
         "arguments with which it trains. Only torch's, torchdata's and fastload's loaders are recorded, and no Python "
         "that is started with -I, -E or -S or without its parent's environment"
     )
-
-
-def _hooks_ns(written: list[Process]) -> float | None:
-    cost = next((note["hook_ns"] for process in written for note in process.notes_of("cost")), None)
-    return None if cost is None else cost * sum(ring.num_kept for process in written for ring in process.rings)
 
 
 class _RankReader:

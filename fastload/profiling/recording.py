@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TraceError
-from .ring import Kind, Record, RingFile, shorten
+from .ring import Kind, Record, RingFile
 
 SETTINGS_FILE = "recording.json"
 """Written before the script starts: the command, and what was asked for."""
@@ -110,10 +110,18 @@ def processes(folder: str) -> list[Process]:
 
 
 def shorten_rings(folder: str | os.PathLike[str]) -> None:
-    """Let the rings of a recording be as long as what was written; where that fails, they stay as they are."""
+    """Let the rings of a recording be as long as what was written; where that fails, they stay as they are.
+
+    Copies take their places: to cut a file would end a process that writes to it, by SIGBUS. What that writes is lost.
+    """
     for path in Path(folder).glob("*.ring"):
-        with contextlib.suppress(OSError):
-            shorten(str(path))
+        short = path.with_suffix(".short")
+        try:
+            short.write_bytes(RingFile(str(path)).written)
+            short.replace(path)
+        except (OSError, TraceError):
+            with contextlib.suppress(OSError):
+                short.unlink(missing_ok=True)
 
 
 def _read_notes(path: str) -> Iterable[dict[str, Any]]:

@@ -13,7 +13,6 @@ Data without a fixed size (names, arguments) is in a file of JSON lines, one per
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import struct
@@ -163,33 +162,6 @@ class Ring:
         return True
 
 
-def shorten(path: str) -> None:
-    """Leave of a ring file only what was written to it, by a copy in its place.
-
-    To cut the file itself would end a process that writes to it, by SIGBUS; what such a process writes later is lost.
-
-    Raises:
-        OSError: the copy cannot be written; then the file stays as it was.
-    """
-    with open(path, "rb") as file:
-        header = file.read(HEADER_BYTES)
-        if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-            return
-        _, _, record_bytes, capacity, count, _ = HEADER.unpack_from(header)
-        if count >= capacity:
-            return
-        records = file.read(count * record_bytes)
-    short = f"{path}.short"
-    try:
-        with open(short, "wb") as file:
-            file.write(header + records)
-        os.replace(short, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(short)
-        raise
-
-
 class RingFile:
     """Reads a ring file.
 
@@ -208,9 +180,11 @@ class RingFile:
                     f"{path} has version {version} of the recording's format, and this fastload reads {VERSION}; "
                     "record again, or read it with the fastload that recorded it"
                 )
-            # The rest is holes, 16 MiB per worker.
             self.num_kept = min(count, capacity)
+            # The rest is holes, 16 MiB per worker.
             self._bytes = file.read(self.num_kept * RECORD_BYTES)
+        self.written = header + self._bytes
+        """The file without its holes."""
         self.is_main: bool = bool(is_main)
         self.num_lost: int = max(0, count - capacity)
         """Records that newer ones have overwritten."""

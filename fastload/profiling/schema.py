@@ -86,8 +86,7 @@ class StepLine:
     """The part of the wait that counts: see ``RankAnalysis.clock``."""
     blame_ms: Mapping[str, float]
     batch: int | None = None
-    """The awaited batch and its epoch, as in :class:`TaskLine`."""
-    pass_number: int | None = None
+    """The awaited batch."""
 
 
 @dataclass(slots=True, kw_only=True)

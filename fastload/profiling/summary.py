@@ -71,7 +71,7 @@ def further(analysis: Analysis, rank: RankAnalysis) -> Any:
     versions = _joined(printable(f"{name} {version}") for name, version in analysis.versions.items())
     steps = Text(f"{rank.num_steps}, after {rank.num_warmup} of warm-up")
     found = [("steps", steps), ("loader", loader), ("versions", versions)]
-    parts = [_labelled([("stages", grid)]), Text()] if stages else []
+    parts: list[Any] = [_labelled([("stages", grid)]), Text()] if stages else []
     return Constrain(Group(*parts, *_slowest(rank.slow_samples), _labelled(found)), _WIDEST)
 
 

@@ -16,10 +16,9 @@ from fastload.profiling.analyze import analyze
 from fastload.profiling.blame import BlamedStep
 from fastload.profiling.reader import read_trace
 from fastload.profiling.schema import Analysis, RankAnalysis
-from fastload.profiling.stats import ratio_interval
 from fastload.profiling.summary import summary
 from fastload.profiling.trace import Rank, Sample, Span, StageSpan, TaskSpan, Trace, TracedBatch, TracedStep
-from fastload.profiling.verdict import Facts, Hottest, judge
+from fastload.profiling.verdict import Facts, Hottest, judge, ratio_interval
 from fastload.profiling.workers import stages_of
 
 MS = 1_000_000

@@ -12,7 +12,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..recorder import Recorder
 from ..ring import Kind
@@ -30,15 +30,6 @@ _COMPILED = "the script calls torch.compile, which traces what replaces a tensor
 _IN_SOME_STEPS = "idle time of the device in some steps"
 
 
-class _Pending(NamedTuple):
-    iterator: int
-    batch: int
-    begun: int
-    ended: int
-    before: Any
-    after: Any
-
-
 class DeviceClock:
     """Measures a device's idle time around waits, by the events of torch that ``make`` returns."""
 
@@ -46,7 +37,8 @@ class DeviceClock:
         self._recorder = recorder
         self._make = make
         self._free: list[Any] = []
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[tuple[tuple[int, int, int, int], Any, Any]] = deque()
+        """Begin and end of a wait, iterator and batch; the events around it."""
         self._before: Any = None
 
     def wait_begins(self) -> None:
@@ -58,17 +50,16 @@ class DeviceClock:
         before, self._before = self._before, None
         after = None if before is None else self._recorded_event()
         if after is not None:
-            self._pending.append(_Pending(iterator, batch, begun, ended, before, after))
+            self._pending.append(((begun, ended, iterator, batch), before, after))
         self.read()
 
     def read(self) -> None:
         """Write the events that have completed; does not wait for others."""
         pending = self._pending
-        while pending and pending[0].after.query():
-            step = pending.popleft()
-            idle = round(step.before.elapsed_time(step.after) * 1e6)
-            self._recorder.ring().write(Kind.DEVICE, 0, 0, step.begun, step.ended, step.iterator, step.batch, idle)
-            self._free += [step.before, step.after]
+        while pending and pending[0][2].query():
+            where, before, after = pending.popleft()
+            self._recorder.ring().write(Kind.DEVICE, 0, 0, *where, round(before.elapsed_time(after) * 1e6))
+            self._free += [before, after]
 
     def _recorded_event(self) -> Any:
         if len(self._pending) >= _MAX_PENDING:
@@ -110,7 +101,7 @@ class CopyHooks:
 
     @hook
     def _compile(self, function: Any, *arguments: Any, **named: Any) -> Any:
-        if self._patches.names and not self._compiled:
+        if self._patches.installed and not self._compiled:
             self._recorder.missing("copies to the device", _COMPILED)
             self._patches.restore()
         self._compiled = True

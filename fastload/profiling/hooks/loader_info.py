@@ -52,7 +52,9 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
         "num_workers": 0 if is_resident else _plain(loader.num_workers),
         **{name: _plain(getattr(loader, name, None)) for name in _ARGUMENTS},
         "seeding": seeding_of(loader),
-        "cache": _cache(loader),
+        "cache": _plain(getattr(loader, "cache", None))
+        if _is_fastloads(loader)
+        else None,  # of others it may be anything
         "context": str(context),
         "copied": _copied(dataset) if _has_processes(loader) and not is_resident else [],
     }
@@ -84,11 +86,6 @@ def seeding_of(loader: Any) -> str | None:
     spec = with_arguments_of(loader)
     is_stream = isinstance(loader.dataset, sys.modules["torch.utils.data"].IterableDataset)
     return "torch" if is_stream or keyed_by_of(spec, seed_of(part(spec, Sampling))) is None else "sample"
-
-
-def _cache(loader: Any) -> Any:
-    """Return the argument of a loader of fastload's; None: another's attribute of this name is anything."""
-    return _plain(loader.cache) if _is_fastloads(loader) else None
 
 
 def _is_fastloads(loader: Any) -> bool:

@@ -79,12 +79,8 @@ class Patches:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._installed: list[tuple[Any, str, Any, Any]] = []
-
-    @property
-    def names(self) -> list[str]:
-        """The replaced functions, as ``owner.name``."""
-        return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name, _, _ in self._installed]
+        self.installed: list[tuple[Any, str, Any, Any]] = []
+        """Owner, name, what was there, and the hook."""
 
     def replace(
         self, owner: Any, name: str, make: _Make, signal: str, *, takes: Iterable[str] = (), uses: Iterable[str] = ()
@@ -116,7 +112,7 @@ class Patches:
                 made = functools.update_wrapper(made, function, updated=())
             hidden(made)
         installed = staticmethod(made) if isinstance(found, staticmethod) else made
-        self._installed.append((owner, name, found if name in vars(owner) else _INHERITED, installed))
+        self.installed.append((owner, name, found if name in vars(owner) else _INHERITED, installed))
         setattr(owner, name, installed)
 
     def guarded(self, action: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -132,8 +128,8 @@ class Patches:
 
     def restore(self) -> None:
         """Put all functions back, except where somebody else has replaced the hook."""
-        while self._installed:
-            owner, name, found, installed = self._installed.pop()
+        while self.installed:
+            owner, name, found, installed = self.installed.pop()
             if inspect.getattr_static(owner, name, None) is not installed:
                 continue
             if found is _INHERITED:

@@ -1,7 +1,12 @@
-"""All hooks of a process. Imports neither torch nor NumPy."""
+"""All hooks of a process; ``sitecustomize.py`` installs them in each one of a profiled script.
+
+Imports neither torch nor NumPy.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from typing import Any
 
@@ -59,3 +64,16 @@ class Hooks:
         self._patches.restore()
         self._waits.close()
         observe.listener = None
+
+
+def start(wanted: str) -> None:
+    """Install the hooks as the value of ``FASTLOAD_PROFILE`` wants it: see :func:`~..command.record_script`."""
+    options: dict[str, Any] = json.loads(wanted)
+    recorder = Recorder(options["folder"], options["level"], temporary=options.get("temporary", False))
+    limit = StepLimit(
+        options["stop_after"],
+        cached=options.get("cached", 0),
+        again=options.get("again", 0),
+        tells=os.environ.get("RANK", "0") == "0",  # one rank speaks for all: they are at the same step
+    )
+    Hooks(recorder, limit)
