@@ -18,8 +18,6 @@ GROUPS = {
     "main": "main thread",
 }
 """Meaning of each colour: the step's own computing, and groups of states."""
-
-
 _WAITING = 0.05
 """Share of workers' times that is waiting for a core, from which reports say so."""
 

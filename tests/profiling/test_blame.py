@@ -240,59 +240,88 @@ def test_of_a_task_as_much_is_run_queue_as_the_system_says(length, cpu, runnable
 # -- what is charged to what ------------------------------------------------------------------------------------------
 
 
-def test_a_wait_is_charged_to_what_its_batch_was_at_in_turn():
-    task = task_of(
-        20 * MS,
-        60 * MS,
-        dispatched=5 * MS,
-        arrived=63 * MS,
-        cpu_ns=20 * MS,
-        runnable_ns=0,
-        samples=[Sample(20 * MS, 50 * MS, 7, 10 * MS, 1)],
-        collate=Span(50 * MS, 60 * MS),
-        collate_cpu_ns=10 * MS,
-    )
-    found = blamed(step_of(0, 0, 64 * MS, [task], drawn=Span(1 * MS, 5 * MS), sampler_ns=4 * MS))
-    assert found.parts == {
-        "sampler": 4 * MS,
-        "startup": 15 * MS,  # the worker's first
-        "sample": 10 * MS,
-        "read": 20 * MS,
-        "collate": 10 * MS,
-        "transport": 3 * MS,
-        "main-thread": 2 * MS,
-    }
+IN_TURN = task_of(
+    20 * MS,
+    60 * MS,
+    dispatched=5 * MS,
+    arrived=63 * MS,
+    cpu_ns=20 * MS,
+    runnable_ns=0,
+    samples=[Sample(20 * MS, 50 * MS, 7, 10 * MS, 1)],
+    collate=Span(50 * MS, 60 * MS),
+    collate_cpu_ns=10 * MS,
+)
+BUSY, ASLEEP = {"cpu_ns": 30 * MS, "runnable_ns": 0}, {"cpu_ns": 0, "runnable_ns": 0}
+STAGES = [Sample(0, 15 * MS, 0, 15 * MS, 1, [StageSpan(0, 10 * MS, "Decode", 10 * MS)])]
 
 
-def test_time_in_a_queue_is_charged_to_what_the_worker_did_instead():
-    before = step_of(0, 0, 1, [task_of(0, 30 * MS, cpu_ns=30 * MS, runnable_ns=0)])
-    task = task_of(32 * MS, 40 * MS, dispatched=1 * MS, cpu_ns=0, runnable_ns=0)
-    found = blamed(step_of(1, 10 * MS, 40 * MS, [task]), before)
-    assert found.parts == {"sample": 20 * MS, "queued": 2 * MS, "read": 8 * MS}
+def waiting_for_cores(*numbers: int) -> list[TracedStep]:
+    """Return steps of workers that compute for 2 ms, and wait for a core for 8."""
+    fields = {"cpu_ns": 2 * MS, "runnable_ns": 8 * MS}
+    return [step_of(one, 20 * MS, 20 * MS, [task_of(0, 10 * MS, worker=one, **fields)]) for one in numbers]
 
 
-def test_the_way_to_the_loop_is_charged_to_the_worker_while_it_is_at_the_next_batch():
-    after = step_of(1, 98 * MS, 99 * MS, [task_of(10 * MS, 18 * MS, cpu_ns=8 * MS, runnable_ns=0)])
-    task = task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=10 * MS, runnable_ns=0)
-    assert blamed(step_of(0, 0, 20 * MS, [task]), after).parts == {"sample": 18 * MS, "transport": 2 * MS}
+ON_ITS_WAY = step_of(0, 10 * MS, 20 * MS, [task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=2 * MS, runnable_ns=8 * MS)])
+CHARGED: dict[str, tuple[list[TracedStep], dict[str, int], dict[str, int]]] = {
+    "what its batch was at in turn": (
+        [step_of(0, 0, 64 * MS, [IN_TURN], drawn=Span(1 * MS, 5 * MS), sampler_ns=4 * MS)],
+        {},
+        # startup: the worker's first
+        {"sampler": 4, "startup": 15, "sample": 10, "read": 20, "collate": 10, "transport": 3, "main-thread": 2},
+    ),
+    "in a queue, what the worker did instead": (
+        [
+            step_of(1, 10 * MS, 40 * MS, [task_of(32 * MS, 40 * MS, dispatched=1 * MS, **ASLEEP)]),
+            step_of(0, 0, 1, [task_of(0, 30 * MS, **BUSY)]),
+        ],
+        {},
+        {"sample": 20, "queued": 2, "read": 8},
+    ),
+    "on its way, the worker while it is at the next batch": (
+        [
+            step_of(0, 0, 20 * MS, [task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=10 * MS, runnable_ns=0)]),
+            step_of(1, 98 * MS, 99 * MS, [task_of(10 * MS, 18 * MS, cpu_ns=8 * MS, runnable_ns=0)]),
+        ],
+        {},
+        {"sample": 18, "transport": 2},
+    ),
+    "on its way, cores, where workers want more than there are": (
+        [ON_ITS_WAY, *waiting_for_cores(1, 2, 3)],
+        {"num_workers": 8},
+        {"run-queue": 8, "transport": 2},
+    ),
+    "on its way, where there are cores": ([ON_ITS_WAY, *waiting_for_cores(1, 2, 3)], {}, {"transport": 10}),
+    "on its way, where the others sleep": ([ON_ITS_WAY], {"num_workers": 8}, {"transport": 10}),
+    "of many tasks the one that arrived last": (
+        [step_of(0, 0, 30 * MS, [task_of(0, 10 * MS, **BUSY), task_of(0, 30 * MS, worker=1, number=1, **ASLEEP)])],
+        {},
+        {"read": 30},
+    ),
+    "stages by their names": (
+        [step_of(0, 0, 15 * MS, [task_of(0, 15 * MS, cpu_ns=15 * MS, samples=STAGES)])],
+        {},
+        {"stage:Decode": 10, "sample": 5},
+    ),
+    "without workers, the work in the wait": (
+        [step_of(0, 0, 26 * MS, [task_of(5 * MS, 25 * MS, worker=-1, dispatched=None, cpu_ns=20 * MS, runnable_ns=0)])],
+        {"num_workers": 0},
+        {"sampler": 5, "sample": 20, "main-thread": 1},
+    ),
+    "with a device, the part in which that was idle": (
+        [step_of(0, 0, 36 * MS, [task_of(0, 30 * MS, arrived=35 * MS, **BUSY)], device_idle_ns=10 * MS)],
+        {},
+        {"sample": 4, "transport": 5, "main-thread": 1},
+    ),
+    "work that nobody heard": ([step_of(0, 0, 10 * MS, [])], {}, {"other": 10}),
+}
 
 
-def test_the_way_to_the_loop_waits_for_a_core_as_workers_do_where_they_want_more_than_the_cores():
-    task = task_of(0, 10 * MS, arrived=20 * MS, cpu_ns=2 * MS, runnable_ns=8 * MS)
-    step = step_of(0, 10 * MS, 20 * MS, [task])
-    others = [
-        step_of(number, 20 * MS, 20 * MS, [task_of(0, 10 * MS, worker=number, cpu_ns=2 * MS, runnable_ns=8 * MS)])
-        for number in range(1, 4)
-    ]
-    assert blamed(step, *others, num_workers=8).parts == {"run-queue": 8 * MS, "transport": 2 * MS}
-    assert blamed(step, *others, num_workers=2).parts == {"transport": 10 * MS}
-    assert blamed(step, num_workers=8).parts == {"transport": 10 * MS}, "the others sleep, and leave the cores"
-
-
-def test_of_many_tasks_the_one_that_arrived_last_was_waited_for():
-    first = task_of(0, 10 * MS, worker=0, cpu_ns=10 * MS, runnable_ns=0)
-    last = task_of(0, 30 * MS, worker=1, number=1, cpu_ns=0, runnable_ns=0)
-    assert blamed(step_of(0, 0, 30 * MS, [first, last])).parts == {"read": 30 * MS}
+@pytest.mark.parametrize("case", CHARGED)
+def test_a_wait_is_charged_to(case):
+    steps, loader, parts = CHARGED[case]
+    found = blamed(*steps, **loader)
+    assert found.parts == {state: ms * MS for state, ms in parts.items()}
+    assert found.stall_ns == sum(found.parts.values())
 
 
 def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
@@ -303,30 +332,17 @@ def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
     assert second.parts == {"read": 50 * MS}
 
 
-def test_stages_are_charged_by_their_names():
-    stage = StageSpan(0, 10 * MS, "Decode", 10 * MS)
-    task = task_of(0, 15 * MS, cpu_ns=15 * MS, samples=[Sample(0, 15 * MS, 0, 15 * MS, 1, [stage])])
-    assert blamed(step_of(0, 0, 15 * MS, [task])).parts == {"stage:Decode": 10 * MS, "sample": 5 * MS}
-
-
-def test_blocked_threads_wait_for_the_interpreter_where_that_comes_late():
-    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, cpu_ns=20 * MS, runnable_ns=0) for worker in (0, 1)]
+@pytest.mark.parametrize(
+    ("cpu_ms", "probes_ms", "parts"),
+    [(20, [5, 5, 5, 0], {"sample": 20, "gil": 15, "read": 5}), (0, [5], {"read": 40})],
+    ids=["that is late", "nobody computes"],
+)
+def test_blocked_threads_wait_for_the_interpreter_if_some_compute(cpu_ms, probes_ms, parts):
+    fields = {"cpu_ns": cpu_ms * MS, "runnable_ns": 0}
+    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, **fields) for worker in (0, 1)]
     rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
-    rank.probe_ns = [5 * MS, 5 * MS, 5 * MS, 0]
-    assert blamed_steps(rank, "host")[0].parts == {"sample": 20 * MS, "gil": 15 * MS, "read": 5 * MS}
-
-
-def test_threads_that_do_not_compute_hold_no_interpreter_however_late_others_wake():
-    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, cpu_ns=0, runnable_ns=0) for worker in (0, 1)]
-    rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
-    rank.probe_ns = [5 * MS]
-    assert blamed_steps(rank, "host")[0].parts == {"read": 40 * MS}
-
-
-def test_without_workers_the_work_lies_in_the_wait():
-    task = task_of(5 * MS, 25 * MS, worker=-1, dispatched=None, cpu_ns=20 * MS, runnable_ns=0)
-    found = blamed(step_of(0, 0, 26 * MS, [task]), num_workers=0)
-    assert found.parts == {"sampler": 5 * MS, "sample": 20 * MS, "main-thread": 1 * MS}
+    rank.probe_ns = [ms * MS for ms in probes_ms]
+    assert blamed_steps(rank, "host")[0].parts == {state: ms * MS for state, ms in parts.items()}
 
 
 def test_the_sampler_is_blamed_when_it_draws_the_next_indices_before_a_batch_is_given_out():
@@ -335,16 +351,6 @@ def test_the_sampler_is_blamed_when_it_draws_the_next_indices_before_a_batch_is_
     end = step_of(2, 10**12, 10**12, [], loop_ns=None)
     found = blamed_steps(rank_of([step, end], [drawing]), "host")[0]
     assert found.parts == {"transport": 1 * MS, "main-thread": 2 * MS, "sampler": 28 * MS}
-
-
-def test_with_a_device_only_the_last_part_of_a_wait_counts_in_which_it_was_idle():
-    task = task_of(0, 30 * MS, arrived=35 * MS, cpu_ns=30 * MS, runnable_ns=0)
-    found = blamed(step_of(0, 0, 36 * MS, [task], device_idle_ns=10 * MS))
-    assert (found.stall_ns, found.parts) == (10 * MS, {"sample": 4 * MS, "transport": 5 * MS, "main-thread": 1 * MS})
-
-
-def test_work_that_nobody_heard_is_not_blamed_on_anything():
-    assert blamed(step_of(0, 0, 10 * MS, [])).parts == {"other": 10 * MS}
 
 
 # -- the order of batches ---------------------------------------------------------------------------------------------
@@ -362,26 +368,19 @@ def held(slow: int, later: list[tuple[int, int, int]], **values: Any) -> BlamedS
     return blamed(*steps)
 
 
-def test_a_slow_batch_holds_up_later_ones_while_a_worker_has_nothing_to_do():
-    found = held(100, [(0, 0, 10), (0, 10, 20)])
-    assert (found.held_ns, found.unusual_ns) == (90 * MS, 80 * MS)
-
-
-def test_it_holds_up_nothing_that_counts_while_all_workers_are_at_work():
-    found = held(100, [(0, 0, 50), (0, 50, 130)])
-    assert (found.held_ns, found.unusual_ns) == (50 * MS, 0)
-
-
-def test_a_batch_that_takes_as_long_as_others_is_not_unusual():
-    found = held(100, [(0, 0, 90)])
-    assert (found.held_ns, found.unusual_ns) == (10 * MS, 0)
-
-
-def test_a_batch_that_waited_for_a_core_is_as_long_as_its_work():
-    found = held(100, [(0, 0, 10), (0, 10, 20)], cpu_ns=10 * MS, runnable_ns=90 * MS)
-    assert (found.held_ns, found.unusual_ns) == (90 * MS, 0)
-
-
-def test_a_batch_that_is_long_on_its_way_is_not_a_slow_one():
-    found = held(3, [(0, 0, 1), (0, 1, 2)], arrived=100 * MS)
-    assert (found.held_ns, found.unusual_ns) == (99 * MS, 1 * MS)
+@pytest.mark.parametrize(
+    ("slow", "later", "task", "held_ms", "unusual_ms"),
+    [
+        (100, [(0, 0, 10), (0, 10, 20)], {}, 90, 80),
+        (100, [(0, 0, 50), (0, 50, 130)], {}, 50, 0),
+        (100, [(0, 0, 90)], {}, 10, 0),
+        (100, [(0, 0, 10), (0, 10, 20)], {"cpu_ns": 10 * MS, "runnable_ns": 90 * MS}, 90, 0),
+        (3, [(0, 0, 1), (0, 1, 2)], {"arrived": 100 * MS}, 99, 1),
+    ],
+    ids=["a worker is idle", "all work", "as long as others", "it waited for a core", "it is on its way"],
+)
+def test_a_slow_batch_holds_up_later_ones_and_that_counts_while_a_worker_has_nothing_to_do(
+    slow, later, task, held_ms, unusual_ms
+):
+    found = held(slow, later, **task)
+    assert (found.held_ns, found.unusual_ns) == (held_ms * MS, unusual_ms * MS)

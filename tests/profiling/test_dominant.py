@@ -104,9 +104,6 @@ def measured(dataset: Any, engine: Any = DataLoader, num_workers: int = 0) -> di
 CONTAINERS = {
     "v1 RandomApply": v1.RandomApply([Sorts()], p=1.0),
     "v1 RandomChoice": v1.RandomChoice([Sorts()]),
-    "v1 RandomOrder": v1.RandomOrder([Sorts()]),
-    "v2 RandomApply": v2.RandomApply([Sorts()], p=1.0),
-    "v2 RandomChoice": v2.RandomChoice([Sorts()]),
     "v2 RandomOrder": v2.RandomOrder([Sorts()]),
     "Sequential": nn.Sequential(OrderedDict(transforms=Sorts())),
     "one in another": v2.RandomApply(nn.ModuleList([nn.Sequential(v2.Compose([Sorts()]))]), p=1.0),

@@ -123,36 +123,23 @@ def test_a_device_that_is_far_behind_is_told_of_and_bounds_what_is_kept() -> Non
     assert device.made == made, "events are used again"
 
 
-def test_an_event_that_cannot_be_recorded_is_told_of_and_no_error_of_the_scripts() -> None:
+@pytest.mark.parametrize("broken", [{1}, {0, 1, 2}])
+def test_events_that_cannot_be_made_or_recorded_are_told_of_and_no_error_of_the_scripts(broken: set[int]) -> None:
     device = Device()
-    clock, notes = clock_of(device)
-    for batch in range(4):
-        clock.wait_begins()
-        if batch == 1:
-            device.busy_until = None  # type: ignore[assignment] # recording fails
-        clock.wait_ends(0, batch, 0, 0)
-        device.busy_until = 0
-    clock.read()
-    assert [record.b for record in notes.records] == [0, 2, 3]
-    assert notes.signals == ["idle time of the device in some steps"]
-
-
-def test_a_device_without_events_that_measure_time_is_told_of_and_no_error_of_the_scripts() -> None:
-    device = Device()
-    works = False
+    batch = 0
 
     def make() -> Event:
-        if not works:
+        if batch in broken:
             raise RuntimeError("no timing")
         return device.make()
 
     clock, notes = clock_of(device, make)
     for batch in range(6):
-        works = batch >= 3
         clock.wait_begins()
         clock.wait_ends(0, batch, 0, 0)
+        clock._free.clear()
     clock.read()
-    assert [record.b for record in notes.records] == [3, 4, 5]
+    assert [record.b for record in notes.records] == [one for one in range(6) if one not in broken]
     assert set(notes.signals) == {"idle time of the device in some steps"}
 
 

@@ -99,7 +99,6 @@ class Many(Numbers):
 
 FAULTS: dict[str, Callable[..., Any]] = {
     "sample": lambda **more: DataLoader(Numbers(33), 4, **more),
-    "subset": lambda **more: DataLoader(torch.utils.data.Subset(Numbers(33), range(40)), 4, **more),
     "single samples": lambda **more: DataLoader(Numbers(33), batch_size=None, **more),
     "stream": lambda **more: DataLoader(Stream(), 4, **more),
     "no stream": lambda **more: DataLoader(Stream(fails_at_once=True), 4, **more),
@@ -110,8 +109,6 @@ FAULTS: dict[str, Callable[..., Any]] = {
     "samples at once": lambda **more: DataLoader(Many(33), 4, **more),
     "ours": lambda **more: fastload.DataLoader(Numbers(33), 4, **more),
     "our samples at once": lambda **more: fastload.DataLoader(Many(33), 4, **more),
-    "our collation": lambda **more: fastload.DataLoader(Numbers(), 4, collate_fn=bad_collate, **more),
-    "our stream": lambda **more: fastload.DataLoader(Stream(), 4, **more),
 }
 
 

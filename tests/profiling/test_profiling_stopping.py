@@ -72,17 +72,14 @@ def test_the_user_is_told_how_far_it_is_and_once_that_the_script_is_ended(
     )
 
 
-def test_a_thread_that_comes_back_again_and_again_is_ended_too(signalled: list[int]) -> None:
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_thread_that_comes_back_again_and_again_and_one_that_is_begun_anew_are_ended_too(
+    signalled: list[int], anew: bool
+) -> None:
     stopping = StepLimit(1)
     stopping.count("a")
-    assert in_a_thread(stopping, 6) == ["SystemExit"] * 4 + ["Ended"] * 2
-    assert signalled == [threading.main_thread().ident] * 4
-
-
-def test_a_main_thread_that_begins_another_thread_for_its_batches_has_come_back(signalled: list[int]) -> None:
-    stopping = StepLimit(1)
-    stopping.count("a")
-    assert [in_a_thread(stopping)[0] for _ in range(6)] == ["SystemExit"] * 4 + ["Ended"] * 2
+    found = [in_a_thread(stopping)[0] for _ in range(6)] if anew else in_a_thread(stopping, 6)
+    assert found == ["SystemExit"] * 4 + ["Ended"] * 2
     assert signalled == [threading.main_thread().ident] * 4
 
 

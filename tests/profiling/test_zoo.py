@@ -1,22 +1,18 @@
-"""The zoo's pipelines are what they say they are, and its tables say what came out; runs of it are the benchmark."""
+"""The zoo's pipelines are what they say they are; runs of it are the benchmark."""
 
 from __future__ import annotations
 
-import io
 import math
 import sys
 import typing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from fastload.profiling.schema import Cause
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # from where the benchmarks can be imported
 
-from benchmarks.profiling import zoo
 from benchmarks.profiling.pipelines import drawn, names
 
 
@@ -37,47 +33,3 @@ def test_pipelines_are_scripts_in_which_much_is_lost_for_one_reason_or_nothing(s
             assert pipeline.stall == 0
         elif not pipeline.needs:
             assert 0.35 <= pipeline.stall <= 0.8, pipeline.name
-
-
-def row(**others: typing.Any) -> zoo.Row:
-    made = zoo.Row(
-        seed=0,
-        name="read-sleep",
-        cause="read",
-        verdict="read",
-        sentence="Bound by reading",
-        built_ms=40.0,
-        step_ms=40.0,
-        built_stall=0.5,
-        stall=0.5,
-        state="read",
-        state_right=True,
-        other=0.01,
-        others_cores=0.0,
-    )
-    return replace(made, **others)
-
-
-def shown(*parts: typing.Any) -> str:
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(*parts)
-    return console.export_text()
-
-
-def test_the_matrix_counts_verdicts_by_their_true_cause_and_abstaining_has_a_column() -> None:
-    rows = [row(), row(verdict="cpu"), row(cause="cpu", verdict="abstained")]
-    lines = [line.split() for line in shown(zoo.matrix(rows)).splitlines() if line.strip()]
-    assert ["cause", "abstained", "cpu", "read"] in lines
-    assert ["cpu", "1", "·", "·"] in lines
-    assert ["read", "·", "1", "1"] in lines
-
-
-def test_the_sums_count_what_is_right() -> None:
-    rows = [*(row() for _ in range(4)), row(verdict="cpu", other=0.04)]
-    assert zoo.summary(rows) == [
-        "verdicts: 4 of 5 right",
-        "states: 5 of 5 right",
-        "blamed on other: at most 4.0% of a stall",
-    ]
-    (found,) = zoo.sums(rows, {})
-    assert (found.metric, found.value, found.n) == ("verdicts right, %", 80, 5)
