@@ -56,13 +56,12 @@ def test_the_card_is_plain_where_no_terminal_is():
     assert "182 ms" in ascii_file.read()
 
 
-@pytest.mark.parametrize("state", [*(state for state in STATES if state != "other"), "stage:Crop"])
-def test_every_state_has_words_a_colour_and_a_cause(state):
-    found = state_of(state)
-    assert found.meaning != state_of("other").meaning
-    assert found.name != ""
-    assert found.group in GROUPS
-    assert (found.cause is None) == (state == "queued")
+def test_every_state_has_words_a_colour_and_a_cause():
+    for state in (*STATES.keys() - {"other"}, "stage:Crop"):
+        found = state_of(state)
+        assert found.meaning != state_of("other").meaning
+        assert found.group in GROUPS
+        assert (found.cause is None) == (state == "queued")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,6 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +58,13 @@ def patch_class(dataset: Any) -> None:
     type(dataset).__getitem__ = lambda self, index: -2 * index
 
 
-def patch_class_within_a_task(dataset: Any) -> None:
-    def get(self: Any, index: int) -> int:
-        if index % SIZE == 1:
-            type(self).__getitem__ = Negative.__getitem__  # type: ignore[method-assign]
-        return 3 * index
-
-    type(dataset).__getitem__ = get
-
-
 def other_factor(dataset: Any) -> None:
     dataset.factor = 5
 
 
 @pytest.mark.parametrize("at", [2, 72])
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
-@pytest.mark.parametrize("change", [patch_class, patch_class_within_a_task, other_factor])
+@pytest.mark.parametrize("change", [patch_class, other_factor])
 def test_a_dataset_that_changes_in_the_middle_of_a_pass_is_followed(
     tmp_path: Path, change: Callable[[Any], None], engine: Any, at: int
 ) -> None:
@@ -218,13 +208,6 @@ def test_a_dataset_goes_when_its_loader_goes(tmp_path: Path, dataset: Callable[[
         gc.enable()
 
 
-class Napping(Numbers):
-    def __getitem__(self, index: int) -> int:
-        if index % SIZE == 0:
-            time.sleep(0.0003)
-        return index
-
-
 class Short(Numbers):
     """Samples that all are heard, but of which only the times are taken in most tasks."""
 
@@ -291,21 +274,3 @@ def test_of_a_loader_that_goes_on_within_samples_nothing_is_kept(tmp_path: Path)
 
     (rank,) = both(tmp_path, run).ranks
     assert [len(step.batch.tasks[0].samples) for step in rank.steps] == [1] * 81 + [SIZE] * 10 + [1] * 9
-
-
-def test_an_iterator_that_goes_from_thread_to_thread_has_times_that_can_be(tmp_path: Path) -> None:
-    """Threads that take turns within one pass are more than one; of each its own tasks are told."""
-
-    def run() -> list[list[int]]:
-        iterator = iter(DataLoader(Napping(), SIZE))
-        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
-            pools = itertools.islice(itertools.cycle([one, two]), NUMBER)
-            return [pool.submit(next, iterator).result().tolist() for pool in pools]
-
-    (rank,) = both(tmp_path, run).ranks
-    tasks = [task for step in rank.steps for task in step.batch.tasks]
-    assert tasks
-    for task in tasks:
-        assert task.cpu_ns is not None
-        assert 0 <= task.cpu_ns <= task.ns + 100_000
-        assert task.runnable_ns is None or 0 <= task.runnable_ns <= task.ns

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 import fastload
 from fastload.profiling import recorder as recorder_module
@@ -73,7 +73,7 @@ def test_a_loader_within_a_dataset_is_a_part_of_its_samples(
     with fastload.profile(folder=tmp_path, level=2) as recorded:
         found = torch.cat(list(outer(Nesting(inner), 4, num_workers=num_workers)))
     assert found.flatten().tolist() == [6 + index for index in range(12)]
-    rank = check(recorded.trace(), 3)
+    rank = check(recorded.trace(), 3)  # a worker that uses a loader is no rank
     assert [sorted(map(int, found)) for found in indices_of(rank)] == [list(range(p, p + 4)) for p in (0, 4, 8)]
     assert {step.loader for step in rank.steps} == {0}
     assert all(sample.ns > 4_000_000 for step in rank.steps for task in step.batch.tasks for sample in task.samples)
@@ -98,21 +98,6 @@ def test_a_loader_within_a_sampler_is_the_samplers_time(tmp_path: Path, num_work
     rank = check(recorded.trace(), 3)
     assert rank.steps[0].batch.sampler_ns is not None
     assert rank.steps[0].batch.sampler_ns >= 8_000_000
-
-
-class Wrapping(IterableDataset[Any]):
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self.loader))
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_worker_that_uses_a_loader_is_no_rank(tmp_path: Path, num_workers: int) -> None:
-    with fastload.profile(folder=tmp_path) as recorded:
-        assert len(list(DataLoader(Wrapping(DataLoader(Slow(), 4)), 2, num_workers=num_workers))) == 2
-    assert len(recorded.trace().ranks) == 1
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------

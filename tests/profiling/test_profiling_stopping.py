@@ -205,15 +205,8 @@ def test_the_loop_goes_on_with_cached_batches_and_their_steps_are_the_bound(tmp_
 
 @pytest.mark.thorough
 def test_the_status_is_the_scripts_where_the_reports_cannot_be_written(tmp_path: Path) -> None:
-    script = write(
-        tmp_path,
-        """
-        list(DataLoader(torch.arange(4)))
-        os.mkdir("recording/profile.json")
-        raise SystemExit(7)
-        """,
-    )
-    done = profile(tmp_path, script, options=())
+    end = "list(DataLoader(torch.arange(4)))\nos.mkdir('recording/profile.json')\nraise SystemExit(7)\n"
+    done = profile(tmp_path, write(tmp_path, end), options=())
     assert done.status == 7
     assert "fastload profile: [Errno" in done.errors
     assert "Traceback" not in done.errors

@@ -146,26 +146,6 @@ def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) ->
     assert workers_of(run.rank) == {-1, 0, 1}  # the validation has no workers
 
 
-ACCELERATE = """
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
-
-if __name__ == "__main__":
-    accelerator = Accelerator(cpu=True)
-    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
-    model = torch.nn.Linear(2, 2)
-    model, optimizer, loader = accelerator.prepare(
-        model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(rows, 4, shuffle=True, num_workers=2)
-    )
-    for epoch in range(2):
-        for number, (features, labels) in enumerate(loader):
-            accelerator.backward(torch.nn.functional.cross_entropy(model(features), labels))
-            optimizer.step()
-            optimizer.zero_grad()
-    print(f"after {2 * number + 2} steps")
-"""
-
 TRAINER = """
 import torch
 import transformers
@@ -187,13 +167,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "text",
-    [pytest.param(ACCELERATE, marks=needs("accelerate")), pytest.param(TRAINER, marks=needs("transformers"))],
-    ids=["accelerate", "transformers"],
-)
-def test_the_loaders_of_hugging_faces_libraries_are_recorded(tmp_path: Path, text: str) -> None:
-    run = run_of(tmp_path, text)
+@needs("transformers")
+def test_the_loaders_of_hugging_faces_trainer_with_accelerate_are_recorded(tmp_path: Path) -> None:
+    run = run_of(tmp_path, TRAINER)
     assert run.status == 0, run.errors
     assert run.output.splitlines()[-1] == "after 12 steps"
     assert list(batches_of(run.rank).values()) == [[6, 6]]

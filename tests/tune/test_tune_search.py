@@ -153,14 +153,10 @@ def test_faster_settings_with_other_batches_are_told_and_not_recommended():
 
 
 def test_a_difference_that_only_the_long_comparison_finds_leads_back_to_the_setting_before():
-    def speed(setting: Setting) -> float:
-        return threads_are_faster(setting) * (2.0 if setting.fuse == "auto" else 1.0)
-
     def checked(setting: Setting) -> Compared:
         return Compared(differs="batch 9" if setting.worker_method == "thread" else "")
 
-    made = Made(speed, checked=checked)
-    outcome = made.search()
+    outcome = Made(lambda one: threads_are_faster(one) * (2.0 if one.fuse == "auto" else 1.0), checked=checked).search()
     assert outcome.best is not None
     assert outcome.best.setting.changes(PRESENT) == {"fuse": "auto"}
     assert [trial.differs for trial in outcome.trials if trial.setting.worker_method == "thread"].count("batch 9") == 1
@@ -174,20 +170,15 @@ def test_a_setting_that_fails_is_kept_with_its_reason_and_the_others_are_tried()
             raise ZeroDivisionError("by zero")
         return threads_are_faster(setting)
 
+    with pytest.raises(ZeroDivisionError):
+        Made(speed).search(present=PRESENT.having(seed=1))
+
     made = Made(speed)
     outcome = made.search()
     assert max(Counter(one for one in made.seen if one.seed is not None or one.resident).values()) == 1
     failed = {trial.failed for trial in outcome.trials if trial.failed}
     assert failed == {"the dataset is random", "ZeroDivisionError: by zero"}
     assert outcome.best is not None
-
-
-def test_an_error_of_the_present_setting_is_raised():
-    def speed(setting: Setting) -> float:
-        raise OSError("no such file")
-
-    with pytest.raises(OSError, match="no such file"):
-        Made(speed).search()
 
 
 @given(st.floats(0.1, 20.0), st.floats(1.0, 60.0))
@@ -282,17 +273,15 @@ def test_a_loader_without_workers_is_tried_with_some_of_each_kind():
     assert words == ["4 processes", "4 threads"]
 
 
-def test_what_is_left_out_is_not_tried():
-    machine = Machine(processors=2, left_out=frozenset({("fuse", True), ("resident", "host")}))
-    found = candidates(STAGES[0], PRESENT, machine)
-    assert [one.changes(PRESENT) for one in found] == [{"fuse": "auto"}]
+def test_what_is_left_out_is_not_tried_and_a_seed_where_there_is_none():
+    def tried(stage: int, present: Setting, *left_out: tuple[str, object]) -> list[dict[str, object]]:
+        machine = Machine(processors=2, left_out=frozenset(left_out))
+        return [one.changes(present) for one in candidates(STAGES[stage], present, machine)]
 
-
-def test_a_seed_is_tried_where_there_is_none_and_workers_could_share_a_batch():
-    assert [one.seed for one in candidates(STAGES[-1], PRESENT, Machine(processors=2))] == [None, 1, None]
-    assert {one.seed for one in candidates(STAGES[-1], PRESENT.having(seed=7), Machine(processors=2))} == {7}
-    streams = Machine(processors=2, left_out=frozenset({("chunk_size", "batch")}))
-    assert [one.changes(PRESENT) for one in candidates(STAGES[-1], PRESENT, streams)][1:] == [{"seed": 1}]
+    assert tried(0, PRESENT, ("fuse", True), ("resident", "host")) == [{"fuse": "auto"}]
+    assert tried(-1, PRESENT)[1:] == [{"seed": 1}, {"chunk_size": "batch"}]
+    assert tried(-1, PRESENT, ("chunk_size", "batch"))[1:] == [{"seed": 1}]
+    assert tried(-1, PRESENT.having(seed=7))[1:] == [{"chunk_size": "batch"}]
 
 
 @pytest.mark.parametrize(
