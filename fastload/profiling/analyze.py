@@ -256,7 +256,8 @@ def _overhead(trace: Trace) -> float | None:
     if trace.hooks_ns is None:
         return None
     tasks = (task for rank in trace.ranks for batch in all_batches(rank) for task in batch.tasks)
-    spent = sum(rank.ended - rank.begun for rank in trace.ranks) + sum(task.ns for task in tasks if task.worker >= 0)
+    loops = sum(_end(rank.steps[-1]) - _asked(rank.steps[0]) for rank in trace.ranks if rank.steps)
+    spent = loops + sum(task.ns for task in tasks if task.worker >= 0)
     return trace.hooks_ns / spent if spent else None
 
 

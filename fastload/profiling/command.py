@@ -163,11 +163,12 @@ def _folder(wanted: Path | None) -> str:
 
 def _new_folder(stem: str) -> Path:
     """Make a folder with a new name: others may be made at the same time (with srun, for example)."""
-    for name in itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2))):
+    for number in itertools.count(1):
+        path = Path(stem if number == 1 else f"{stem}-{number}")
         with contextlib.suppress(FileExistsError):
-            Path(name).mkdir()
-            return Path(name)
-    raise AssertionError  # there is always another name
+            path.mkdir()
+            break
+    return path
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:

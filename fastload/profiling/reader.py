@@ -140,7 +140,6 @@ class _RankReader:
         steps = self._steps()
         self._check_workers(steps)
         delivered = {(step.iterator, step.batch.number) for step in steps}
-        all_records = [record for found in self._records.values() for record in found]
         files = (note for process in (self._main, *self._workers) for note in process.notes_of("file"))
         return Rank(
             rank=self._main.rank,
@@ -149,8 +148,6 @@ class _RankReader:
             loaders={note["number"]: note for note in self._main.notes_of("loader")},
             steps=steps,
             ahead=[batch for place, batch in self._batches.items() if place not in delivered],
-            begun=min(record.begun for record in all_records),
-            ended=max(record.ended for record in all_records),
             ceiling_ns=self._ceiling(),
             probe_ns=[record.ended - record.begun - record.a for record in self._records[Kind.PROBE]],
             files={note["index"]: note["path"] for note in files},

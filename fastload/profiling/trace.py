@@ -74,20 +74,16 @@ class TaskSpan(Span):
     collate_cpu_ns: int | None = None
 
     @property
-    def inside_ns(self) -> int:
-        """Its time without collation."""
-        return self.ns if self.collate is None else max(0, self.ns - self.collate.ns)
-
-    @property
     def scale(self) -> float:
         """What the times of samples and stages, each times its sample's weight, are to be multiplied by.
 
         Where one in 16 samples is measured, their sum is an estimate, which the whole corrects. Where a dataset makes
         several at once, the record of all counts as each one's.
         """
+        inside = self.ns if self.collate is None else max(0, self.ns - self.collate.ns)
         spent = sum(sample.ns * sample.weight for sample in self.samples)
-        corrected = spent > self.inside_ns or any(sample.weight > 1 for sample in self.samples)
-        return self.inside_ns / spent if spent and corrected else 1.0
+        corrected = spent > inside or any(sample.weight > 1 for sample in self.samples)
+        return inside / spent if spent and corrected else 1.0
 
 
 @dataclass(slots=True)
@@ -165,9 +161,6 @@ class Rank:
     steps: list[TracedStep]
     ahead: list[TracedBatch]
     """Batches that were never delivered, or whose wait was overwritten: they kept workers busy."""
-    begun: int
-    ended: int
-    """Of the recording."""
     ceiling_ns: float | None = None
     """Mean time of a step with cached batches; None without such steps."""
     probe_ns: list[int] = field(default_factory=list)

@@ -40,17 +40,24 @@ class Slow(Dataset):
 
 
 class Numbers(Dataset[Any]):
-    """Samples of their index, each of which takes a time; of those of less than 0.3 ms not every one is told."""
+    """Samples of their index, each of which takes a time; of those of less than 0.3 ms not every one is told.
 
-    def __init__(self, seconds: float = 0.0006) -> None:
-        self._seconds = seconds
+    Those of ``bad`` fail.
+    """
+
+    def __init__(self, seconds: float = 0.0006, length: int = 12, bad: tuple[int, ...] = ()) -> None:
+        self.seconds, self.length, self.bad = seconds, length, bad
 
     def __len__(self) -> int:
-        return 12
+        return self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self._seconds)
-        return torch.full((2,), index)
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        time.sleep(self.seconds)
+        if index in self.bad:
+            raise ValueError(f"sample {index}")
+        return torch.tensor([index])
 
 
 class Profiled(NamedTuple):

@@ -38,8 +38,6 @@ def rank_of(steps: list[TracedStep], ahead: list[TracedBatch] | None = None, **l
         loaders={0: {"num_workers": 2, **loader}},
         steps=steps,
         ahead=ahead or [],
-        begun=0,
-        ended=max(step.wait.ended for step in steps),
     )
 
 

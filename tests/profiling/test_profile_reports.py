@@ -82,12 +82,9 @@ def said(comparison: Comparison, columns: int = 80) -> list[str]:
     return as_text(*table(comparison), width=columns).split("\n")
 
 
-def test_a_difference_has_the_interval_of_both():
+def test_a_faster_run_is_told_with_its_change_of_verdict():
     found = difference(Interval(value=10, low=7, high=13), Interval(value=20, low=16, high=24))
     assert found == Interval(value=10, low=5, high=15)
-
-
-def test_a_faster_run_is_told_with_its_change_of_verdict():
     comparison = compare(analysis("read"), analysis("compute", ranks=[rank("compute", step_ms=107)]))
     assert comparison.ranks[0].changed
     assert said(comparison)[0] == "1.70x as fast; read-bound → compute-bound"

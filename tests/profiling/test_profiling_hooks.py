@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from profiled import Numbers
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data import dataloader as torch_module
 from torch.utils.data._utils import pin_memory, worker
@@ -21,15 +22,6 @@ from fastload.profiling.hooks.patching import Patches
 from fastload.profiling.hooks.stages import StageHooks
 from fastload.profiling.recorder import Recorder
 from fastload.profiling.ring import Kind, Record
-
-
-class Numbers(Dataset[Any]):
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((2,), index)
-
 
 # -- places -----------------------------------------------------------------------------------------------------------
 
@@ -73,7 +65,7 @@ def test_a_place_whose_inner_names_have_changed_is_left_alone_and_told(
     monkeypatch.setattr(module, name, staticmethod(changed) if isinstance(static, staticmethod) else changed)
     with fastload.profile(folder=tmp_path) as recorded:
         assert getattr(module, name) is changed
-        list(DataLoader(Numbers(), batch_size=4))
+        list(DataLoader(Numbers(length=8), batch_size=4))
     (told,) = recorded.trace().missing.items()
     assert told[0].startswith(signal)
     assert inner in told[1]
@@ -90,7 +82,7 @@ def test_a_place_that_is_gone_is_told_and_its_signal_is_unknown_not_zero(
     with fastload.profile(folder=tmp_path) as recorded:
         assert not hasattr(kind, "create_fetcher")
         monkeypatch.setattr(kind, "create_fetcher", staticmethod(create), raising=False)
-        list(DataLoader(Numbers(), batch_size=4))
+        list(DataLoader(Numbers(length=8), batch_size=4))
     trace = recorded.trace()
     assert trace.missing == {"samples and collation": "there is no _DatasetKind.create_fetcher"}
     assert [step.batch.tasks for step in trace.ranks[0].steps] == [[], []]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
+from profiled import Numbers
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
@@ -32,15 +33,6 @@ class Pinnable:
     def pin_memory(self) -> Pinnable:
         time.sleep(PIN_NS / 1e9)
         return self
-
-
-class Numbers(Dataset[Any]):
-    def __len__(self) -> int:
-        return 24
-
-    def __getitem__(self, index: int) -> int:
-        time.sleep(0.0006)
-        return index
 
 
 def blame_of(rank: Rank) -> dict[str, int]:
@@ -65,7 +57,9 @@ def check_pinned(rank: Rank) -> None:
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
 def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine: Any) -> None:
     """A batch is pinned in two parts, one within the other."""
-    loader = engine(Numbers(), batch_size=4, collate_fn=lambda samples: [Pinnable(samples), [Pinnable(samples)]])
+    loader = engine(
+        Numbers(length=24), batch_size=4, collate_fn=lambda samples: [Pinnable([*map(int, samples)]), [Pinnable([])]]
+    )
     with fastload.profile(folder=tmp_path) as recorded:
         iterator = iter(loader)
         iterator._pin_memory, iterator._pin_memory_device = True, None
@@ -79,7 +73,7 @@ def test_pinning_by_the_loop_is_told_apart_from_the_work(tmp_path: Path, engine:
 
 
 def test_where_nothing_is_pinned_nothing_is_charged_to_it(tmp_path: Path) -> None:
-    loader = DataLoader(Numbers(), batch_size=4)
+    loader = DataLoader(Numbers(length=24), batch_size=4)
     with fastload.profile(folder=tmp_path) as recorded:
         list(loader)
     trace = recorded.trace()
@@ -99,7 +93,7 @@ def test_the_pinning_thread_of_persistent_workers_names_each_pass(
     monkeypatch.setattr(accelerator, "current_device_index", lambda: 0)
     monkeypatch.setattr(accelerator, "set_device_index", lambda _: None)
     loader = DataLoader(
-        Numbers(), batch_size=4, collate_fn=Pinnable, num_workers=1, persistent_workers=True, pin_memory=True
+        Numbers(length=24), batch_size=4, collate_fn=Pinnable, num_workers=1, persistent_workers=True, pin_memory=True
     )
     with fastload.profile(folder=tmp_path) as recorded:
         for _ in range(3):

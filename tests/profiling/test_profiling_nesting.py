@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
+from profiled import Numbers
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import fastload
 from fastload.profiling import recorder as recorder_module
@@ -20,23 +20,7 @@ from fastload.profiling.ring import RingFile
 from fastload.profiling.trace import Rank, Trace
 
 
-class Slow(Dataset[Any]):
-    """Samples of 1 ms."""
-
-    def __init__(self, length: int = 12) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        time.sleep(0.001)
-        return torch.tensor([index])
-
-
-class Nesting(Slow):
+class Nesting(Numbers):
     """Reads each sample through a loader of its own."""
 
     def __init__(self, engine: Any) -> None:
@@ -44,7 +28,7 @@ class Nesting(Slow):
         self.engine = engine
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.cat(list(self.engine(Slow(4), 2))).sum() + index
+        return torch.cat(list(self.engine(Numbers(0.001, 4), 2))).sum() + index
 
 
 def indices_of(rank: Rank) -> list[list[int | None]]:
@@ -84,7 +68,7 @@ class Weighted(Sampler[int]):
     """Reads the whole dataset before it draws."""
 
     def __iter__(self) -> Iterator[int]:
-        torch.cat(list(DataLoader(Slow(8), 4)))
+        torch.cat(list(DataLoader(Numbers(0.001, 8), 4)))
         yield from range(12)
 
     def __len__(self) -> int:
@@ -94,7 +78,7 @@ class Weighted(Sampler[int]):
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_loader_within_a_sampler_is_the_samplers_time(tmp_path: Path, num_workers: int) -> None:
     with fastload.profile(folder=tmp_path) as recorded:
-        list(DataLoader(Slow(), 4, sampler=Weighted(), num_workers=num_workers))
+        list(DataLoader(Numbers(0.001), 4, sampler=Weighted(), num_workers=num_workers))
     rank = check(recorded.trace(), 3)
     assert rank.steps[0].batch.sampler_ns is not None
     assert rank.steps[0].batch.sampler_ns >= 8_000_000
@@ -124,7 +108,7 @@ def ahead(loader: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize("engine", [DataLoader, fastload.DataLoader])
 def test_a_loader_in_a_thread_is_heard_as_in_the_main_one(tmp_path: Path, engine: Any, num_workers: int) -> None:
-    loader = engine(Slow(), 4, num_workers=num_workers)
+    loader = engine(Numbers(0.001), 4, num_workers=num_workers)
     with fastload.profile(folder=tmp_path) as recorded:
         for _ in range(3):
             assert len(list(ahead(loader))) == 3
@@ -136,7 +120,7 @@ def test_a_loader_in_a_thread_is_heard_as_in_the_main_one(tmp_path: Path, engine
 
 
 def test_of_threads_that_load_at_the_same_time_one_is_told_and_the_others_are_missing(tmp_path: Path) -> None:
-    first, second = DataLoader(Slow(40), 4), DataLoader(Slow(), 4)
+    first, second = DataLoader(Numbers(0.001, 40), 4), DataLoader(Numbers(0.001), 4)
     with fastload.profile(folder=tmp_path) as recorded:
         begun = threading.Event()
 

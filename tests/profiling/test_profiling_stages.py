@@ -8,27 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset
+from profiled import Numbers
 
 import fastload
 from fastload.base import compat_features
 from fastload.device.pinning import PinnedAhead
-
-
-class Numbers(Dataset[Any]):
-    """Samples of 0.2 ms; some fail."""
-
-    def __init__(self, bad: tuple[int, ...] = ()) -> None:
-        self.bad = bad
-
-    def __len__(self) -> int:
-        return 24
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.0005)  # every one of samples that take so long is recorded
-        if index in self.bad:
-            raise ValueError(f"sample {index}")
-        return torch.tensor([index])
 
 
 def numbers_of(recorded: Any) -> list[list[int]]:
@@ -42,7 +26,7 @@ def numbers_of(recorded: Any) -> list[list[int]]:
 @pytest.mark.parametrize("method", ["multiprocessing", "thread"])
 def test_a_wait_names_the_batch_that_it_gave(tmp_path: Path, num_workers: int, device: Any, method: str) -> None:
     loader = fastload.DataLoader(
-        Numbers(bad=(9,)), batch_size=4, num_workers=num_workers, device=device, worker_method=method
+        Numbers(length=24, bad=(9,)), batch_size=4, num_workers=num_workers, device=device, worker_method=method
     )
     given: list[list[int]] = []
     failed = 0
@@ -59,7 +43,12 @@ def test_a_wait_names_the_batch_that_it_gave(tmp_path: Path, num_workers: int, d
 
 def test_batches_of_which_nothing_is_left_are_passed_over(tmp_path: Path) -> None:
     loader = fastload.DataLoader(
-        Numbers(bad=(4, 5, 6, 7)), batch_size=4, num_workers=2, on_error="skip", chunk_size="batch", max_errors=10
+        Numbers(length=24, bad=(4, 5, 6, 7)),
+        batch_size=4,
+        num_workers=2,
+        on_error="skip",
+        chunk_size="batch",
+        max_errors=10,
     )
     with fastload.profile(folder=tmp_path) as recorded:
         given = [batch.flatten().tolist() for batch in loader]
@@ -74,7 +63,7 @@ def test_pinning_ahead_is_told_with_its_batch(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(compat_features, "pin_on_device", pin)
     monkeypatch.setattr(compat_features, "accelerator_index", lambda: 0)
-    loader = fastload.DataLoader(Numbers(bad=(9,)), batch_size=4, num_workers=2)
+    loader = fastload.DataLoader(Numbers(length=24, bad=(9,)), batch_size=4, num_workers=2)
     with fastload.profile(folder=tmp_path) as recorded:
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
         loader.pin_memory = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,12 +89,9 @@ def test_the_cause_is_what_most_of_the_stall_speaks_for(parts, facts, cause):
     assert judge(steps_of(**parts), facts_of(**facts)).cause == cause
 
 
-def test_the_order_is_to_blame_before_what_the_late_batch_was_at():
+def test_the_order_is_to_blame_before_what_the_late_batch_was_at_and_severity_follows_the_share():
     assert judge(steps_of(read=10, unusual=0.5), facts_of()).cause == "head-of-line"
     assert judge(steps_of(read=10, unusual=0.2), facts_of()).cause == "read"
-
-
-def test_the_severity_follows_the_share_of_time_lost():
     found = {ms: judge(steps_of(loop_ms=100, read=ms), facts_of()).severity for ms in (1, 10, 50)}
     assert found == {1: "none", 10: "moderate", 50: "severe"}
 
@@ -158,7 +156,7 @@ def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Ran
         batch = TracedBatch(number=place, drawn=None, sampler_ns=None, tasks=[task], iterator=0, loader=0)
         steps.append(TracedStep(place, 0, 0, Span(begun, at), batch, [], False, loop * MS))
         at += loop * MS
-    return Rank(number, 100 + (number or 0), 8, {0: {"num_workers": 1}}, steps, [], 0, at)
+    return Rank(number, 100 + (number or 0), 8, {0: {"num_workers": 1}}, steps, [])
 
 
 def trace_of(*ranks: Rank) -> Trace:
@@ -175,9 +173,12 @@ def test_the_rank_that_the_others_wait_for_is_named():
     assert not any("rank 1" in line for line in found.ranks[1].verdict.evidence)
 
 
-def stalled(*, worker_ms: tuple[int, ...] = (40, 40), number: int = 60, **task: Any) -> Rank:
+def stalled(
+    *, worker_ms: tuple[int, ...] = (40, 40), number: int = 60, waits_ms: Sequence[int] = (), **task: Any
+) -> Rank:
     """Return a rank of which each wait is that of its batch; ``worker_ms``: what a batch of each worker takes."""
-    rank = rank_of(None, [worker_ms[place % len(worker_ms)] for place in range(number)], [2] * number)
+    waits = waits_ms or worker_ms
+    rank = rank_of(None, [waits[place % len(waits)] for place in range(number)], [2] * number)
     rank.loaders = {0: {"num_workers": len(worker_ms)}}
     for place, step in enumerate(rank.steps):
         (one,) = step.batch.tasks
@@ -266,20 +267,14 @@ def test_times_that_include_waiting_for_a_core_say_so():
     assert "how long is unknown here" in as_text(summary(found), width=100)
 
 
-def test_a_straggler_does_not_make_its_worker_a_slow_one():
-    """Of worker 1, each tenth sample takes 40 times as long as others: five times as long in the mean."""
-    rank = rank_of(None, [400 if place % 20 == 1 else 10 for place in range(120)], [2] * 120)
-    rank.loaders = {0: {"num_workers": 2}}
-    for place, step in enumerate(rank.steps):
-        step.batch.tasks[0].worker = place % 2
-    (one,) = analyze(trace_of(rank)).ranks
-    assert one.workers.slowest_over_median == pytest.approx(1.0)
-    assert not any(line.startswith("worker") for line in one.verdict.evidence)
-
-
-def test_a_worker_that_is_slow_at_all_of_its_samples_is_named():
+def test_a_worker_that_is_slow_at_all_of_its_samples_is_named_and_one_with_stragglers_is_not():
     (one,) = analyze(trace_of(stalled(worker_ms=(10, 10, 40)))).ranks
     assert (one.workers.slowest, one.workers.slowest_over_median) == (2, pytest.approx(4.0))
+    # Of worker 1, each tenth sample takes 40 times as long as others: five times as long in the mean.
+    times = [400 if place % 20 == 1 else 10 for place in range(20)]
+    (one,) = analyze(trace_of(stalled(worker_ms=(10, 10), number=120, waits_ms=times))).ranks
+    assert one.workers.slowest_over_median == pytest.approx(1.0)
+    assert not any(line.startswith("worker") for line in one.verdict.evidence)
 
 
 def test_ranks_that_are_late_together_have_no_culprit():

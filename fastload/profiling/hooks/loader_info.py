@@ -56,18 +56,16 @@ def describe_loader(loader: DataLoader[Any], *, is_resident: bool = False) -> di
         if _is_fastloads(loader)
         else None,  # of others it may be anything
         "context": str(context),
-        "copied": _copied(dataset) if _has_processes(loader) and not is_resident else [],
+        "copied": [] if is_resident else _copied(loader, dataset),
     }
 
 
-def _has_processes(loader: Any) -> bool:
-    return bool(loader.num_workers) and getattr(loader, "worker_method", "multiprocessing") == "multiprocessing"
-
-
-def _copied(dataset: Any) -> list[str]:
+def _copied(loader: Any, dataset: Any) -> list[str]:
     """Return what is to be said of large lists that each worker process copies."""
     from ...base.copied_lists import copied_lists
 
+    if not loader.num_workers or getattr(loader, "worker_method", "multiprocessing") != "multiprocessing":
+        return []
     with contextlib.suppress(Exception):  # whatever a class of the script makes of being looked at
         return [str(found) for found in copied_lists(dataset)]
     return []
