@@ -54,8 +54,6 @@ class TaskSpan(Span):
 
     worker: int
     """0 to num_workers - 1; -1: the main process itself."""
-    number: int
-    """Within the batch."""
     num_samples: int
     """As many as were requested; 0 if unknown (IterableDataset)."""
     dispatched: int | None

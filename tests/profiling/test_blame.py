@@ -44,7 +44,6 @@ def rank_of(steps: list[TracedStep], ahead: list[TracedBatch] | None = None, **l
 def task_of(begun: int, ended: int, **values: Any) -> TaskSpan:
     fields: dict[str, Any] = {
         "worker": 0,
-        "number": 0,
         "num_samples": 1,
         "dispatched": begun,
         "arrived": ended,
@@ -102,7 +101,7 @@ def samples(draw: st.DrawFn, begun: int, ended: int) -> list[Sample]:
 
 
 @st.composite
-def tasks(draw: st.DrawFn, worker: int, free_at: int, handed: int, number: int) -> TaskSpan:
+def tasks(draw: st.DrawFn, worker: int, free_at: int, handed: int) -> TaskSpan:
     begun = max(free_at, handed) + draw(st.integers(0, 3 * MS))
     ended = begun + draw(times)
     collate = None
@@ -114,7 +113,6 @@ def tasks(draw: st.DrawFn, worker: int, free_at: int, handed: int, number: int) 
         begun,
         ended,
         worker=worker,
-        number=number,
         dispatched=handed if draw(st.integers(0, 9)) else None,
         arrived=ended + draw(st.integers(0, 30 * MS)) if draw(st.integers(0, 9)) else None,
         cpu_ns=draw(st.none() | st.integers(0, 2 * (ended - begun))),
@@ -151,9 +149,9 @@ def ranks(draw: st.DrawFn) -> Rank:
                 if draw(st.integers(0, 9)):
                     batch.drawn = Span(handed, handed + drawn_for)
                     batch.sampler_ns = draw(st.none() | st.integers(0, drawn_for))
-                for place in range(draw(st.sampled_from([0, 1, 1, 1, 3]))):
+                for _ in range(draw(st.sampled_from([0, 1, 1, 1, 3]))):
                     worker = draw(st.integers(0, workers - 1))
-                    task = draw(tasks(worker, free[worker], handed, place))
+                    task = draw(tasks(worker, free[worker], handed))
                     free[worker] = task.ended
                     batch.tasks.append(task)
                 done = max([wait_begun, *(task.arrived or task.ended for task in batch.tasks)])
@@ -161,7 +159,7 @@ def ranks(draw: st.DrawFn) -> Rank:
                     batch.pinned = Span(done, done + draw(st.integers(0, 5 * MS)))
                     done = batch.pinned.ended
             else:
-                task = draw(tasks(-1, wait_begun + drawn_for, 0, 0))
+                task = draw(tasks(-1, wait_begun + drawn_for, 0))
                 batch.tasks.append(task)
                 done = task.ended
             if draw(st.integers(0, 5)) == 0:
@@ -212,7 +210,7 @@ def test_the_parts_sum_to_the_stall(rank, clock):
 @given(st.data())
 @settings(deadline=None)
 def test_the_segments_of_a_task_cover_it_without_gaps(data):
-    task = data.draw(tasks(0, 0, 0, 0))
+    task = data.draw(tasks(0, 0, 0))
     segments = segments_of(task, data.draw(st.sampled_from([0.0, 0.5, 1.0])))
     at = task.begun
     for segment in segments:
@@ -291,7 +289,7 @@ CHARGED: dict[str, tuple[list[TracedStep], dict[str, int], dict[str, int]]] = {
     "on its way, where there are cores": ([ON_ITS_WAY, *waiting_for_cores(1, 2, 3)], {}, {"transport": 10}),
     "on its way, where the others sleep": ([ON_ITS_WAY], {"num_workers": 8}, {"transport": 10}),
     "of many tasks the one that arrived last": (
-        [step_of(0, 0, 30 * MS, [task_of(0, 10 * MS, **BUSY), task_of(0, 30 * MS, worker=1, number=1, **ASLEEP)])],
+        [step_of(0, 0, 30 * MS, [task_of(0, 10 * MS, **BUSY), task_of(0, 30 * MS, worker=1, **ASLEEP)])],
         {},
         {"read": 30},
     ),
@@ -337,7 +335,7 @@ def test_time_in_the_run_queue_goes_to_what_computes_and_not_to_what_sleeps():
 )
 def test_blocked_threads_wait_for_the_interpreter_if_some_compute(cpu_ms, probes_ms, parts):
     fields = {"cpu_ns": cpu_ms * MS, "runnable_ns": 0}
-    tasks = [task_of(0, 40 * MS, worker=worker, number=worker, **fields) for worker in (0, 1)]
+    tasks = [task_of(0, 40 * MS, worker=worker, **fields) for worker in (0, 1)]
     rank = rank_of([step_of(0, 0, 40 * MS, tasks), step_of(1, 10**12, 10**12, [])], worker_method="thread")
     rank.probe_ns = [ms * MS for ms in probes_ms]
     assert blamed_steps(rank, "host")[0].parts == {state: ms * MS for state, ms in parts.items()}

@@ -102,50 +102,6 @@ def test_a_script_ends_after_its_steps_with_status_0_and_what_it_had_printed(tmp
 
 # -- libraries ---------------------------------------------------------------------------------------------------------
 
-LIGHTNING = """
-import lightning
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-
-class Classifier(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 2)
-
-    def training_step(self, batch, number):
-        features, labels = batch
-        return torch.nn.functional.cross_entropy(self.layer(features), labels)
-
-    def validation_step(self, batch, number):
-        self.training_step(batch, number)
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-if __name__ == "__main__":
-    rows = TensorDataset(torch.randn(24, 2), torch.arange(24) % 2)
-    trainer = lightning.Trainer(
-        accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False,
-    )
-    trainer.fit(
-        Classifier(), DataLoader(rows, batch_size=4, shuffle=True, num_workers=2), DataLoader(rows, batch_size=8)
-    )
-    print(f"{trainer.global_step} steps")
-"""
-
-
-@pytest.mark.slow
-@needs("lightning")
-def test_lightnings_trainer_is_recorded_sanity_check_included(tmp_path: Path) -> None:
-    run = run_of(tmp_path, LIGHTNING)
-    assert (run.status, run.output) == (0, "12 steps\n"), run.errors
-    assert batches_of(run.rank) == {"SequentialSampler": [2, 3, 3], "RandomSampler": [6, 6]}
-    assert workers_of(run.rank) == {-1, 0, 1}  # the validation has no workers
-
-
 TRAINER = """
 import torch
 import transformers

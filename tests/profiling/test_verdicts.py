@@ -152,7 +152,7 @@ def rank_of(number: int | None, waits_ms: list[int], loops_ms: list[int]) -> Ran
     steps, at = [], 0
     for place, (wait, loop) in enumerate(zip(waits_ms, loops_ms, strict=True)):
         begun, at = at, at + wait * MS
-        task = TaskSpan(begun, at, 0, 0, 1, begun, at, wait * MS, 0, None, None)
+        task = TaskSpan(begun, at, 0, 1, begun, at, wait * MS, 0, None, None)
         batch = TracedBatch(number=place, drawn=None, sampler_ns=None, tasks=[task], iterator=0, loader=0)
         steps.append(TracedStep(place, 0, 0, Span(begun, at), batch, [], False, loop * MS))
         at += loop * MS
@@ -317,11 +317,6 @@ def train(loader, ms, passes=1):
 SCRIPTS: dict[str, tuple[str, str]] = {
     "slow reads": ("read", "def get(i): time.sleep(0.005); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
     "busy samples": ("cpu", "def get(i): spin(4); return i\ntrain(DataLoader(Made(192, get), 4, WORKERS), 2)"),
-    "slow collation": (
-        "cpu",
-        "def get(i): return i\ndef collate(batch): spin(15); return batch\n"
-        "train(DataLoader(Made(192, get), 4, WORKERS, collate_fn=collate), 2)",
-    ),
     "slow sampler": (
         "sampler",
         "class Slow(Sampler):\n    def __init__(self): pass\n    def __len__(self): return 192\n"
@@ -356,11 +351,6 @@ OURS: dict[str, tuple[str, str]] = {
     "fastload, threads that compute in Python": (
         "gil",
         "import fastload\ndef get(i): spin(4); return i\n"
-        "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
-    ),
-    "fastload, threads that read": (
-        "read",
-        "import fastload\ndef get(i): time.sleep(0.005); return i\n"
         "train(fastload.DataLoader(Made(192, get), 4, WORKERS, worker_method='thread'), 2)",
     ),
 }
