@@ -86,6 +86,7 @@ def test_everything_is_as_before_afterwards(tmp_path: Path, level: int) -> None:
         list(DataLoader(Numbers()))
         raise KeyError("mine")
     assert found() == before
+    assert "FASTLOAD_PROFILE" not in os.environ
     assert any(any(batch) for batch in indices(recorded.trace().ranks[0])) == (level > 0)
 
 
