@@ -131,6 +131,7 @@ def test_a_seed_is_tried_only_where_samples_have_torchs_streams(arguments, seed,
     with contextlib.closing(runner_of(loader)):  # a cache is asked for meanwhile
         left_out = refused(loader)
     assert (("seed", 1) not in left_out) == seed
+    assert ("fuse", True) in left_out, "it can fuse nothing"
     assert (("chunk_size", "batch") not in left_out) == chunks
 
 
