@@ -38,8 +38,8 @@ _WORDS, _MOST_BLOCKS = 624, 2048
 
 REMEDY = (
     "draw from fastload.rng(), a generator for each sample, or from the global generators (random, numpy.random, "
-    "torch), which are seeded for each; or give the DataLoader no seed: then these are torch's, and depend on "
-    "num_workers"
+    "torch), which are seeded for each; or give the DataLoader seeding='torch' in place of a seed: "
+    "then samples are those of torch's DataLoader, and depend on num_workers"
 )
 
 

@@ -80,7 +80,7 @@ def test_a_generator_that_samples_draw_from_is_one_warning_for_each_loader(worke
     loader = fastload.DataLoader(dataset, batch_size=2, seed=1, **workers)
     (words,) = warned_by(loader)
     assert "dataset.draw.rng (numpy.random.RandomState)" in words
-    assert "no seed" in words
+    assert "seeding='torch'" in words
     assert "draw from fastload.rng()" in words
     assert "samples draw from it: dataset.draw.rng (numpy.random.RandomState)" in " ".join(loader.explain().split())
 
