@@ -174,7 +174,7 @@ class DeviceAhead:
     def _copies_so_far(self) -> torch.Event | None:
         """Return an event behind all copies that were begun; None where there are no streams."""
         streams = None if self._backlog is None else self._backlog.streams
-        return None if streams is None else streams.mark_copies()
+        return None if streams is None else streams.mark(streams.copies)
 
     def _let_go(self) -> None:
         while self._host and self._host[0][0].query():

@@ -32,7 +32,7 @@ from .auto_operations import (
     matrices_of,
     signs_of,
 )
-from .base import BatchShape, Layout, Params, Transform, tensor_of
+from .base import BatchShape, Params, Transform, tensor_of
 from .draws import Draws, Floats, Integers, Stream
 from .sample import (
     Drawn,
@@ -72,8 +72,8 @@ class _Policy(Transform, SampleTransform):
     torchvision_fill: Any = None
     """In the type that torchvision's functions take."""
 
-    def __init__(self, interpolation: Any, fill: Any, layout: Layout) -> None:
-        super().__init__(layout=layout)
+    def __init__(self, interpolation: Any, fill: Any) -> None:
+        super().__init__()
         self.interpolation = check_interpolation(interpolation, ("nearest", "bilinear"))
         self.fill = check_optional_fill(fill)
 
@@ -194,15 +194,11 @@ class RandAugment(_Policy):
         num_magnitude_bins: number of magnitudes, at least 2.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
         fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``steps``, a list of ``num_ops`` times ``operation`` [N], int64, in ``OPERATIONS``, ``magnitude``
     [N], float32, signed, ``matrix`` [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
 
     Source: Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2020).
-
-    Raises:
-        ConfigError: numbers out of these ranges.
     """
 
     def __init__(
@@ -212,10 +208,8 @@ class RandAugment(_Policy):
         num_magnitude_bins: int = 31,
         interpolation: Any = "nearest",
         fill: Any = None,
-        *,
-        layout: Layout = "NCHW",
     ) -> None:
-        super().__init__(interpolation, fill, layout)
+        super().__init__(interpolation, fill)
         self.num_ops = check_integer("num_ops", num_ops, 0)
         self.num_magnitude_bins = check_integer("num_magnitude_bins", num_magnitude_bins, 2)
         self.magnitude = check_integer("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
@@ -246,26 +240,15 @@ class TrivialAugmentWide(_Policy):
         num_magnitude_bins: number of magnitudes, at least 2.
         interpolation: ``"nearest"`` or ``"bilinear"``, or torchvision's enum.
         fill: the value of pixels from outside the image: a number, or one for each channel; None: 0.
-        layout: ``"NCHW"``, or ``"NHWC"``: images are [N, H, W, C] before and after.
 
     Drawn: ``operation`` [N], int64, in ``OPERATIONS``, ``magnitude`` [N], float32, signed, ``matrix``
     [N, 2, 3], float32, and ``rows``, which samples have which kind of operation.
 
     Source: Müller and Hutter, "TrivialAugment: Tuning-free yet state-of-the-art data augmentation" (2021).
-
-    Raises:
-        ConfigError: numbers out of these ranges.
     """
 
-    def __init__(
-        self,
-        num_magnitude_bins: int = 31,
-        interpolation: Any = "nearest",
-        fill: Any = None,
-        *,
-        layout: Layout = "NCHW",
-    ) -> None:
-        super().__init__(interpolation, fill, layout)
+    def __init__(self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = None) -> None:
+        super().__init__(interpolation, fill)
         self.num_magnitude_bins = check_integer("num_magnitude_bins", num_magnitude_bins, 2)
 
     def draw(self, stream: Stream, shape: BatchShape) -> Params:

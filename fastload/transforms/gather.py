@@ -92,7 +92,7 @@ def transformed(
     done = arithmetic or Arithmetic(Operation.COPY, images.dtype)
     if not transforms and done.operation == Operation.COPY:
         return images
-    rows, cols, after = steps_of(transforms, params, shape_of(images, "NCHW"), images.device)
+    rows, cols, after = steps_of(transforms, params, shape_of(images), images.device)
     if fused.takes(images) and fused.computes(images, done, fill):
         by_torch = functools.partial(_by_torch, images, rows, cols, after, fill, done)
         return fused.transformed(images, rows, cols, after[2:], fill, done, by_torch)

@@ -335,21 +335,21 @@ def test_the_stage_does_nothing_that_a_device_would_punish(scene):
 @pytest.mark.parametrize(
     ("forgotten", "scene"),
     [
-        ("compute_waits", plainly),
-        ("used_by_compute", plainly),
-        ("compute_waits", transformed),
-        ("used_by_compute", transformed),
-        ("transforms_wait", transformed),
-        ("used_by_transforms", transformed_slowly),
-        ("transforms_wait", into_fixed_places_of_an_epoch_that_was_left),
-        ("used_by_transforms", from_the_device),
-        ("transforms_wait", into_fixed_places_while_the_last_batch_is_in_use),
-        ("transforms_wait", with_a_weight_of_the_users),
+        (("wait", "compute"), plainly),
+        (("note_use", "compute"), plainly),
+        (("wait", "compute"), transformed),
+        (("note_use", "compute"), transformed),
+        (("wait", "transform"), transformed),
+        (("note_use", "transform"), transformed_slowly),
+        (("wait", "transform"), into_fixed_places_of_an_epoch_that_was_left),
+        (("note_use", "transform"), from_the_device),
+        (("wait", "transform"), into_fixed_places_while_the_last_batch_is_in_use),
+        (("wait", "transform"), with_a_weight_of_the_users),
     ],
 )
 def test_whatever_is_forgotten_is_caught(forgotten, scene):
     with pytest.raises(Race):
-        scene(SimulatedStreams(forgotten))
+        scene(SimulatedStreams(*forgotten))
 
 
 def test_a_host_batch_is_held_until_its_copy_is_done_and_no_longer():

@@ -7,9 +7,9 @@ import torch
 import torchvision.transforms.v2.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from references import DTYPES, assert_near, coloured, lain_out, random_images, sample_by_sample
+from references import assert_near, coloured, random_images, sample_by_sample
 
-from fastload.transforms import GaussianBlur, color, tensors
+from fastload.transforms import GaussianBlur, color
 from fastload.transforms.color import gaussian_blur
 
 sides = st.sampled_from([1, 3, 5, 9])
@@ -42,30 +42,3 @@ def test_the_way_of_a_gpu_gives_the_same(size):
     taps = torch.rand(3, 5, dtype=torch.float64)
     for dim in (2, 3):
         torch.testing.assert_close(color._along_by_convolution(images, dim, taps), color._along(images, dim, taps))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_sample_does_not_depend_on_the_others_nor_on_the_memory(dtype, monkeypatch):
-    images = random_images((7, 3, 19, 23), dtype, 5)
-    sigmas = torch.linspace(0.2, 2.0, 7)
-    together = gaussian_blur(images, sigmas, kernel_size=(5, 5))
-    for layout in ("channels_last", "strided", "turned"):
-        assert torch.equal(gaussian_blur(lain_out(images, layout), sigmas, kernel_size=(5, 5)), together)
-    alone = gaussian_blur(images[3:4], sigmas[3:4], kernel_size=(5, 5))
-    assert torch.equal(alone[0], together[3])
-    monkeypatch.setattr(tensors, "PART_SIZE", 4000)  # parts of two samples
-    assert torch.equal(gaussian_blur(images, sigmas, kernel_size=(5, 5)), together)
-
-
-@pytest.mark.parametrize(
-    ("size", "message"),
-    [
-        ((4, 3), "must be odd"),
-        ((3, 0), "odd and positive"),
-        ((9, 3), "narrower than twice the image"),
-        ((3, 13), "use a smaller"),
-    ],
-)
-def test_a_kernel_that_does_not_fit_is_refused(size, message):
-    with pytest.raises(ValueError, match=message):
-        gaussian_blur(torch.zeros(1, 3, 6, 4), torch.ones(1), kernel_size=size)

@@ -140,15 +140,3 @@ def test_every_grey_level_keeps_or_loses_the_level_that_it_does_in_torchvision()
     assert torch.equal(
         function_of("adjust_saturation")(levels, factors), sample_by_sample(F.adjust_saturation, levels, factors)
     )
-
-
-@pytest.mark.parametrize("name", ["adjust_brightness", "adjust_hue", "autocontrast"])
-def test_two_channels_are_refused_where_torchvision_refuses_them(name):
-    images = torch.zeros(2, 2, 4, 4)
-    with pytest.raises(TypeError, match="takes images of 1 or 3 channels, got 2"):
-        function_of(name)(images, *arguments_for(name, images, 0))
-
-
-def test_two_channels_of_grey_cannot_be_had():
-    with pytest.raises(ValueError, match="num_output_channels must be 1 or 3"):
-        color.rgb_to_grayscale(torch.zeros(2, 3, 4, 4), num_output_channels=2)
