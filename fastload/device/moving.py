@@ -1,7 +1,6 @@
 """One batch from the host to a device: what is copied, on which stream, and what is done with it there.
 
-In: a batch of the host. Out: the same batch with its tensors on the device, and the events behind its copy and its
-transform. Nothing here blocks, but :meth:`Backlog.make_room`.
+Nothing here blocks, but :meth:`Backlog.make_room`.
 
 NOTE [Three streams]
 Copies have a stream of their own, so that the copy of a batch does not wait for the transform of the one before. The
@@ -48,11 +47,7 @@ class Moved(NamedTuple):
 
 
 def check_kept(batch: Any, keep_on_host: Collection[Key]) -> None:
-    """Check that a batch has the parts that stay on the host.
-
-    Raises:
-        ConfigError: it has not.
-    """
+    """Raise a ConfigError if a batch has not the parts that stay on the host."""
     paths = set(paths_of(batch))
     if missing := {str(key) for key in keep_on_host} - paths:
         raise ConfigError(
@@ -107,11 +102,7 @@ class Mover:
         keep_in_children(self)
 
     def check_process(self) -> None:
-        """Check that the device can be used in this process.
-
-        Raises:
-            RuntimeError: this is a forked process.
-        """
+        """Raise a RuntimeError in a process that was forked since the device was used."""
         if self.streams is not None and self._pid != os.getpid():
             raise RuntimeError(
                 f"{self.device} was used by process {self._pid} before it was forked, and cannot be used in the forked "
@@ -154,13 +145,7 @@ class Mover:
             streams.end()
 
     def move(self, batch: Any, draws: Draws | None, streams: Streams | None) -> Moved:
-        """Begin to move a batch.
-
-        Args:
-            batch: of the host.
-            draws: for the transform.
-            streams: of the iteration.
-        """
+        """Begin to move a batch of the host; ``draws`` are for the transform, ``streams`` of the iteration."""
         if streams is not None and torch.is_inference_mode_enabled():
             # What is made ahead of time may be asked for, and trained on, outside of it.
             with torch.inference_mode(False), torch.no_grad():

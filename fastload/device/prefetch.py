@@ -6,8 +6,6 @@
          ▲                │ event: copied            │ event: made                                     │
          └─ host memory free ┘                       compute stream waits for it        event: consumed ┘
 
-In: batches in order, from any iterator. Out: the same batches with their tensors on the device.
-
 NOTE [Back-pressure]
 The host queues work faster than the device does it, and memory that the device is still to read cannot be used again.
 So batch ``k`` is copied only when the device has done all work that was queued with batch ``k - (depth + 2)``: behind

@@ -1,6 +1,6 @@
 """A device that works later than it is told to: its streams and events, and the copies to it.
 
-In: a device. Out: what the device stage asks of it. See NOTE [Three streams] in moving.py.
+See NOTE [Three streams] in moving.py.
 
 NOTE [Forked processes]
 CUDA does not work in a forked process. If such a process frees a tensor that several streams used, torch's allocator
@@ -183,11 +183,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def device_of(device: torch.device | str | int) -> torch.device:
-    """Return a device with its index.
-
-    Raises:
-        ConfigError: this is no device, or it is not there.
-    """
+    """Return a device with its index; a ConfigError if it is none, or not there."""
     try:
         found: torch.device = torch.device(device)
     except (RuntimeError, TypeError) as error:

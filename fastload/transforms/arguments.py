@@ -1,8 +1,4 @@
-"""Checks of the transforms' arguments: numbers, ranges, sizes, fill values, interpolations.
-
-In: an argument as torchvision takes it. Out: its normal form; anything else raises a ConfigError that names the
-argument, the rule and the value.
-"""
+"""Checks of the transforms' arguments: each returns the normal form of what torchvision takes, or is a ConfigError."""
 
 from __future__ import annotations
 

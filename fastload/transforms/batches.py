@@ -1,8 +1,4 @@
-"""A batched transform on a loader's batches, which may have more than images.
-
-In: a batch with images, and the draws of its samples. Out: the same batch with the images transformed, and the labels
-where the transform mixes them.
-"""
+"""A batched transform on a loader's batches, which may have more than images: labels are mixed where images are."""
 
 from __future__ import annotations
 

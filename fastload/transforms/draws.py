@@ -1,8 +1,4 @@
-"""Random parameters of a batch: a sample's depend on its key alone, not on the batch.
-
-In: the key of an epoch and the ids of a batch's samples, or a ``torch.Generator``. Out: arrays of N draws, made on the
-host by one vectorised call each. Pure; no device is touched.
-"""
+"""Random parameters of a batch, drawn on the host: a sample's depend on its key alone, not on the batch."""
 
 from __future__ import annotations
 

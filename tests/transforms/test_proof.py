@@ -126,19 +126,6 @@ def test_a_kernel_that_is_wrong_or_raises_is_replaced_with_one_warning(monkeypat
     assert re.search(reason, words)
 
 
-def test_kernels_that_cannot_be_imported_are_replaced(monkeypatch):
-    def broken() -> Any:
-        raise ImportError("libtriton.so: undefined symbol")
-
-    images = made_images(0, (4, 3, 12, 10))
-    composed = Compose(CHAINS["moved"])
-    expected, params = composed(images, draws=keyed(4), return_params=True)
-    monkeypatch.setattr(fused, "available", lambda device: True)
-    monkeypatch.setattr(fused, "_kernels", broken)
-    with pytest.warns(RuntimeWarning, match=r"ImportError: libtriton\.so: undefined symbol"):
-        assert torch.equal(composed(images, params=params), expected)
-
-
 def test_a_kernel_that_raises_later_is_replaced_too(monkeypatch):
     kernel = Kernel(same)
     run(monkeypatch, "moved", kernel)
