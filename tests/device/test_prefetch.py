@@ -123,17 +123,8 @@ def test_a_kernel_reads_its_own_batch_whenever_streams_run_and_memory_is_dropped
     ahead.close()
 
 
-@dataclasses.dataclass
-class Steps:
-    """A training loop whose device is slow, and what it needed."""
-
-    streams: SimulatedStreams
-    source: Recycled
-    seen: list[float]
-
-
-def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) -> Steps:
-    """Let the copies and transforms be done at once, and the kernels when the host waits for them."""
+def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) -> tuple[Recycled, list[float]]:
+    """Let the copies and transforms be done at once, and the kernels of a loop when the host waits for them."""
     source = Recycled(number, streams=streams)
     ahead = DeviceAhead(source, moved_with(streams, **options), depth)
     seen: list[float] = []
@@ -145,19 +136,20 @@ def lagging(number: int, depth: int, streams: SimulatedStreams, **options: Any) 
         streams.transforms.run()
     streams.compute.run()
     ahead.close()
-    return Steps(streams, source, seen)
+    return source, seen
 
 
 @pytest.mark.parametrize("number", [20, 100])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_however_far_the_device_is_behind_so_much_memory_is_used_and_no_more(number, depth):
-    steps = lagging(number, depth, SimulatedStreams())
-    assert steps.seen == list(range(number))
-    assert steps.streams.num_blocks <= depth + 3
-    assert steps.source.buffers <= depth + 3
-    transformed = SimulatedStreams()
-    steps = lagging(number, depth, transformed, **negated(transformed))
-    assert steps.streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
+    streams = SimulatedStreams()
+    source, seen = lagging(number, depth, streams)
+    assert seen == list(range(number))
+    assert streams.num_blocks <= depth + 3
+    assert source.buffers <= depth + 3
+    streams = SimulatedStreams()
+    lagging(number, depth, streams, **negated(streams))
+    assert streams.num_blocks <= 2 * (depth + 3)  # what is copied, and what is made of it
 
 
 def test_the_host_does_not_wait_while_a_batch_is_ready():

@@ -8,21 +8,17 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from references import (
-    MEMORY,
     assert_same_distribution,
     batches,
     drawn,
     gathered,
     generators,
-    keyed,
-    made_images,
     one_by_one,
 )
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
 from fastload.transforms.base import shape_of
-from fastload.transforms.compose import Compose
 from fastload.transforms.crop import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 
 MODES = ("constant", "edge", "reflect", "symmetric")
@@ -106,16 +102,6 @@ def test_places_are_distributed_as_torchvisions():
         assert (np.abs(counts - 20_000 / bound) < 5 * np.sqrt(20_000 / bound)).all()
         assert_same_distribution(ours[name], [one[name] for one in made])
     assert abs(np.corrcoef(ours["top"], ours["left"])[0, 1]) < 0.03
-
-
-@pytest.mark.parametrize("memory", MEMORY)
-def test_large_images_are_flipped_and_cropped_alike(memory):
-    images = made_images(2, (4, 3, 90, 100), memory=memory)
-    for transform in (RandomHorizontalFlip(1), RandomVerticalFlip(1), RandomCrop((80, 96), 7, fill=9)):
-        found, params = transform(images, draws=keyed(4), return_params=True)
-        assert torch.equal(found, gathered(transform, images, params))
-    composed = Compose([RandomCrop((80, 96), 7, fill=9), RandomHorizontalFlip(1)])
-    assert torch.equal(composed(images, draws=keyed(4)), transform(images, draws=keyed(4)).flip(-1))
 
 
 @pytest.mark.parametrize("kind", [RandomHorizontalFlip, RandomVerticalFlip])
