@@ -110,11 +110,7 @@ class Mover:
             )
 
     def begin(self, user: object) -> Backlog:
-        """An iteration begins to use this; return what counts its batches.
-
-        Raises:
-            RuntimeError: another one does, and there are fixed places; or this is a forked process.
-        """
+        """An iteration begins to use this; return what counts its batches. With fixed places there is one at a time."""
         self.check_process()
         if self._buffers:
             if self._user is not None and self._user() not in (None, user):

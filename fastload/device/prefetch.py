@@ -277,11 +277,8 @@ def mover_of(
 ) -> Mover:
     """Return what moves batches to the device and transforms them: the same one as long as it is made from the same.
 
-    Args:
-        arguments: of the device stage.
-        kept: keeps it.
-        columns: resident data that batches are gathered from.
-        tail: what is done before the batch transform, for a fused dataset.
+    ``columns``: resident data that batches are gathered from; ``tail``: what is done before the batch transform, for a
+    fused dataset.
     """
     num_buffers = arguments.prefetch_to_device + 2 if arguments.fixed_buffers else 0
     transforms = (tail, arguments.batch_transform)

@@ -195,15 +195,8 @@ def _inverse(angle: Tensor, translate: Tensor, scale: Tensor, shear: Tensor, mid
 def warp(images: Tensor, matrix: Tensor, interpolation: str, fill: Fill | None) -> Tensor:
     """Return each image resampled where its matrix says; what lies outside is ``fill``, or 0 if that is None.
 
-    Args:
-        images: [N, C, H, W].
-        matrix: [N, 3, 3], see the module; the last row may be missing.
-        interpolation: "nearest" or "bilinear".
-        fill: in the images' units.
-
-    Cost:
-        One ``grid_sample``; for each pixel 8 bytes of coordinates, and 4 (C + 1) of images in float32, with the mask
-        that tells what lies outside.
+    ``matrix``: [N, 3, 3], see the module; the last row may be missing. Cost: one ``grid_sample``; for each pixel 8
+    bytes of coordinates, and 4 (C + 1) of images in float32, with the mask that tells what lies outside.
     """
     num, channels, height, width = images.shape
     step = num

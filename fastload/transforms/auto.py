@@ -44,7 +44,7 @@ from .sample import (
     interpolation_argument,
     torchvision_mode,
 )
-from .tensors import change_rows
+from .tensors import choose
 
 
 class Choice(NamedTuple):
@@ -92,7 +92,7 @@ class _Policy(Transform, SampleTransform):
         return step
 
     def _stepped(self, images: Tensor, step: Any) -> Tensor:
-        """Return the images after a step. Changes them, but for a compiler."""
+        """Return the images after a step; these may be changed."""
         operation, magnitude = step["operation"], step["magnitude"]
         # 1 + magnitude has more digits than a float32.
         exact = magnitude if images.device.type == "mps" else magnitude.double()
@@ -108,12 +108,9 @@ class _Policy(Transform, SampleTransform):
             "equalize": (color.equalize, ()),
         }
         for kind, (function, values) in functions.items():
-            if torch.compiler.is_compiling():  # numbers of rows change from batch to batch, and would be compiled again
-                first, last = KINDS[kind]
-                here = ((operation >= first) & (operation <= last)).view(-1, 1, 1, 1)
-                images = torch.where(here, function(images, *values), images)
-            else:
-                change_rows(images, step["rows"][kind], function, *values)
+            first, last = KINDS[kind]
+            here = (operation >= first) & (operation <= last)
+            images = choose(images, here, step["rows"][kind], function, *values, inplace=True)
         return images
 
     def _warp(self, images: Tensor, matrices: Tensor) -> Tensor:

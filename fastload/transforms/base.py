@@ -69,12 +69,7 @@ class Transform(nn.Module):
         return {}
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
-        """Return the transformed images, lying in any order. Does not change ``images``.
-
-        Args:
-            images: [N, C, H, W], contiguous or not.
-            params: what ``draw`` returned, on the device of the images.
-        """
+        """Return [N, C, H, W], transformed by what ``draw`` returned, on their device. Does not change ``images``."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -138,11 +133,8 @@ class Transform(nn.Module):
             return_params: return the parameters, too; they are tensors of the CPU, or as they were given.
 
         Returns:
-            The images; with labels (images, labels). The parameters come last.
-
-        Raises:
-            TypeError, ValueError: the images, labels or parameters are not as described: see
-                ``fastload.transforms.params.check_params``.
+            The images; with labels (images, labels). The parameters come last. Images, labels or parameters that are
+            not as described are a TypeError or ValueError.
         """
         check_images(images, self, self.layout)
         if labels is not None or self.mixes:

@@ -66,11 +66,7 @@ def in_turn(transforms: Sequence[OnBatch]) -> OnBatch | None:
 
 
 def params_of(transform: Callable[[Any], Any] | None, draws: SampleDraws | None) -> Any:
-    """Return the parameters that a transform drew for a batch, by drawing them again.
-
-    Raises:
-        ConfigError: it is no transform of fastload's, or there was no batch yet.
-    """
+    """Return the parameters that a transform drew for a batch, by drawing them again."""
     if not isinstance(transform, Transform):
         raise ConfigError(
             f"batch_params needs a batch_transform of fastload.transforms, got {transform!r}; your own function can "

@@ -105,7 +105,7 @@ class ColorJitter(Transform, SampleTransform):
         self, images: Tensor, params: Any, side: Literal["rows_before", "rows_after"], order: Tensor, factors: Tensor
     ) -> Tensor:
         before, changed = params["before_hue"], images
-        rows = params.get(side, [None] * order.shape[1])
+        rows = params[side]
         for turn in range(order.shape[1]):
             here = (before > turn) == (side == "rows_before")
             values = order[:, turn], factors[:, turn]
@@ -154,7 +154,7 @@ class _Sometimes(Transform):
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
         # A compiler that looks at them compiles for each number of rows.
-        rows = None if torch.compiler.is_compiling() else params.get("rows")
+        rows = None if torch.compiler.is_compiling() else params["rows"]
         return choose(images, params["chosen"], rows, self.change)
 
     def change(self, images: Tensor) -> Tensor:

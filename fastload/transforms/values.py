@@ -23,11 +23,7 @@ class ValueTransform(Transform):
     """A transform that changes each value by itself, and draws nothing."""
 
     def arithmetic(self, dtype: torch.dtype, channels: int) -> Arithmetic:
-        """Return what the transform does with images of a dtype and number of channels.
-
-        Raises:
-            TypeError, ValueError: it does not take such images.
-        """
+        """Return what it does with such images; a TypeError or ValueError if it does not take them."""
         raise NotImplementedError
 
     def transform(self, images: Tensor, params: Params) -> Tensor:
