@@ -15,7 +15,6 @@ import torch
 from contract_harness import Raised, as_in_torch, consume, epochs, generator, outcome, recorded, subject_class
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, RandomSampler, SequentialSampler, Subset
 
-OWN_DEFAULTS = {"worker_method": "multiprocessing", "seed": None, "seeding": None, "chunk_size": None}
 own_only = pytest.mark.skipif(ways.SUBJECT_IS_TORCH, reason="about what only our class has")
 
 
@@ -270,32 +269,6 @@ def test_every_attribute_that_torch_does_not_have_is_private_or_an_own_argument(
         names = set(vars(subject_class()(DATASET, **arguments))) - set(vars(DataLoader(DATASET, **arguments)))
         public = {name for name in names if not name.startswith("_")}
         assert public <= set(parameters) - set(torch_parameters)
-
-
-def test_the_signature_begins_with_that_of_torch():
-    ours = list(inspect.signature(subject_class().__init__).parameters.values())
-    theirs = list(inspect.signature(DataLoader.__init__).parameters.values())
-
-    def shape(parameters):
-        return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
-
-    assert shape(ours)[: len(theirs)] == shape(theirs)
-    for parameter in ours[len(theirs) :]:
-        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{parameter} must be keyword-only"
-        assert parameter.default is not inspect.Parameter.empty, f"{parameter} must be optional"
-    assert len([parameter for parameter in ours if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]) == 14
-
-
-@own_only
-def test_every_own_argument_has_its_default_and_is_an_attribute_of_the_same_name():
-    parameters = inspect.signature(subject_class().__init__).parameters
-    own = [name for name in parameters if name not in inspect.signature(DataLoader.__init__).parameters]
-    loader = subject_class()(DATASET)
-    for name in own:
-        assert name in vars(loader) or isinstance(getattr(type(loader), name, None), property), name
-        assert getattr(loader, name) == parameters[name].default, name
-    for name, default in OWN_DEFAULTS.items():
-        assert parameters[name].default == default, name
 
 
 @own_only
