@@ -1,14 +1,12 @@
-"""The page on object stores: samples read with fsspec from memory, files, HTTP and S3, several at a time.
+"""The page on object stores: samples read with fsspec from memory, files and HTTP, several at a time.
 
 The HTTP server is this module's own. It may answer late, with errors that pass, or only once as many requests wait as
-a test asks for. S3 is moto's server, which is not among the packages for development:
-``uv run --with 'moto[server]' --with s3fs pytest -m slow tests/libraries/test_object_stores.py``.
+a test asks for.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import threading
 from collections import Counter
@@ -34,15 +32,15 @@ BUCKET = "photos"
 class Bucket(torch.utils.data.Dataset[Any]):
     """The dataset of the page: images of any store that fsspec knows."""
 
-    def __init__(self, protocol: str, paths: list[str], **options: Any) -> None:
-        self.protocol, self.paths, self.options = protocol, paths, options
+    def __init__(self, protocol: str, paths: list[str]) -> None:
+        self.protocol, self.paths = protocol, paths
         self.transform = v2.Compose([v2.RandomResizedCrop(16), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Any:
-        store = fsspec.filesystem(self.protocol, **self.options)
+        store = fsspec.filesystem(self.protocol)
         data = store.cat_file(self.paths[index])
         return index, self.transform(Image.open(io.BytesIO(data)).convert("RGB"))
 
@@ -134,32 +132,7 @@ def by_http(files: dict[str, bytes], folder: Path) -> Iterator[Bucket]:
         yield Bucket("http", server.urls())
 
 
-@contextlib.contextmanager
-def by_s3(files: dict[str, bytes], folder: Path) -> Iterator[Bucket]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        options = {"key": "any", "secret": "any", "client_kwargs": {"region_name": "eu-west-1"}}
-        options["endpoint_url"] = f"http://{host}:{port}"
-        store = fsspec.filesystem("s3", **options)
-        store.mkdir(BUCKET, region_name="eu-west-1")
-        for name, data in files.items():
-            store.pipe_file(f"{BUCKET}/{name}", data)
-        yield Bucket("s3", [f"{BUCKET}/{name}" for name in files], **options)
-    finally:
-        server.stop()
-
-
-def missing(*packages: str) -> Any:
-    """Mark a case that needs packages which are not installed, and name them."""
-    absent = [package for package in packages if importlib.util.find_spec(package) is None]
-    return pytest.mark.skipif(bool(absent), reason=f"{' and '.join(absent)} not installed")
-
-
-STORES = [in_memory, in_a_folder, by_http, pytest.param(by_s3, marks=missing("moto", "flask", "s3fs"))]
+STORES = [in_memory, in_a_folder, by_http]
 
 
 def loaded(dataset: Any, **arguments: Any) -> list[Any]:
