@@ -6,7 +6,6 @@ import abc
 import copy
 import functools
 import inspect
-import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -251,20 +250,6 @@ def test_a_subclass_that_cannot_be_subclassed_again_says_so() -> None:
         loader = Registered([1, 2])
     assert type(loader) is Registered
     assert len(list(loader)) == 2
-
-
-def _construct_in_child(answer: Any) -> None:
-    loader = torch.utils.data.DataLoader([1, 2])
-    answer.send(type(loader).__module__)
-
-
-def test_forked_children_inherit_the_replacement() -> None:
-    install()
-    here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_construct_in_child, args=(there,))
-    child.start()
-    assert here.recv() == fastload.DataLoader.__module__
-    child.join()
 
 
 def test_threads_that_construct_at_once_all_get_our_engine() -> None:
