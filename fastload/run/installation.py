@@ -1,7 +1,5 @@
 """fastload's engine behind torch's name, for a whole process.
 
-In: torch's DataLoader. Out: the same class object, whose constructor makes loaders with fastload's engine.
-
 Only ``torch.utils.data.DataLoader.__init__`` is replaced, not the name. So it works for code that imported the class by
 name before, ``isinstance(..., torch.utils.data.DataLoader)`` is unaffected, and undoing it is one assignment.
 
