@@ -181,6 +181,20 @@ class KeywordMessage(Exception):
         super().__init__(message)
 
 
+class FirstArgument(Exception):
+    """Takes anything as its first argument, and makes its text of it."""
+
+    def __init__(self, what: Any) -> None:
+        super().__init__(f"<{what}>")
+
+
+class Unraisable(Exception):
+    """Cannot be made at all a second time."""
+
+    def __init__(self) -> None:
+        super().__init__("made without arguments")
+
+
 class CustomError(ValueError):
     """An exception of the user's own."""
 
@@ -208,6 +222,8 @@ FAILURES: dict[str, Callable[[], Any]] = {
     "custom": lambda: _raise(CustomError("a custom one")),
     "two_arguments": lambda: _raise(TwoArguments(3, "no reason")),
     "keyword_message": lambda: _raise(KeywordMessage(message="by name")),
+    "first_argument": lambda: _raise(FirstArgument("a text")),
+    "unraisable": lambda: _raise(Unraisable),
     "index_error": lambda: _raise(IndexError("out of range")),
     "no_text": lambda: _raise(RuntimeError),
     "several_lines": lambda: _raise(RuntimeError("first line\nsecond line\nthird line")),

@@ -148,16 +148,10 @@ def letterbox_and_hsv(image: Any) -> Any:
     return torch.from_numpy(padded.transpose(2, 0, 1).copy())
 
 
-class Timm:
-    """timm's transform for training."""
+def _timm() -> Any:
+    from timm.data import create_transform
 
-    def __init__(self) -> None:
-        from timm.data import create_transform
-
-        self.transform = create_transform(24, is_training=True, auto_augment="rand-m9-mstd0.5", re_prob=0.5)
-
-    def __call__(self, image: Any) -> Any:
-        return self.transform(image)
+    return create_transform(24, is_training=True, auto_augment="rand-m9-mstd0.5", re_prob=0.5)
 
 
 def transposed(batch: Any) -> Any:
@@ -450,7 +444,7 @@ PIPELINES: dict[str, Callable[[Path], Pipeline]] = {
         Files(folder, "{}.jpg", by_cv2, letterbox_and_hsv),
         {"batch_size": 4, "collate_fn": mixed},
     ),
-    "timm": lambda folder: (Files(folder, "{}.jpg", by_pillow, Timm()), {"batch_size": 3, "shuffle": True}),
+    "timm": lambda folder: (Files(folder, "{}.jpg", by_pillow, _timm()), {"batch_size": 3, "shuffle": True}),
     "text": lambda _: (Made(SAMPLES, words), {**_OF_FOUR, "collate_fn": padded_words}),
     "memmap": lambda folder: (Windows(folder / "tokens.bin"), {"batch_size": 4}),
     "pandas": lambda folder: (Rows(folder / "table.csv"), _OF_FOUR),

@@ -90,33 +90,6 @@ def test_an_exception_of_the_collate_function_stands_in_the_place_of_its_batch(l
     return epochs(load(data.Indices(9), batch_size=batch_size, collate_fn=_CollateFailing(5)), 2)
 
 
-class _FirstArgument(Exception):
-    """Takes anything as its first argument, and makes its text of it."""
-
-    def __init__(self, what: Any) -> None:
-        super().__init__(f"<{what}>")
-
-
-class _Unraisable(Exception):
-    """Cannot be made at all a second time."""
-
-    def __init__(self) -> None:
-        super().__init__("made without arguments")
-
-
-def _pathological(index: int) -> Any:
-    if index == 1:
-        raise _FirstArgument("a text")
-    if index == 2:
-        raise _Unraisable
-    return index
-
-
-@as_in_torch(ways.several)
-def test_exceptions_whose_constructors_are_unusual(load):
-    return epochs(load(Made(4, _pathological)))
-
-
 @as_in_torch(ways.each_kind)
 def test_an_exception_that_a_worker_raises_has_the_attributes_of_its_class_and_the_traceback_as_its_text(load):
     seen = []

@@ -28,8 +28,12 @@ STEPS = 7
 EPOCHS = 3
 
 
-class Recorder(lightning.LightningModule):
+class Recording:
     """Notes the batches of each epoch that it is trained with."""
+
+    current_epoch: int
+    trainer: Any
+    parameters: Any
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,6 +53,10 @@ class Recorder(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=1e-6)
+
+
+class Recorder(Recording, lightning.LightningModule):
+    """In Lightning's present package."""
 
 
 KNOWN = pytest.mark.parametrize("make", [keyed, shared_out, global_batches])
@@ -156,7 +164,7 @@ def test_the_checkpoint_of_an_epochs_end_goes_on_with_the_next_epoch(tmp_path: P
 # --- Loaders without a seed -----------------------------------------------------------------------------------------
 
 
-class Script(Recorder):
+class Scripted(Recording):
     """A training that is stopped after some steps; its checkpoint says how many samples were seen."""
 
     def __init__(self, loader_class: Any, stop: int | None) -> None:
@@ -180,6 +188,10 @@ class Script(Recorder):
         if len(self.seen) == self.stop:
             self.trainer.save_checkpoint(Path(self.trainer.default_root_dir, "stopped.ckpt"))
             self.trainer.should_stop = True
+
+
+class Script(Scripted, lightning.LightningModule):
+    """In Lightning's present package."""
 
 
 class Rest(Script):
@@ -230,21 +242,11 @@ def test_the_other_package_of_lightning_resumes_such_a_script_as_with_torchs_cla
     fastload.DataLoader([0])
     monkeypatch.setattr(lightning, "Trainer", other.Trainer)
 
-    class Other(other.LightningModule):
-        __init__, training_step, train_dataloader = Script.__init__, Script.training_step, Skipped.train_dataloader
-        on_save_checkpoint, on_load_checkpoint = Script.on_save_checkpoint, Script.on_load_checkpoint
-        on_train_batch_end, configure_optimizers = Script.on_train_batch_end, Script.configure_optimizers
-
-    del Other.__init__
-
-    def script(loader_class: Any, stop: int | None) -> Any:
-        made: Any = Other()
-        made.layer, made.seen, made.place = torch.nn.Linear(1, 1), [], 0
-        made.loader_class, made.stop = loader_class, stop
-        return made
+    class Other(Scripted, other.LightningModule):
+        pass
 
     torchs, ours = torch.utils.data.DataLoader, fastload.DataLoader
-    assert resumed(script, ours, ours, tmp_path) == resumed(script, torchs, torchs, tmp_path)
+    assert resumed(Other, ours, ours, tmp_path) == resumed(Other, torchs, torchs, tmp_path)
 
 
 def seeded(*data: Any, **options: Any) -> Callable[..., Any]:
