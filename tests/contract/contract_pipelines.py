@@ -226,28 +226,6 @@ def padded_tokens(samples: Any) -> Any:
     return {name: torch.tensor([padded(sample[name]) for sample in samples]) for name in samples[0]}
 
 
-class Hdf5(Sized):
-    """Windows of a dataset in an HDF5 file, opened in each worker."""
-
-    def __init__(self, path: Path) -> None:
-        import h5py
-
-        super().__init__(SAMPLES)
-        self.path = str(path)
-        self.file: Any = None
-        if not path.exists():
-            with h5py.File(path, "w") as file:
-                file["signal"] = np.random.default_rng(1).normal(size=(SAMPLES, 50)).astype(np.float32)
-
-    def __getitem__(self, index: int) -> Any:
-        import h5py
-
-        if self.file is None:
-            self.file = h5py.File(self.path)
-        start = np.random.randint(20)
-        return self.file["signal"][index, start : start + 30]
-
-
 def graph(index: int) -> Any:
     """Return a graph of some nodes, with edges that it draws."""
     nodes = index % 4 + 2
@@ -449,7 +427,6 @@ PIPELINES: dict[str, Callable[[Path], Pipeline]] = {
     "memmap": lambda folder: (Windows(folder / "tokens.bin"), {"batch_size": 4}),
     "pandas": lambda folder: (Rows(folder / "table.csv"), _OF_FOUR),
     "token_lists": lambda _: (Made(SAMPLES, tokens), {"batch_size": 3, "collate_fn": padded_tokens}),
-    "hdf5": lambda folder: (Hdf5(folder / "signal.h5"), _OF_FOUR),
     "graphs": lambda _: (Made(SAMPLES, graph), {**_OF_FOUR, "collate_fn": joined_graphs}),
     "ragged_graphs": lambda _: (Made(SAMPLES, graph), {"batch_size": 1}),
     "audio": lambda _: (Made(SAMPLES, waveform), _OF_FOUR),
@@ -485,7 +462,6 @@ NEEDED = {
     "yolo": "cv2",
     "timm": "timm",
     "pandas": "pandas",
-    "hdf5": "h5py",
     "monai": "monai",
     "hugging_face": "datasets",
     "hugging_face_transform": "datasets",

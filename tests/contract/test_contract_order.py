@@ -9,7 +9,7 @@ import contract_ways as ways
 import numpy as np
 import pytest
 import torch
-from contract_harness import as_in_torch, consume, epochs, generator, random_states
+from contract_harness import as_in_torch, consume, epochs, generator, outcome, random_states
 from kit.datasets import Sized
 from torch.utils.data import (
     BatchSampler,
@@ -184,8 +184,8 @@ SENT += ["batches, an empty one among them", "dataset without a length"]
     )
 )
 def test_a_sampler_gives_the_same_batches_in_two_epochs(load, name):
-    arguments = SAMPLERS[name]()
-    return epochs(load(arguments.pop("dataset", data.Indices(10)), **arguments), 2), random_states()
+    loader = load(**{"dataset": data.Indices(10), **SAMPLERS[name]()})
+    return outcome(len, loader), epochs(loader, 2), outcome(len, iter(loader)), random_states()
 
 
 @as_in_torch(ways.each_kind)

@@ -130,27 +130,6 @@ def test_a_stream_that_is_skipped_or_dispatched_is_iterated_by_our_class() -> No
     assert prepared.base_dataloader.statistics().batches == 5
 
 
-def test_the_epoch_of_the_prepared_loader_reaches_ours(dataset: TensorDataset) -> None:
-    """Otherwise the loader of a resumed epoch would draw the randomness of the first."""
-
-    def epochs(loader: Any) -> list[list[int]]:
-        return [torch.cat([labels for _, labels in loader]).tolist() for _ in range(2)]
-
-    class Noisy(TensorDataset):
-        def __getitem__(self, index: int) -> Any:
-            return self.tensors[0][index], torch.randint(1000, ())
-
-    noisy = Noisy(*dataset.tensors)
-    running = accelerator()
-    prepared = running.prepare(fastload.DataLoader(noisy, batch_size=4, seed=2))
-    first, second = epochs(prepared)
-    assert first != second
-    resumed = running.prepare(fastload.DataLoader(noisy, batch_size=4, seed=2))
-    resumed.set_epoch(1)
-    rest = accelerate.skip_first_batches(resumed, 0)
-    assert epochs(rest)[0] == second
-
-
 def test_torchs_loader_stays_torchs_unless_ours_is_installed(dataset: TensorDataset) -> None:
     running = accelerator()
     fastload.DataLoader(dataset)

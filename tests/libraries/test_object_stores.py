@@ -1,7 +1,6 @@
 """The page on object stores: samples read with fsspec from memory, files and HTTP, several at a time.
 
-The HTTP server is this module's own. It may answer late, with errors that pass, or only once as many requests wait as
-a test asks for.
+The HTTP server is this module's own. It may answer only once as many requests wait as a test asks for.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -51,16 +49,14 @@ class Server(ThreadingHTTPServer):
     Args:
         files: by name.
         parties: requests that must wait before any of them is answered.
-        failures: answers to each name that are a 503, before the file is given.
     """
 
     request_queue_size = 128
 
-    def __init__(self, files: dict[str, bytes], parties: int = 1, failures: int = 0) -> None:
+    def __init__(self, files: dict[str, bytes], parties: int = 1) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
-        self.files, self.failures = files, failures
+        self.files = files
         self.barrier = threading.Barrier(parties)
-        self.asked: Counter[str] = Counter()
 
     def urls(self) -> list[str]:
         return [f"http://127.0.0.1:{self.server_port}/{name}" for name in self.files]
@@ -72,10 +68,6 @@ class _Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path[1:]
         self.server.barrier.wait(20)
-        self.server.asked[name] += 1
-        if self.server.asked[name] <= self.server.failures:
-            self.send_error(503)
-            return
         data = self.server.files[name]
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -154,24 +146,3 @@ def test_images_of_a_store_are_the_same_however_many_are_read_at_a_time(store, f
 def test_as_many_requests_wait_at_once_as_there_are_threads(files):
     with serving(files, parties=12) as server:
         assert len(loaded(Bucket("http", server.urls()), num_workers=2, worker_threads=6)) == NUM_FILES // 4
-
-
-def test_errors_of_a_server_that_pass_are_tried_again_with_the_same_random_numbers(files):
-    arguments = {"num_workers": 2, "worker_threads": 4}
-    with serving(files) as server:
-        expected = loaded(Bucket("http", server.urls()), **arguments)
-    with serving(files, failures=2) as server:
-        again = fastload.retry(attempts=3, wait=0.01)
-        assert loaded(Bucket("http", server.urls()), on_error=again, **arguments) == expected
-        assert set(server.asked.values()) == {3}
-
-
-def test_an_error_that_does_not_pass_says_how_often_it_was_tried(files):
-    with serving(files, failures=9) as server:
-        loader = fastload.DataLoader(
-            Bucket("http", server.urls()), 4, worker_threads=2, num_workers=1, on_error=fastload.retry(3, wait=0.01)
-        )
-        with pytest.raises(Exception, match="503") as caught:
-            next(iter(loader))
-        assert "on_error has loaded it 3 times" in str(caught.value) + "".join(caught.value.__notes__)
-        loader.close()
