@@ -81,7 +81,7 @@ class Command:
         """Block until a process is there; return its number."""
         if who == "command":
             return self.process.pid
-        path, deadline = self.folder / who, time.monotonic() + SOON_S
+        path, deadline = self.folder / who, time.monotonic() + 2 * SOON_S  # it imports torch
         while not path.exists():
             assert time.monotonic() < deadline, f"no {who}"
             assert self.process.poll() is None, self.process.communicate()
