@@ -92,7 +92,7 @@ def _adapt_accelerate(data_loader: ModuleType, ours: type[Any]) -> None:
                 names[name] = replaced[id(value)]
     data_loader.DataLoader = _rebuilding(torch_loader, ours)  # type: ignore[attr-defined] # a name of the library's module
     for loader_class, set_epoch in zip(classes, epoch_setters, strict=True):
-        loader_class.set_epoch = _setting_epochs(set_epoch, ours)
+        loader_class.set_epoch = _for_ours(set_epoch, functools.partial(_set_epoch, set_epoch), ours)
     fetching_ahead = tuple(classes)
     adapter.state_dict = _for_ours(state, lambda prepared: _state_of(prepared, fetching_ahead), ours)
     # Before each batch Accelerate asks for the loader's state, which may cost more than the batch.
@@ -200,18 +200,6 @@ def _rebuilding(torch_loader: Callable[..., Any], ours: type[Any]) -> Callable[.
     return build
 
 
-def _setting_epochs(set_epoch: Callable[[Any, int], None], ours: type[Any]) -> Callable[[Any, int], None]:
-    """Wrap a method of prepared loaders, to set the epoch of those of our loaders that are inside, too."""
-
-    @functools.wraps(set_epoch)
-    def wrapper(prepared: Any, epoch: int) -> None:
-        set_epoch(prepared, epoch)
-        if isinstance(prepared.base_dataloader, ours):
-            prepared.base_dataloader.set_epoch(epoch)
-
-    return wrapper
-
-
 def _for_ours(method: Callable[..., Any], instead: Callable[..., Any], ours: type[Any]) -> Callable[..., Any]:
     """Wrap a method of prepared loaders: those that have one of ours inside call ``instead``."""
 
@@ -220,6 +208,11 @@ def _for_ours(method: Callable[..., Any], instead: Callable[..., Any], ours: typ
         return (instead if isinstance(prepared.base_dataloader, ours) else method)(prepared, *args)
 
     return wrapper
+
+
+def _set_epoch(set_epoch: Callable[[Any, int], None], prepared: Any, epoch: int) -> None:
+    set_epoch(prepared, epoch)
+    prepared.base_dataloader.set_epoch(epoch)
 
 
 def _state_of(prepared: Any, fetching_ahead: tuple[type[Any], ...]) -> Any:
