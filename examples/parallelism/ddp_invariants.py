@@ -7,7 +7,7 @@ Missing in the notes: the average is over ranks, not samples; buffers (BatchNorm
 0's are copied to all before each forward pass; and only what goes through DDP's ``forward`` is kept equal: if a rank
 alone changes weights, or restores an optimizer, the copies differ silently.
 
-Measured (2 ranks, gloo): all of this, and the number of buckets, in tests/examples/parallelism.
+Measured (2 ranks, gloo): all of this, and the number of buckets, in tests/examples/test_parallelism_claims.py.
 """
 
 import torch
