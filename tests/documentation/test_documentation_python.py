@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from documentation_blocks import PAGES, ROOT, Block, blocks_of
+from documentation_blocks import PAGES, Block, blocks_of
 
 from fastload.cache import shared
 
