@@ -1,7 +1,4 @@
-"""The loader that is verified, as arguments from which it is built again with any setting.
-
-In: a loader, a dataset, or a function that returns one. Out: loaders, each over copies of its own (:mod:`.rebuilding`).
-"""
+"""The loader that is verified, as arguments from which it is built again with any setting, over copies of its parts."""
 
 from __future__ import annotations
 
@@ -161,17 +158,14 @@ class Subject:
         if edit is not None:
             arguments["dataset"] = edit(arguments["dataset"])
         length = _length_of(arguments["dataset"])
-        fused = arguments["fuse"] is True
-        if by_samples or setting.indices_only:
-            arguments["resident"] = None
         if not setting.cache:
             arguments |= {"cache": None, "cache_size": None}
         if setting.indices_only:  # what these arguments need is not there
-            arguments |= {"on_error": "raise", "fuse": "auto" if fused else arguments["fuse"]}
-        if setting.indices_only:
+            fuse = "auto" if arguments["fuse"] is True else arguments["fuse"]
+            arguments |= {"on_error": "raise", "fuse": fuse, "resident": None}
             arguments |= {"dataset": _Indices(length), "collate_fn": _unchanged}
         elif by_samples:
-            arguments["collate_fn"] = _SampleLeaves(self.auto_collation)
+            arguments |= {"resident": None, "collate_fn": _SampleLeaves(self.auto_collation)}
         if setting.world_size:
             arguments |= {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
             arguments["batch_sampler"] = self._share_of_rank(setting.world_size, rank, length or 0)
@@ -192,7 +186,12 @@ class Subject:
 
     def torchs_loader(self, edit: Edit = _unchanged) -> Any:
         """Build a loader of torch's class with the arguments as they were given. ``edit`` changes its dataset."""
-        return _torch_loader(self._given_with(edit))
+        # Also where ours has been put in the class's place.
+        init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
+        names = inspect.signature(init).parameters
+        loader = object.__new__(TorchDataLoader)
+        init(loader, **{name: value for name, value in self._given_with(edit).items() if name in names})
+        return loader
 
     def same_loader(self, edit: Edit = _unchanged) -> DataLoader[Any]:
         """Build a loader of fastload's class with the arguments as they were given. ``edit`` changes its dataset."""
@@ -233,16 +232,18 @@ class Subject:
             sampler.sampler.set_order(order, share)
         return sampler
 
+    @property
     def ranks_share_this_order(self) -> bool:
-        """Return whether the samples of all ranks, joined, are those of the loader in its order."""
+        """Whether the samples of all ranks, joined, are those of the loader in its order."""
         return self._known_batches is not None and self._known_batches.rows.shard.num_ranks == 1
 
     @cached_property
     def _known_batches(self) -> KnownBatches | None:
         return spec_of(self.loader(Setting())).known
 
+    @cached_property
     def spawn_refused(self) -> str | None:
-        """Return why workers cannot be started by spawn; None if they can."""
+        """Why workers cannot be started by spawn; None: they can."""
         if self.spawn_reason is not None:
             return self.spawn_reason
         for name in ("dataset", "collate_fn", "worker_init_fn"):
@@ -345,12 +346,3 @@ def _length_of(dataset: Any) -> int | None:
         return len(dataset)
     except Exception:  # it need not have one
         return None
-
-
-def _torch_loader(arguments: dict[str, Any]) -> Any:
-    """Build a loader of torch's class, also where ours has been put in its place."""
-    init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
-    names = inspect.signature(init).parameters
-    loader = object.__new__(TorchDataLoader)
-    init(loader, **{name: value for name, value in arguments.items() if name in names})
-    return loader
