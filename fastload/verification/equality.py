@@ -26,7 +26,7 @@ from ..errors import one_line
 from ..keys.seeding import ORDER, Keys, seed_global_generators
 from .culprit import culprit_in
 from .hashing import BatchHashes, digest_of, hash_batch, summary_at
-from .record import Record, closing, first_difference, note_of_pickles, undisturbed
+from .record import Record, closing, first_difference, hashes_of_samples, note_of_pickles, undisturbed
 from .report import Difference, Equality, counted
 from .stages import TransformStage, find_stages, without
 from .subject import Edit, Subject
@@ -274,7 +274,7 @@ class _Comparison:
                 with closing(make(lambda dataset: without(dataset, removed))) as loader:
                     side, epochs = _Side("", loader, self._subject), range(place.epoch + 1)
                     try:
-                        made.append([[*map(side.hashes, side.batches(one, place.batch + 1))] for one in epochs])
+                        made.append([[*map(hashes_of_samples, side.batches(one, place.batch + 1))] for one in epochs])
                     except (Exception, SystemExit):  # a later stage, or the dataset, needs what was taken out
                         return None
             raise_if_interrupted()

@@ -44,7 +44,7 @@ def record(
                 indices = batch if subject.auto_collation else [batch]
                 found.append(BatchHashes(tuple(tuple(leaves(index)) for index in indices)))
             elif by_samples:
-                found.append(BatchHashes(tuple(map(tuple, batch))))
+                found.append(hashes_of_samples(batch))
             else:
                 found.append(hash_batch(batch, by_sample=subject.collates_by_default))
         return found
@@ -68,6 +68,11 @@ def record(
         with loader_of(workers=setting.resumed_by) as loader:
             loader.load_state_dict(state)
             return [before + hashes(loader, 0, num_batches - setting.resume_after)]
+
+
+def hashes_of_samples(batch: Any) -> BatchHashes:
+    """Return the hashes of a batch of a loader that returns the hashed leaves of samples."""
+    return BatchHashes(tuple(map(tuple, batch)))
 
 
 @contextmanager
@@ -94,7 +99,7 @@ def closing(loader: DataLoader[Any]) -> Iterator[Any]:
 
 def _batches(subject: Subject, loader: DataLoader[Any], epoch: int, number: int) -> Iterator[Any]:
     """Yield the first batches of the next epoch."""
-    seed_global_generators(Keys(subject.seed, epoch, ORDER).key(0))
+    seed_global_generators(Keys(subject.seed or 0, epoch, ORDER).key(0))
     yield from itertools.islice(loader, number)
 
 

@@ -87,8 +87,6 @@ class Check:
     reason: str = ""
     """Why it was skipped; the error; or a restriction of what was compared."""
     seconds: float = 0.0
-    num_batches: int = 0
-    """Batches that were compared, over all epochs and ranks."""
     difference: Difference | None = None
     culprit: Culprit | None = None
 

@@ -89,22 +89,22 @@ def verify_subject(
         ConfigError: an argument is out of range.
     """
     if batches is None:
-        batches = _BATCHES_WITH_KEYS if subject.seeded else _BATCHES
+        batches = _BATCHES_WITH_KEYS if subject.seed is not None else _BATCHES
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise ConfigError(f"batches must be a positive integer, got {batches=}")
     if methods is not None and (isinstance(methods, str) or not set(methods) <= set(KNOWN_METHODS)):
         raise ConfigError(f"methods must be some of {', '.join(KNOWN_METHODS)}, got {methods!r}")
-    if methods is not None and not subject.seeded:
+    if methods is not None and subject.seed is None:
         raise ConfigError(
             f"methods={methods!r} needs a seed: without one, batches are compared with those of torch's class, with "
             "the loader's own workers. Give seed=0 too, or leave methods out"
         )
     if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit > 0:
         raise ConfigError(f"time_limit must be a number of seconds above 0, got {time_limit=}")
-    seed = f"seed {subject.seed}" if subject.seeded else "no seed"
+    seed = "no seed" if subject.seed is None else f"seed {subject.seed}"
     report = VerifyReport(
         subject=f"{subject.name}; {batches} batches of an epoch, {seed}",
-        seed=subject.seed if subject.seeded else None,
+        seed=subject.seed,
         batches=batches,
         notes=subject.notes,
         versions={
@@ -119,7 +119,7 @@ def verify_subject(
     prints_lines = bool(progress) and not sys.stderr.isatty()
     with TerminalBar(shown=progress is not False) as bar:
         try:
-            if subject.seeded:
+            if subject.seed is not None:
                 _Run(subject, METHODS if methods is None else methods, report, bar, prints_lines).run()
             else:
                 report.equality = compare(
@@ -164,7 +164,7 @@ class _Run:
                 "another way, is compared; world sizes and a resume by another number of workers are not defined for it"
             )
         else:
-            planned = plan_checks(self.methods, num_batches=len(first[0]), seed=subject.seed, has_cache=has_cache)
+            planned = plan_checks(self.methods, num_batches=len(first[0]), seed=subject.seed or 0, has_cache=has_cache)
         self.bar.begin(len(planned))
         for number, one in enumerate(planned, 1):
             raise_if_interrupted()
@@ -218,7 +218,6 @@ class _Run:
             expected = actual = self._reference(reference, by_samples=by_samples)
             if planned.name == "again" or setting != reference:
                 actual = record(subject, setting, self.report.batches, by_samples=by_samples)
-            check.num_batches = sum(map(len, actual))
             check.difference = first_difference(expected, actual, regrouped=regrouped)
             if check.difference is not None:
                 check.verdict = "different"

@@ -84,10 +84,8 @@ class Subject:
     in random order, so that fastload's own order can be used."""
     given: dict[str, Any]
     """The arguments as they were given, those of torch's class and of fastload's, for a comparison with torch's."""
-    seed: int
-    """Of the checks of keys; 0 if none was given."""
-    seeded: bool
-    """Whether a seed was given. Without one, every batch shall be torch's."""
+    seed: int | None
+    """Of the checks of keys; None: every batch shall be torch's."""
     timeout: float
     """Seconds without a batch after which a run counts as failed."""
     notes: list[str] = field(default_factory=list)
@@ -170,22 +168,25 @@ class Subject:
             arguments |= {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
             arguments["batch_sampler"] = self._share_of_rank(setting.world_size, rank, length or 0)
         if self.iterable:  # the base seed of replicas comes from it
-            arguments["generator"] = torch.Generator().manual_seed(self.seed % (1 << 63))
+            arguments["generator"] = torch.Generator().manual_seed((self.seed or 0) % (1 << 63))
         arguments["num_workers"] = setting.num_workers if workers is None else workers
         if arguments["num_workers"]:
             arguments |= {"timeout": self.timeout, "persistent_workers": setting.persistent}
             arguments["prefetch_factor"] = setting.prefetch_factor
             if setting.method in ("fork", "spawn"):
                 arguments["multiprocessing_context"] = setting.method
-        arguments |= {"seed": self.seed, "seeding": "sample", "chunk_size": setting.chunk_size}
+        arguments |= {"seed": self.seed or 0, "seeding": "sample", "chunk_size": setting.chunk_size}
         arguments["worker_method"] = setting.method if setting.method in ("thread", "ray") else "multiprocessing"
         arguments["worker_threads"] = setting.worker_threads
         if setting.method != "ray":
             arguments["ray_options"] = None
         return build(arguments)
 
-    def torchs_loader(self, edit: Edit = _unchanged) -> Any:
-        """Build a loader of torch's class with the arguments as they were given. ``edit`` changes its dataset."""
+    def torchs_loader(self, edit: Edit | None = None) -> Any:
+        """Build a loader of torch's class with the arguments as they were given.
+
+        ``edit`` changes its dataset; then it returns the hashed leaves of samples in place of batches.
+        """
         # Also where ours has been put in the class's place.
         init: Any = getattr(TorchDataLoader.__init__, "fastload_replaces", TorchDataLoader.__init__)
         names = inspect.signature(init).parameters
@@ -193,13 +194,15 @@ class Subject:
         init(loader, **{name: value for name, value in self._given_with(edit).items() if name in names})
         return loader
 
-    def same_loader(self, edit: Edit = _unchanged) -> DataLoader[Any]:
-        """Build a loader of fastload's class with the arguments as they were given. ``edit`` changes its dataset."""
+    def same_loader(self, edit: Edit | None = None) -> DataLoader[Any]:
+        """Build a loader of fastload's class with the arguments as they were given; ``edit``: as there."""
         return build(self._given_with(edit))
 
-    def _given_with(self, edit: Edit) -> dict[str, Any]:
+    def _given_with(self, edit: Edit | None) -> dict[str, Any]:
         arguments = self.copied_arguments(self.given)
-        return arguments | {"dataset": edit(arguments["dataset"])}
+        if edit is not None:
+            arguments |= {"dataset": edit(arguments["dataset"]), "collate_fn": _SampleLeaves(self.auto_collation)}
+        return arguments
 
     @cached_property
     def spec(self) -> Spec:
@@ -220,7 +223,7 @@ class Subject:
             _Indices(length),
             self.global_batch_size,
             shuffle=bool(self.arguments["shuffle"]),
-            seed=self.seed,
+            seed=self.seed or 0,
             tail="short",
             rank=rank,
             world_size=world_size,
@@ -280,9 +283,7 @@ def subject_of(target: Any, *, seed: int | None, batch_size: int, timeout: float
     name = f"{name or type(target).__name__}, in batches of {batch_size}{', shuffled' if shuffle else ''}"
     arguments = {**_default_arguments(), "dataset": target, "batch_size": batch_size, "shuffle": shuffle}
     given = arguments | {"num_workers": _WORKERS, "prefetch_factor": None, "timeout": timeout}
-    return Subject(
-        name=name, arguments=arguments, given=given, seed=seed or 0, seeded=seed is not None, timeout=timeout
-    )
+    return Subject(name=name, arguments=arguments, given=given, seed=seed, timeout=timeout)
 
 
 def _default_arguments() -> dict[str, Any]:
@@ -302,42 +303,40 @@ def _subject_of_loader(loader: TorchDataLoader[Any], seed: int | None, timeout: 
     arguments = _default_arguments() | {name: given[name] for name in _KEPT if name in given}
     seeds = spec_of(loader).order_seed if isinstance(loader, DataLoader) else None
     seed = seed if seeds is None else seeds
-    sampler, notes = loader.sampler, []
+    sampler, shuffles = loader.sampler, False
     if given["batch_sampler"] is not None:
         arguments["batch_sampler"], cut = given["batch_sampler"], "batches by its batch_sampler"
     else:
         size = given["batch_size"]
         cut = "without batches" if size is None else f"in batches of {size}"
-        plain = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-        if plain or type(sampler) is KeyedSampler:
+        shuffles = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+        if shuffles or type(sampler) is KeyedSampler:
             arguments["shuffle"], cut = True, f"{cut}, shuffled"
         elif not isinstance(loader.dataset, IterableDataset) and type(sampler) is not SequentialSampler:
             arguments["sampler"] = sampler
-        if plain and seeds is None and seed is not None:
-            notes.append("the loader shuffles: verified with fastload's seeded order")
     limit = loader.timeout or timeout
     default = compat.default_collate if loader._auto_collation else compat.default_convert
     if loader.collate_fn is default:
         arguments["collate_fn"] = None
-    if given.get("seeding") == "torch" and seed is not None:
-        notes.append("seeding='torch' depends on num_workers by design; verified with seeding='sample'")
-    if not loader.in_order:
-        notes.append("in_order=False returns batches as they are completed; verified with in_order=True")
+    own_iter = type(loader).__iter__ not in (TorchDataLoader.__iter__, DataLoader.__iter__)
+    left_out = {
+        "the loader shuffles: verified with fastload's seeded order": shuffles and seeds is None and seed is not None,
+        "seeding='torch' depends on num_workers by design; verified with seeding='sample'": seed is not None
+        and given.get("seeding") == "torch",
+        "in_order=False returns batches as they are completed; verified with in_order=True": not loader.in_order,
+        "resident='device' is verified on the host, as resident='host'": given.get("resident") == "device",
+        "batch_transform is left out: the batches before it are compared": given.get("batch_transform") is not None,
+        f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified": own_iter,
+    }
     if given.get("resident") == "device":
         given["resident"] = arguments["resident"] = "host"
-        notes.append("resident='device' is verified on the host, as resident='host'")
-    if given.get("batch_transform") is not None:
-        notes.append("batch_transform is left out: the batches before it are compared")
-    if type(loader).__iter__ not in (TorchDataLoader.__iter__, DataLoader.__iter__):
-        notes.append(f"{type(loader).__name__}.__iter__ is left out: what it does to batches is not verified")
     return Subject(
         name=f"{name or type(loader.dataset).__name__}, {cut}",
         arguments=arguments,
         given={**_default_arguments(), **given, **_NOT_OF_BATCHES, "timeout": loader.num_workers and limit},
-        seed=seed or 0,
-        seeded=seed is not None,
+        seed=seed,
         timeout=limit,
-        notes=notes,
+        notes=[note for note, applies in left_out.items() if applies],
     )
 
 
