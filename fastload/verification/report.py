@@ -254,8 +254,8 @@ class VerifyReport:
         if self.equality is not None:
             found = [("result", self.equality.details()), ("notes", self.notes)]
             line = Text(self.issue_line(), no_wrap=True, overflow="ignore")
-            below = [Text(""), Text("to paste into an issue:", "bold"), line]
-            return Group(Text(self.subject, "bold"), Text(""), self._result(), *_sections(found), *below)
+            to_paste = [Text(""), Text("to paste into an issue:", "bold"), line]
+            return Group(Text(self.subject, "bold"), Text(""), self._result(), *_sections(found), *to_paste)
         wide = {"header": "setting", "ratio": 1}
         rows = plain_table(["", "check", wide, "result", {"header": "s", "justify": "right", "no_wrap": True}])
         last = ""
