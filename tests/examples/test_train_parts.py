@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,15 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from training.averages import EMA, Lookahead
 from training.backends import set_backends
-from training.distributed import Signals, StopRequest, World, check_finite, ignore_signals, seed_rank
+from training.distributed import World, seed_rank
 from training.errors import RunError, UsageError, is_lost_rank
 from training.evaluation import evaluate, views_of
 from training.metrics import Throughput, Timer, flops_per_image
-from training.models import Blurred, GlobalMaxPool, Whitened, build_network, parameter_groups, set_learning_rates
+from training.models import Blurred, Whitened, build_network, parameter_groups, set_learning_rates
 from training.options import parse_arguments
 from training.recipe import RECIPES, Recipe
 from training.reporting import Log
 from training.schedule import image_size, lr_factor, micro_batches
-from training.startup import join
 
 # -- averages ----------------------------------------------------------------------------------------------------------
 
@@ -110,13 +108,6 @@ def test_whitened_patches_have_unit_variance_and_no_correlation() -> None:
     torch.testing.assert_close(out[12:], -out[:12])
     torch.testing.assert_close(torch.cov(out[:12]), torch.eye(12, dtype=torch.float64), atol=2e-3, rtol=0)
     assert not network.layers[0].weight.requires_grad
-
-
-def test_global_max_pool_equals_torchs() -> None:
-    images = torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    outs = GlobalMaxPool()(images), nn.AdaptiveMaxPool2d(1)(images).flatten(1)
-    assert torch.equal(*outs)
-    assert torch.equal(*(torch.autograd.grad(out.square().sum(), images)[0] for out in outs))
 
 
 def test_parameters_are_grouped_by_dimensions_and_the_bias_of_a_whitening_layer_is_trained_first_only() -> None:
@@ -305,36 +296,6 @@ def test_errors_of_a_lost_rank_are_recognised() -> None:
     assert is_lost_rank(RuntimeError("Wait timeout"))  # of a rank that exited while the group was created
     assert not is_lost_rank(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not is_lost_rank(ValueError("gloo"))
-
-
-def test_one_process_needs_no_group_and_signals_are_recorded_until_the_run_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    with Signals(saves=False) as signals:
-        world = join(None, 1.0, 1.0, signals)
-        assert (world.rank, world.size, world.gather("word"), world.broadcast(3)) == (0, 1, ["word"], 3)
-        stop = StopRequest(world, signals)
-        assert stop.agreed() == 0
-        signal.raise_signal(signal.SIGUSR1)
-        assert stop.agreed() == signal.SIGUSR1
-        ignore_signals(0)
-        signal.raise_signal(signal.SIGTERM)  # would end this process
-        assert stop.agreed() == signal.SIGUSR1
-    assert {number: signal.getsignal(number) for number in before} == before
-
-
-def test_infinite_weights_and_losses_are_errors() -> None:
-    network = nn.Linear(2, 2)
-    check_finite(1.0, network, 3)
-    with pytest.raises(RunError, match=r"^the loss is nan at step 3; lower --lr"):
-        check_finite(float("nan"), network, 3)
-    with torch.no_grad():
-        network.bias[1] = float("inf")
-    with pytest.raises(RunError, match=r"^the weights are infinite or NaN at step 3; lower --lr"):
-        check_finite(1.0, network, 3)
 
 
 @pytest.mark.parametrize(
