@@ -93,35 +93,17 @@ class Subject:
     """Why spawned processes cannot be used; None: they can, as far as is known."""
     _cannot_copy: bool = False
 
-    @property
-    def dataset(self) -> Any:
-        """The dataset itself."""
-        return self.arguments["dataset"]
-
-    @property
-    def iterable(self) -> bool:
-        """Whether it is an IterableDataset."""
-        return isinstance(self.dataset, IterableDataset)
-
-    @property
-    def auto_collation(self) -> bool:
+    def __post_init__(self) -> None:
+        arguments = self.arguments
+        self.dataset, self.collate_fn = arguments["dataset"], arguments["collate_fn"]
+        self.iterable = isinstance(self.dataset, IterableDataset)
+        self.auto_collation = arguments["batch_size"] is not None or arguments["batch_sampler"] is not None
         """Whether the loader makes batches of samples."""
-        return self.arguments["batch_size"] is not None or self.arguments["batch_sampler"] is not None
-
-    @property
-    def collate_fn(self) -> Any:
-        """The loader's function; None: torch's default."""
-        return self.arguments["collate_fn"]
-
-    @property
-    def collates_by_default(self) -> bool:
+        default = compat.collates_by_default(self.collate_fn or compat.default_collate)
+        self.collates_by_default = self.auto_collation and default
         """Whether batches can be taken apart into samples."""
-        return self.auto_collation and compat.collates_by_default(self.collate_fn or compat.default_collate)
-
-    @property
-    def sampler(self) -> Any:
+        self.sampler = arguments["batch_sampler"] or arguments["sampler"]
         """The user's sampler or batch sampler; None if the order is torch's or fastload's own."""
-        return self.arguments["batch_sampler"] or self.arguments["sampler"]
 
     def copied_arguments(self, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return arguments with copies for one run; with the objects themselves, and a note, if they have none."""
