@@ -121,6 +121,8 @@ class _Comparison:
         self._found = Equality(pipeline=_pipeline(subject))
         self._made: list[_Epoch] = []
         """Of torch's class."""
+        self._cut = False
+        """Whether the time has ended the last epoch."""
 
     def run(self) -> Equality:
         subject, found = self._subject, self._found
@@ -145,7 +147,7 @@ class _Comparison:
 
     def _steps(self, side: _Side, what: str, epoch: int, number: int, seconds: float) -> Iterator[Any]:
         """Yield batches until so many were given or so many seconds are over, and show the progress."""
-        begun, count = time.monotonic(), 0
+        begun, count, self._cut = time.monotonic(), 0, False
         self._bar.describe(f"{side.name}, {what}")
         batches = side.batches(epoch, number)
         try:
@@ -156,6 +158,7 @@ class _Comparison:
                 del batch
                 self._bar.advance()
                 if time.monotonic() - begun >= seconds:
+                    self._cut = count < number
                     break
         finally:
             batches.close()  # type: ignore[attr-defined] # it is a generator
@@ -174,7 +177,7 @@ class _Comparison:
         at: Difference | None = None,
     ) -> _Epoch:
         """Run an epoch until it differs from ``beside``; ``at``: the place of which the value is told."""
-        made, end = _Epoch(), time.monotonic() + seconds
+        made = _Epoch()
         try:
             for batch in self._steps(side, what, epoch, number, seconds):
                 count, hashes = len(made.batches), side.hashes(batch)
@@ -187,8 +190,8 @@ class _Comparison:
                     made.place = replace(place, epoch=epoch, batch=count)
                     break
                 made.batches.append(hashes)
-            made.out_of_time = len(made.batches) < number and made.place is None and time.monotonic() >= end
-            made.ended = len(made.batches) < number and made.place is None and not made.out_of_time
+            made.out_of_time = self._cut
+            made.ended = len(made.batches) < number and made.place is None and not self._cut
         except (Exception, SystemExit) as error:  # of the user's code, or of workers that died
             made.error = error
         made.generators = side.generators()

@@ -27,7 +27,7 @@ def others(start: int, *steps: int) -> str:
 # Arguments of the script; ranks; what its first rank prints, in this order. The other ranks print nothing.
 CASES: dict[str, tuple[str, int, list[str]]] = {
     "batch_size_sweep": (
-        "--seeds 1 --threads 1 --workers 0 --batch-sizes 32,128 --epochs 1 --limit-batches 9 --norm none",
+        "--seeds 1 --threads 1 --workers 0 --batch-sizes 32,128 --epochs 1 --limit-batches 2 --norm none",
         1,
         [r"\| 32 \| 0\.0125 \| [\d.]+ \| [\d.]+ ± 0\.0 \| 1 \| - \|", r"\| 128 \| 0\.05 \|.*\| 1 \| 95\.3 \|"],
     ),
