@@ -1,8 +1,7 @@
 """The ``fastload`` command.
 
-In: the command line. Out: an exit status: 0; 1 for an error, reported in one line; 2 for a command that is not
-understood. ``fastload run`` replaces its process by the command it is given, so that status, signals, standard input
-and output are that command's.
+Its exit status is 0; 1 for an error, reported in one line; 2 for a command that is not understood. ``fastload run``
+replaces its process by the command it is given, so that status, signals, standard input and output are that command's.
 
 Environment variables, set for the processes it starts:
 
