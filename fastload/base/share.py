@@ -1,7 +1,7 @@
 """``fastload.share``: a list's values in memory that processes share, so that workers hold them once.
 
-In: a list. Out: a sequence that gives equal values, made anew at each access. A forked worker that reads an object of
-Python's writes its reference count, and the kernel copies the page; here there are no objects to write to.
+A forked worker that reads an object of Python's writes its reference count, and the kernel copies the page; here there
+are no objects to write to: values are made anew at each access.
 
 Numbers of one type lie as an array. Strings in UTF-8, bytes, or else pickles of the values lie one after the other,
 and behind them an array of the places where each ends.
