@@ -291,6 +291,12 @@ def test_what_cannot_reside_is_refused_when_the_loader_is_made(arguments, option
         DataLoader(*arguments, **{"resident": "host", **options})
 
 
+def test_a_masked_value_is_refused():
+    samples = list(np.ma.array(np.arange(8.0), mask=[False, True] * 4))
+    with pytest.raises(ConfigError, match=r"sample 1 has a masked value .*, or leave resident out"):
+        iter(DataLoader(samples, 4, resident="host"))
+
+
 def test_samples_of_several_shapes_are_refused():
     class Ragged(Images):
         def __init__(self, first: int) -> None:
