@@ -1,7 +1,6 @@
 """The work itself: from a WorkItem to samples, rows or a collated batch. The same for every kind of worker.
 
-In: a :class:`~fastload.work.WorkItem`. Out: a :class:`Result`. What leaves the process, and how, is not known here:
-a :class:`Sink` takes it.
+What leaves the process, and how, is not known here: a :class:`Sink` takes it.
 """
 
 from __future__ import annotations

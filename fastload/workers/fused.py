@@ -1,7 +1,4 @@
-"""Samples that a fused dataset loads, many at once, in the place of the user's dataset.
-
-In: indices. Out: samples, or rows that were written where they are to be. Imported only with ``fuse=True``.
-"""
+"""Samples that a fused dataset loads, many at once, in the place of the user's dataset. Imported with ``fuse=True``."""
 
 from __future__ import annotations
 

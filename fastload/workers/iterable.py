@@ -1,7 +1,4 @@
-"""A worker's replica of an IterableDataset: its iterator, and where it is.
-
-In: how many samples are wanted. Out: the next batch. Imported only for an IterableDataset.
-"""
+"""A worker's replica of an IterableDataset: its iterator, and where it is. Imported only for one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Worker processes that start once others have loaded something.
 
-In: the numbers of the workers that have sent a result. Out: the numbers of those that may start now.
-
 A worker that inherits nothing (spawn, forkserver) imports torch, which takes seconds of a core. If all of them start at
 once, each import takes as many times longer as there are workers for a core, and the first batch waits for that. So as
 many start at a time as there are cores.

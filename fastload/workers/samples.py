@@ -1,7 +1,4 @@
-"""Loads the samples of a chunk or batch, each with its own randomness; and sees to those that cannot be loaded.
-
-In: indices, an epoch and a position. Out: samples, and which of them failed. Nothing is collated here.
-"""
+"""Loads the samples of a chunk or batch, each with its own randomness; and sees to those that cannot be loaded."""
 
 from __future__ import annotations
 

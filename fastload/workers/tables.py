@@ -1,7 +1,4 @@
-"""Samples of a Hugging Face dataset, many at once. Imported only for such datasets.
-
-In: indices. Out: samples, batches, or rows that were written where they are to be.
-"""
+"""Samples of a Hugging Face dataset, many at once. Imported only for such datasets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How worker processes start that inherit nothing: by ``spawn`` or ``forkserver``.
-
-In: a job, and the context that is to start its workers. Out: the same context, what each worker gets in the job's
-place, and which may start already.
-"""
+"""How worker processes start that inherit nothing: by ``spawn`` or ``forkserver``."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from .shared_job import PickledJob, SharedJob, noting_what_cannot_be_pickled, sh
 class Unforked(NamedTuple):
     """See the module."""
 
-    context: BaseContext
     source: SharedJob | PickledJob
     noting: noting_what_cannot_be_pickled
     """Around each start."""
@@ -48,7 +43,6 @@ def unforked(
     job = dataclasses.replace(job, cache=None)
     shared = share_job(job, file)
     return Unforked(
-        context,
         shared or PickledJob(job),
         noting_what_cannot_be_pickled(method),
         LateStarts(num_processes) if shared is not None and takes_any else None,

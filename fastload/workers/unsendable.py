@@ -1,7 +1,4 @@
-"""What a worker process sends in place of a result that cannot be pickled.
-
-In: the result, and the error of pickling it. Out: a result that says so.
-"""
+"""What a worker process sends in place of a result that cannot be pickled."""
 
 from __future__ import annotations
 

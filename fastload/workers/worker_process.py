@@ -1,8 +1,4 @@
-"""The life of a worker process, from its first line to its last.
-
-In: messages from an :class:`~fastload.workers.pool.Endpoint`. Out: messages to it, and rows in the memory file.
-The parent's side of the same conversation is processes.py.
-"""
+"""The life of a worker process, from its first line to its last. The parent's side is processes.py."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,7 +143,6 @@ def worker_main(
     parent_pid: int,
     foreign: list[Any],
     cache: Records | None,
-    live_in_threads: Callable[..., None] | None = None,
 ) -> None:
     """Live as worker ``worker_id`` of the process ``parent_pid``.
 
@@ -160,7 +154,6 @@ def worker_main(
         parent_pid: whose end this worker does not outlive.
         foreign: ends of others that this process has inherited by a fork.
         cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
-        live_in_threads: what a worker with several threads does; None: it has one.
     """
     # Collections would write to every inherited object's header, and so copy the parent's memory page by page.
     gc.freeze()
@@ -176,7 +169,7 @@ def worker_main(
         torch.set_num_threads(1)
         keep_freed_memory()
         compat.process.is_worker = True
-        _live(source, worker_id, endpoint, memory, cache, live_in_threads)
+        _live(source, worker_id, endpoint, memory, cache)
     except BaseException as error:
         # The parent waits for the end of this process, which itself waits for threads of the user's.
         end = threading.Timer(GRACE, os._exit, [1])
@@ -193,22 +186,23 @@ def _live(
     endpoint: Any,
     memory: MemoryFile | None,
     cache: Records | None,
-    live_in_threads: Callable[..., None] | None,
 ) -> None:
     sink: MessageSink = endpoint.sink() if memory is None else FileSink(memory)
     where = f"in DataLoader worker process {worker_id}"
     try:
         job = source if isinstance(source, Job) else dataclasses.replace(source.load(memory), cache=cache)
         control = None if memory is None else Control(memory, job.num_workers * job.worker_threads)
-        if live_in_threads is not None:
+        if job.worker_threads > 1:
             become_worker(job, worker_id)
         else:
             fetcher = fetcher_of(job, worker_id, where)
     except Exception as error:
         send_failed_start(error, sink, worker_id, endpoint, where)
         return
-    if live_in_threads is not None:
-        live_in_threads(job, worker_id, endpoint, sink, control, where, encoded, send_failed_start)
+    if job.worker_threads > 1:
+        from .sample_threads import live_in_threads
+
+        live_in_threads(job, worker_id, endpoint, sink, control, where)
         return
     while (message := endpoint.receive()) is not None:
         try:
