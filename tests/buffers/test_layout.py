@@ -7,10 +7,9 @@ import itertools
 import math
 import pickle
 import random
-import sys
 import warnings
 import weakref
-from collections import OrderedDict, UserDict, UserList, defaultdict, namedtuple
+from collections import OrderedDict, UserList, defaultdict, namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -209,45 +208,26 @@ def joined(chunks: dict[tuple[int, int], list[Any]]) -> list[list[Any]]:
     return [[value for part in column for value in part] for column in columns]
 
 
-@settings(max_examples=200)
-@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
-def test_rows_written_in_any_order_build_what_default_collate_gives(make, num_rows, seed):
-    rng = random.Random(seed)
-    samples = [make(rng) for _ in range(num_rows)]
-    layout = learnt(samples[0])
-    buffer = buffer_for(layout, num_rows)
-    objects = {
-        (start, stop): layout.write(samples[start:stop], buffer, num_rows, start) for start, stop in cut(num_rows, rng)
-    }
-    batch = layout.build(buffer, num_rows, joined(objects))
-    assert same(batch, default_collate(samples))
-
-
-@settings(max_examples=200)
-@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
-def test_unstacked_samples_are_the_originals(make, num_rows, seed):
-    rng = random.Random(seed)
-    samples = [make(rng) for _ in range(num_rows)]
-    layout = learnt(samples[0])
-    buffer = buffer_for(layout, num_rows)
-    for start, stop in cut(num_rows, rng):
-        objects = layout.write(samples[start:stop], buffer, num_rows, start)
-        assert same(samples_in(layout, buffer, num_rows, start, stop - start, objects), samples[start:stop])
-
-
-@settings(max_examples=200)
-@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds)
-def test_rows_that_came_in_buffers_of_their_own_are_copied_to_their_places(make, num_rows, seed):
+@settings(max_examples=300)
+@given(make=sample_makers, num_rows=st.integers(1, 7), seed=seeds, copied=st.booleans())
+def test_rows_written_in_any_order_are_the_samples_still_and_build_what_default_collate_gives(
+    make, num_rows, seed, copied
+):
     rng = random.Random(seed)
     samples = [make(rng) for _ in range(num_rows)]
     layout = learnt(samples[0])
     buffer = buffer_for(layout, num_rows)
     objects = {}
     for start, stop in cut(num_rows, rng):
-        count = stop - start
-        rows = buffer_for(layout, count)
-        objects[start, stop] = layout.write(samples[start:stop], rows, count, 0)
-        copy_rows(layout, rows, count, buffer, num_rows, start)
+        some, count = samples[start:stop], stop - start
+        if copied:  # they came in a buffer of their own
+            rows = buffer_for(layout, count)
+            beside = layout.write(some, rows, count, 0)
+            copy_rows(layout, rows, count, buffer, num_rows, start)
+        else:
+            beside = layout.write(some, buffer, num_rows, start)
+        assert same(samples_in(layout, buffer, num_rows, start, count, beside), some)
+        objects[start, stop] = beside
     assert same(layout.build(buffer, num_rows, joined(objects)), default_collate(samples))
 
 
@@ -259,16 +239,11 @@ def test_layouts_of_equal_samples_are_equal_and_survive_pickling(make, seed):
     assert hash(one) == hash(other)
     again = pickle.loads(pickle.dumps(one, 5))
     assert again == one
-    assert again.offsets(5) == one.offsets(5)
-
-
-@given(make=sample_makers, seed=seeds, num_rows=st.integers(1, 100))
-def test_leaves_lie_aligned_one_after_the_other(make, seed, num_rows):
-    layout = learnt(make(random.Random(seed)))
-    starts, end = layout.offsets(num_rows)
-    assert all(start % ALIGNMENT == 0 for start in starts)
-    for leaf, start, after in zip(layout.leaves, starts, [*starts, end][1:], strict=True):
-        assert after - start == -(-leaf.row_bytes * num_rows // ALIGNMENT) * ALIGNMENT
+    starts, end = again.offsets(5)
+    assert (starts, end) == one.offsets(5)
+    for leaf, start, after in zip(one.leaves, starts, [*starts, end][1:], strict=True):
+        assert start % ALIGNMENT == 0
+        assert after - start == -(-leaf.row_bytes * 5 // ALIGNMENT) * ALIGNMENT
 
 
 def test_offsets_of_many_batch_sizes_are_right_however_often_they_are_asked():
@@ -326,8 +301,6 @@ def test_only_samples_of_the_layout_fit(sample):
     ("first", "misfit", "said"),
     [
         (torch.zeros(3, 2), torch.zeros(2, 3), r"shape|size"),
-        (torch.zeros(3), torch.zeros(0), r"shape|size"),
-        (torch.zeros(0), torch.zeros(3), r"shape|size"),
         (torch.zeros(3), torch.zeros(3, dtype=torch.int32), "dtype"),
         (torch.zeros(3), torch.zeros(3, requires_grad=True), "grad"),
         (torch.zeros(3), torch.zeros(3).to_sparse(), "Sparse"),
@@ -337,34 +310,22 @@ def test_only_samples_of_the_layout_fit(sample):
         (np.zeros(3), [0.0, 0.0, 0.0], "array"),
         (1, 2**63, "(?i)overflow"),
         (1, -(2**63) - 1, "(?i)overflow"),
-        (1, True, "bool"),
-        (1, 1.0, "float"),
-        (1.0, 1, "int"),
         (1.0, np.float64(1.0), "float64"),
         (np.int64(1), np.int32(1), "int32"),
-        ("a", b"a", "bytes"),
         ("a", np.str_("a"), "str"),
         ({"a": 1}, OrderedDict(a=1), "OrderedDict"),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "keys"),
-        ({"a": 1}, {"a": 1, "b": 2}, "keys"),
-        ([1, 2], [1], "length"),
         ((1, 2), (1, 2, 3), "length"),
         ((1, 2), Point(1, 2), "Point"),
-        (Point(1, 2), (1, 2), "tuple"),
         (1, None, "NoneType"),
     ],
     ids=repr,
 )
 def test_a_misfit_says_in_what(first, misfit, said):
     layout = learnt(first)
-    with pytest.raises(LayoutMismatch, match=said):
-        layout.write([first, misfit], buffer_for(layout, 2), 2, 0)
-
-
-def test_a_tensor_that_requires_grad_does_not_fit_in_the_first_row_either():
-    layout = learnt(torch.zeros(3))
-    with pytest.raises(LayoutMismatch, match="grad"):
-        layout.write([torch.zeros(3, requires_grad=True)], buffer_for(layout, 2), 2, 0)
+    for column in ([first, misfit], [misfit]):
+        with pytest.raises(LayoutMismatch, match=said):
+            layout.write(column, buffer_for(layout, 2), 2, 0)
 
 
 def test_a_misfit_leaves_other_rows_alone():
@@ -378,10 +339,6 @@ def test_a_misfit_leaves_other_rows_alone():
 
 
 class MyDict(dict[Any, Any]):
-    pass
-
-
-class MyList(list[Any]):
     pass
 
 
@@ -416,8 +373,6 @@ class OwnKind(torch.Tensor):
         (MyDict(a=1), "MyDict"),
         (OrderedDict(a=1), "OrderedDict"),
         (defaultdict(int, a=1), "defaultdict"),
-        (UserDict(a=1), "UserDict"),
-        (MyList([1]), "MyList"),
         (UserList([1]), "UserList"),
         (torch.zeros(2).to_sparse(), "sparse"),
         (torch.zeros(2, requires_grad=True), "grad"),
@@ -435,17 +390,12 @@ def test_what_has_no_layout_has_a_reason(sample, said):
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
-def test_nested_tensors_have_no_layout():
-    reason = learn(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]))
-    assert isinstance(reason, str)
-    assert "nested" in reason
-
-
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-def test_quantized_tensors_have_no_layout():
-    # Only asked whether: torch ends the process when it stacks them into memory without a quantizer.
+def test_nested_and_quantized_tensors_have_no_layout():
+    # Only asked whether: torch ends the process when it stacks quantized ones into memory without a quantizer.
     quantized = torch.quantize_per_tensor(torch.arange(4.0), 0.1, 0, torch.quint8)
-    assert isinstance(learn(quantized), str)
+    for tensor in (quantized, torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])):
+        assert "nested or quantised" in str(learn(tensor))
 
 
 @pytest.mark.parametrize(
@@ -460,6 +410,7 @@ def test_quantized_tensors_have_no_layout():
         torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
         torch.arange(9.0).reshape(3, 3).diagonal(),
         torch.zeros(3, 2, requires_grad=True).detach(),
+        torch.inference_mode()(torch.arange)(3),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -489,19 +440,6 @@ def test_tensors_of_a_subclass_that_stack_to_plain_ones_collate_as_torch_does():
         layout.write([{"image": image.as_subclass(torch.Tensor), "label": 1}], buffer, 3, 0)
 
 
-def test_tensors_made_in_inference_mode_collate_as_torch_does():
-    with torch.inference_mode():
-        sample = torch.arange(3)
-    assert same(built([sample, sample]), torch.tensor([[0, 1, 2], [0, 1, 2]]))
-
-
-def test_a_tuple_becomes_a_list_and_a_list_of_texts_a_tuple_as_in_torch():
-    assert built([("a", 1), ("b", 2)])[0] == ("a", "b")
-    assert built(["a", "b"]) == ["a", "b"]
-    assert built([{"t": "a"}, {"t": "b"}]) == {"t": ["a", "b"]}
-    assert type(built([(), ()])) is list
-
-
 def test_each_tensor_has_a_storage_of_its_own_length():
     samples = [{"image": torch.full((3, 5), i), "label": i, "weight": np.float32(i)} for i in range(5)]
     for tensor in built(samples).values():
@@ -529,23 +467,6 @@ def test_every_tensor_keeps_the_buffer_alive_and_the_last_one_lets_it_go():
     del view
     assert nothing.shape == (2, 0)
     assert watch() is None
-
-
-def test_writing_keeps_nothing_alive():
-    layout = learnt((torch.zeros(4), "text"))
-    buffer = buffer_for(layout, 2)
-    sample = torch.ones(4)
-    before = sys.getrefcount(sample)
-    layout.write([(sample, "a")], buffer, 2, 0)
-    assert sys.getrefcount(sample) == before
-
-
-def test_samples_without_tensors_need_no_memory():
-    layout = learnt(("a", b"b", [], {}))
-    assert layout.offsets(1000) == ((), 0)
-    nothing = np.empty(0, dtype=np.uint8)
-    objects = layout.write([("a", b"b", [], {})] * 3, nothing, 3, 0)
-    assert layout.build(nothing, 3, objects) == default_collate([("a", b"b", [], {})] * 3)
 
 
 def test_a_read_only_array_can_be_written_from():

@@ -7,7 +7,6 @@ import math
 import multiprocessing
 import pickle
 import random
-import threading
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -115,9 +114,9 @@ values = st.recursive(
 )
 
 
-@given(obj=values)
-def test_any_object_comes_back(obj):
-    assert difference(through(obj), obj) is None
+@given(obj=values, for_all=st.booleans())
+def test_any_object_comes_back(obj, for_all):
+    assert difference(through(obj, for_all=for_all), obj) is None
 
 
 @pytest.mark.parametrize("protocol", [4, 5])  # Python's default up to 3.13, and later
@@ -130,42 +129,17 @@ def test_whether_a_read_only_array_can_be_written_afterwards_depends_on_the_defa
     assert found.flags.writeable == expected.flags.writeable
 
 
-@given(obj=values)
-def test_any_object_comes_back_from_bytes_for_all(obj):
-    assert difference(through(obj, for_all=True), obj) is None
-
-
 @given(st.lists(st.one_of(tensors(), arrays()), max_size=5))
 def test_all_storages_lie_aligned_in_the_memory_and_can_be_written(things):
     memory = memory_of(things)
     for thing in unpack(memory):
         if isinstance(thing, np.ndarray):
             assert thing.flags.writeable
+            assert np.shares_memory(thing, memory) == (thing.size > 0 and not thing.dtype.hasobject)
         elif thing.numel():
             assert lies_in(thing, memory)
             assert thing.untyped_storage().data_ptr() % ALIGNMENT == 0
             thing.untyped_storage().fill_(0)
-
-
-def test_what_is_written_to_the_object_is_written_to_the_memory_and_nowhere_else():
-    original = torch.ones(100)
-    memory = memory_of({"a": original})
-    unpack(memory)["a"].fill_(7)
-    assert unpack(memory)["a"].tolist() == [7] * 100
-    assert original.tolist() == [1] * 100
-
-
-def test_arrays_lie_in_the_memory_too():
-    memory = memory_of([np.arange(1000), np.zeros((3, 5)).T])
-    first, second = unpack(memory)
-    assert np.shares_memory(first, memory)
-    assert np.shares_memory(second, memory)
-    assert second.strides == np.zeros((3, 5)).T.strides
-
-
-def test_the_memory_lives_as_long_as_any_tensor_of_it():
-    tensor, array = through([torch.arange(1000), np.arange(1000)])
-    assert tensor.tolist() == array.tolist() == list(range(1000))
 
 
 def test_what_was_packed_goes_as_soon_as_its_bytes_are_written():
@@ -181,31 +155,33 @@ def test_what_was_packed_goes_as_soon_as_its_bytes_are_written():
         gc.enable()
 
 
+def table_of(x: torch.Tensor) -> torch.Tensor:
+    """Return a column-major table, whose rows are gathered."""
+    return x.view(8, -1).t()
+
+
 @pytest.mark.parametrize(
     "views",
     [
         lambda x: (x, x),
         lambda x: (x, x[1:]),
-        lambda x: (x[:8], x[3:]),
-        lambda x: (x, x.view(2, 5)),
-        lambda x: (x.view(2, 5).T, x.view(5, 2)),
+        lambda x: (x[:600_000], x[3:]),
+        lambda x: (x, x.view(2, -1)),
+        lambda x: (x.view(2, -1).T, x.view(-1, 2)),
         lambda x: (x, x.view(torch.int32)),
         lambda x: (x[2:4], x[2:4].view(2, 1)),
         lambda x: (x.untyped_storage(), x),
         lambda x: (x, x.detach()),
+        lambda x: (x, x[5:6]),
+        lambda x: (table_of(x), table_of(x)[5]),
+        lambda x: (table_of(x)[5], table_of(x)),
+        lambda x: (table_of(x)[5], table_of(x)[5]),
     ],
 )
-def test_tensors_that_share_most_of_a_storage_share_it_still(views):
-    first, second = through(views(torch.arange(10)))
+def test_tensors_that_share_a_storage_share_it_still(views):
+    first, second = through(views(torch.arange(800_000)))
     storage = first if isinstance(first, torch.UntypedStorage) else first.untyped_storage()
     assert storage.data_ptr() == second.untyped_storage().data_ptr()
-
-
-def test_a_tensor_and_a_small_view_of_it_share_memory_still():
-    x = torch.zeros(100)
-    whole, part = through((x, x[50:51]))
-    part.fill_(1)
-    assert whole[50] == 1
 
 
 def test_an_object_that_stands_in_two_places_is_one_object_still():
@@ -260,21 +236,6 @@ def test_a_gathered_view_keeps_the_order_in_which_its_elements_lie():
     assert through(rows).stride() == (1, 100)
 
 
-def test_two_equal_views_that_are_gathered_share_memory_still():
-    table = torch.zeros(8, 100_000).t()
-    first, second = through((table[5], table[5]))
-    first.fill_(1)
-    assert second.tolist() == [1] * 8
-
-
-@pytest.mark.parametrize("whole_first", [False, True])
-def test_a_table_and_a_view_of_it_that_would_be_gathered_share_memory_still(whole_first):
-    table = torch.zeros(8, 100_000).t()
-    both = (table, table[5]) if whole_first else (table[5], table)
-    again = through(both)
-    assert again[0].untyped_storage().data_ptr() == again[1].untyped_storage().data_ptr()
-
-
 def test_a_large_tensor_is_not_copied_when_it_is_packed():
     tensor = torch.zeros(1_000_000)
     pieces, length = pack([tensor])
@@ -299,20 +260,6 @@ def test_a_large_tensor_is_not_copied_when_it_is_packed():
 )
 def test_tensors_come_back_as_what_they_are(tensor):
     assert difference(through(tensor), tensor) is None
-
-
-def test_a_module_comes_back_with_its_shared_weights_shared():
-    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
-    module[1].weight = module[0].weight
-    again = through(module)
-    assert again[1].weight is again[0].weight
-    x = torch.ones(2, 3)
-    assert again(x).equal(module(x))
-
-
-def test_a_tensor_in_the_middle_of_a_graph_is_refused_as_by_torch():
-    with pytest.raises(RuntimeError, match="non-leaf"):
-        pack(torch.ones(3, requires_grad=True) * 2)
 
 
 def test_storages_come_back_as_storages():
@@ -347,11 +294,6 @@ def test_a_shared_tensor_is_copied():
 def test_what_only_one_process_can_take_is_refused_for_all(make):
     with pytest.raises((pickle.PicklingError, RuntimeError)):
         pack(make(), for_all=True)
-
-
-def test_what_cannot_be_pickled_raises_its_own_error():
-    with pytest.raises(TypeError, match="lock"):
-        pack([1, threading.Lock()])
 
 
 def test_two_things_that_were_freed_and_made_anew_while_packing_are_not_mixed_up():
