@@ -341,8 +341,9 @@ def _pidfd(process: BaseProcess) -> int | None:
 
 def _wait_for_end(process: BaseProcess, watch: int | None, deadline: float) -> None:
     """Block until a worker has ended, or the time is over. ``join`` alone would wait for what it has forked, too."""
-    if watch is not None:
-        multiprocessing.connection.wait([watch], max(0.0, deadline - time.monotonic()))
+    if watch is not None and multiprocessing.connection.wait([watch], max(0.0, deadline - time.monotonic())):
+        process.join(0)  # where the user lets the system collect children, it would seem to live for ever
+        return
     while process.is_alive() and (left := deadline - time.monotonic()) > 0:
         process.join(min(left, 0.02))  # then is_alive() asks the system
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import fault_kinds as kinds
@@ -47,21 +46,6 @@ def leave_in_a_cycle(loader: Any, after: int) -> None:
     gc.collect()
 
 
-def leave_by_an_exception(loader: Any, after: int) -> None:
-    with contextlib.suppress(ZeroDivisionError):
-        for place, batch in enumerate(loader):
-            numbers(batch)
-            if place >= after:
-                raise ZeroDivisionError("the loss is nan")
-
-
-def leave_by_closing_a_generator(loader: Any, after: int) -> None:
-    def batches() -> Iterator[Any]:
-        yield from loader
-
-    begun(batches(), after).close()
-
-
 def leave_by_close(loader: Any, after: int) -> None:
     iterator = begun(loader, after)
     loader.close()
@@ -87,8 +71,6 @@ LEAVE = [
     leave_by_break,
     leave_by_del,
     leave_in_a_cycle,
-    leave_by_an_exception,
-    leave_by_closing_a_generator,
     leave_by_close,
     leave_holding_batches,
     leave_in_another_thread,
@@ -223,10 +205,9 @@ def test_workers_that_are_stuck_in_the_users_code_are_ended_in_a_bounded_time(ki
         loader = loader_of(dataset, batch_size=4, chunk_size="batch", **options)
         loaders.append(iter(loader))
         gate.wait_reached()
-    # All at once, since each takes its time: five seconds by default, which one kind shows.
-    grace = {} if kind is kinds.PACKETS else {"grace": 1.0}
+    # All at once, since each takes its time.
     begun = time.monotonic()
-    threads = [threading.Thread(target=iterator._shutdown_workers, kwargs=grace) for iterator in loaders]
+    threads = [threading.Thread(target=iterator._shutdown_workers, args=(0.5,)) for iterator in loaders]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -267,7 +248,7 @@ def test_a_thread_that_is_stuck_is_named_by_a_warning_and_ends_when_its_code_ret
     gate.wait_reached()
     begun = time.monotonic()
     with pytest.warns(RuntimeWarning, match="fastload_worker"):
-        loader.close()
+        iterator._shutdown_workers(0.5)
     assert time.monotonic() - begun < BOUND_S
     assert list(iterator) == []
     gate.open()

@@ -43,19 +43,9 @@ class RefusesStrangely:
         raise Hidden("no pickle, and no pickle of that")
 
 
-def a_local_object() -> Any:
-    class Local:
-        pass
-
-    return Local()
-
-
 UNSENDABLE: dict[str, Callable[[], Any]] = {
     "a lambda": lambda: lambda: 1,
-    "a generator": lambda: (number for number in range(3)),
-    "an open file": lambda: open(os.devnull),  # noqa: SIM115  # it is the fault
     "a lock": threading.Lock,
-    "a local object": a_local_object,
     "deep in a batch": lambda: {"fine": torch.zeros(3), "list": [1, (2, threading.Lock())]},
     "refuses strangely": RefusesStrangely,
     "only there": OnlyThere,
@@ -277,16 +267,3 @@ def test_a_class_of_a_notebooks_cell_is_an_error_that_names_the_way_out(kind, mo
     assert isinstance(error, AttributeError)
     for words in ("OfACell", "notebook's cell", "move it to a module", "worker_method='thread'"):
         assert words in " ".join([str(error), *error.__notes__])
-
-
-@kinds.forked
-def test_forked_workers_need_no_pickle_of_anything(kind):
-    dataset = UnsendableDataset(20)
-    loader = loader_of(
-        dataset,
-        batch_size=4,
-        worker_init_fn=lambda _: None,
-        collate_fn=lambda rows: torch.stack(rows),
-        **kind.options(),
-    )
-    assert outcomes(iter(loader)) == batches_of(20, 4)

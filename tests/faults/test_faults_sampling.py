@@ -9,7 +9,7 @@ from typing import Any
 import fault_kinds as kinds
 import pytest
 import torch
-from fault_tools import Numbers, batches_of, loader_of, numbers, outcomes
+from fault_tools import Numbers, batches_of, loader_of, outcomes
 from kit.datasets import Stream
 
 
@@ -89,31 +89,6 @@ def test_a_getitems_that_gives_more_or_fewer_samples_than_asked_makes_batches_of
     assert outcomes(iter(loader_of(dataset, **options))) == expected
 
 
-class BadBatch:
-    """Has a length, but no items."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, place: int) -> int:
-        raise LookupError("no items")
-
-    def __repr__(self) -> str:
-        return "BadBatch()"
-
-
-@kinds.everywhere
-def test_a_batch_of_indices_that_is_none_is_an_error_in_its_place(kind):
-    bad = [5, None, BadBatch(), ["a"], [None], [1.5], [[1, 2]]]
-    order = [batch for one in bad for batch in ([0, 1], one, [2, 3])]
-    found = outcomes(iter(loader_of(list(range(12)), batch_sampler=order, **kind.options())))
-    assert len(found) == len(order), found
-    for place, one in enumerate(bad):
-        before, seen, after = found[3 * place : 3 * place + 3]
-        assert isinstance(seen, Exception), one
-        assert (before, after) == ([0, 1], [2, 3]), one
-
-
 @kinds.of_kinds(kinds.PACKETS, kinds.PIPES)
 @kinds.draws(4)
 def test_replicas_of_a_stream_that_end_early_late_or_with_an_error_lose_nothing_of_the_others(kind, draw):
@@ -137,18 +112,3 @@ def test_replicas_of_a_stream_that_end_early_late_or_with_an_error_lose_nothing_
         assert given == [100 * worker + place for worker in range(num_workers) for place in range(kept[worker])]
         assert [type(outcome) for outcome in found if not isinstance(outcome, list)] == [LookupError]
     loader.close()
-
-
-@kinds.everywhere
-def test_an_infinite_sampler_is_never_asked_for_more_than_is_needed(kind):
-    asked = itertools.count()
-
-    def order() -> Iterator[int]:
-        for place in itertools.count():
-            next(asked)
-            yield place % 10
-
-    iterator = iter(loader_of(Numbers(10), sampler=order(), batch_size=2, **kind.options()))
-    assert [numbers(next(iterator)) for _ in range(7)] == [[2 * (i % 5), 2 * (i % 5) + 1] for i in range(7)]
-    del iterator
-    assert next(asked) <= 2 * (7 + 4 + 1)
