@@ -29,8 +29,7 @@ class LateStarts:
 
     def ready(self, worker_id: int) -> None:
         """Note that a worker has sent a result."""
-        if worker_id < self._started:
-            self._ready.add(worker_id)
+        self._ready.add(worker_id)
 
     def next(self) -> Iterator[int]:
         """Yield the workers to start now, in order; one counts as started when the next is asked for."""

@@ -245,17 +245,6 @@ def ends_with_an_iterator(tell, options, holder, taken, stuck):
 # --- Limits ----------------------------------------------------------------------------------------------------------
 
 
-def keeps_all_batches(tell, options, form, batches):
-    """Keep all batches of an epoch, with few file descriptors left."""
-    have = len(os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (have + 64, have + 64))
-    loader = loader_of(Numbers(batches * options["batch_size"], form), **options)
-    kept = list(loader)
-    open_now = len(os.listdir("/proc/self/fd"))
-    assert [numbers(batch) for batch in kept] == batches_of(batches * options["batch_size"], options["batch_size"])
-    tell({"batches": len(kept), "descriptors": open_now - have})
-
-
 def has_little_shared_memory(tell, options, flags, data):
     """Load with /dev/shm of one megabyte, or one that cannot be written to."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -63,14 +63,14 @@ def worker_pids(iterator: Any) -> list[int]:
     return [worker.pid for worker in iterator._workers]
 
 
-@kinds.forked
+@kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.SPAWN, kinds.SPAWN_PIPES)
 @kinds.draws(10)
 def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_signal_and_samples(kind, draw, gate):
     length = draw.randint(1, 50)
     place = draw.choice([0, draw.randrange(length), length - 1])
     sent = draw.choice(SIGNALS)
     form = draw.choice(FORMS)
-    options = draw.loading(kind)
+    options = draw.loading(kind, max_workers=1 if kind.method == "spawn" else 3)
     dataset = Numbers(length, form, {place: AtGate(gate)})
     loader = loader_of(dataset, **options)
     expected = batches_of(length, options["batch_size"])
@@ -96,22 +96,6 @@ def test_a_worker_killed_in_the_middle_of_a_batch_is_an_error_that_names_worker_
     gate.open()
     assert outcomes(iter(loader)) == expected
     loader.close()
-
-
-@kinds.of_kinds(kinds.SPAWN, kinds.SPAWN_PIPES)
-def test_a_spawned_worker_killed_in_the_middle_of_a_batch_is_named_too(kind, gate):
-    num_workers = 2 if kind is kinds.SPAWN else 1
-    loader = loader_of(Numbers(30, "dict", {17: AtGate(gate)}), batch_size=4, **kind.options(num_workers))
-    assassin = Assassin(gate, signal.SIGKILL)
-    iterator = iter(loader)
-    pids = worker_pids(iterator)
-    given, error, _ = time_to_error(iterator)
-    told_at = time.monotonic()
-    victim, _, killed_at = assassin.report()
-    assert given == batches_of(30, 4)[: len(given)]
-    assert 17 in assert_names(error, victim, pids.index(victim), signal.SIGKILL).samples
-    assert told_at - killed_at < SOON_S
-    wait_gone(pids)
 
 
 @kinds.forked

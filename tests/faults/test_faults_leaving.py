@@ -124,32 +124,6 @@ class _Slow(Numbers):
         return super().__getitem__(index)
 
 
-@kinds.forked
-@kinds.draws(3)
-def test_iterations_of_one_loader_may_be_left_in_any_order(kind, draw):
-    options = draw.loading(kind) | {"persistent_workers": False}
-    loader = loader_of(Numbers(60), **options)
-    expected = batches_of(60, options["batch_size"])
-    under_way: list[tuple[Any, int]] = []
-    for _ in range(12):
-        action = draw.choice(["start", "next", "next", "leave", "end"])
-        if action == "start" or not under_way:
-            under_way.append((iter(loader), 0))
-            continue
-        iterator, given = under_way.pop(draw.randrange(len(under_way)))
-        if action == "next":
-            for _ in range(draw.randint(1, 5)):
-                batch = next(iterator, None)
-                if batch is not None:
-                    assert numbers(batch) == expected[given]
-                    given += 1
-            under_way.append((iterator, given))
-        elif action == "end":
-            assert outcomes(iterator) == expected[given:]
-        del iterator
-    under_way.clear()
-
-
 @kinds.of_kinds(kinds.PACKETS, kinds.PIPES, kinds.THREAD, kinds.SPAWN)
 @kinds.draws(1)
 def test_persistent_workers_start_a_new_epoch_after_one_was_left_anywhere(kind, draw):

@@ -64,24 +64,3 @@ def test_a_worker_that_dies_after_a_timeout_is_an_error_of_its_own(kind, gate):
     wait_gone([victim])
     with pytest.raises(WorkerDied, match="SIGKILL"):
         next_over_timeouts(iterator)
-
-
-@kinds.with_workers
-def test_an_iteration_may_be_left_after_a_timeout(kind, gate):
-    loader = loader_of(
-        Numbers(40, faults={2: AtGate(gate)}),
-        batch_size=4,
-        timeout=TIMEOUT_S,
-        persistent_workers=True,
-        **kind.options(),
-    )
-    iterator = iter(loader)
-    gate.wait_reached()
-    with pytest.raises(LoadTimeout):
-        next(iterator)
-    gate.open()
-    del iterator
-    iterator = iter(loader)
-    assert [next_over_timeouts(iterator)[0] for _ in range(10)] == batches_of(40, 4)
-    del iterator
-    loader.close()

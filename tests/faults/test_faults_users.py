@@ -76,20 +76,6 @@ def test_ctrl_c_at_any_time_ends_a_script_that_trains(kind, draw, launcher):
     user.nothing_is_left()
 
 
-@pytest.mark.slow
-@kinds.forked
-@kinds.draws(3)
-def test_ctrl_c_while_workers_start_and_end_leaves_nothing(kind, draw, launcher):
-    options = draw.loading(kind) | {"persistent_workers": False}
-    delay_s = draw.random() * 0.3
-    user = launcher.start("starts_workers", **of(kind, options))
-    user.hears()
-    time.sleep(delay_s)  # not for order: it may come at any time
-    user.interrupt()
-    assert user.ends(BOUND_S) == -signal.SIGINT, user.stderr()
-    user.nothing_is_left()
-
-
 @kinds.persistent_or_not(kinds.PACKETS, kinds.PIPES)
 def test_a_loader_can_be_used_again_after_ctrl_c_was_caught(kind, persistent, launcher):
     options = kind.options() | {"batch_size": 4, "persistent_workers": persistent}
@@ -209,18 +195,6 @@ def test_a_script_that_ends_by_an_error_in_its_loop_shows_that_error_only(kind, 
 
 
 # --- Limits ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@kinds.with_workers
-@pytest.mark.parametrize("form", FORMS)
-def test_a_thousand_open_batches_do_not_exhaust_descriptors(kind, form, launcher):
-    options = kind.options() | {"batch_size": 2}
-    user = launcher.start("keeps_all_batches", **of(kind, options), form=form, batches=1000)
-    told = user.hears()
-    assert told["batches"] == 1000
-    assert told["descriptors"] < 32
-    user.ends_well()
 
 
 @kinds.with_workers
