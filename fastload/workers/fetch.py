@@ -82,14 +82,7 @@ class Result(NamedTuple):
 
 
 class Fetcher:
-    """Loads samples for one worker.
-
-    Args:
-        job: what to load.
-        worker_id: who loads.
-        where: end of the sentence "Caught ... " in errors, as torch words it.
-        seeder: seeds what the samples draw from.
-    """
+    """Loads samples for one worker; ``where``: end of the sentence "Caught ... " in errors, as torch words it."""
 
     def __init__(self, job: Job, worker_id: int, where: str, seeder: Seeder) -> None:
         self._worker_id = worker_id

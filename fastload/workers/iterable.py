@@ -35,14 +35,7 @@ class Place(NamedTuple):
 
 
 class IterableReplica:
-    """One worker's replica.
-
-    Args:
-        job: what to load.
-        worker_id: of its worker.
-        samples: of the same worker.
-        watch: records the samples; None: they are not recorded.
-    """
+    """One worker's replica; ``samples``: of the same worker."""
 
     def __init__(self, job: Job, worker_id: int, samples: SampleLoader, watch: Watch | None) -> None:
         self._job = job

@@ -14,12 +14,7 @@ from ..base.cgroups import processor_quota, processors
 
 
 class LateStarts:
-    """Which worker may start, and when.
-
-    Args:
-        number: of workers.
-        at_once: how many may be starting; None: as many as there are cores.
-    """
+    """Which worker may start, and when; ``at_once``: how many may be starting; None: as many as there are cores."""
 
     def __init__(self, number: int, at_once: int | None = None) -> None:
         self._number = number

@@ -152,13 +152,7 @@ class MessageSink(Sink, Protocol):
 
 
 def died(worker_id: int, process: BaseProcess, items: Sequence[WorkItem]) -> WorkerDied:
-    """Return the error that says how a worker process ended, and what it was doing.
-
-    Args:
-        worker_id: the worker.
-        process: it has ended, or is about to.
-        items: what it was working on.
-    """
+    """Return the error that says how a worker process ended, or is about to, and what it was doing: ``items``."""
     process.join()
     code = process.exitcode
     samples: tuple[object, ...] = ()

@@ -120,17 +120,16 @@ class ProcessPool(Pool):
         return self._transport.name
 
     def _start(self, context: BaseContext) -> None:
-        num_workers = self._job.num_workers
         if self.start_method == "fork":
             _load_image_plugins()
         else:
             from .unforked import unforked
 
-            self._unforked = how = unforked(self._job, context, self._file, num_workers, takes_any=self._takes_any)
+            self._unforked = how = unforked(self._job, context, self._file, takes_any=self._takes_any)
             self.job_pickled, self._late = how.job_pickled, how.late
         self._context = context
         if self._late is None:
-            for worker_id in range(num_workers):
+            for worker_id in range(self._job.num_workers):
                 self._start_one(worker_id)
         else:
             self._start_more(self._late)
@@ -174,11 +173,7 @@ class ProcessPool(Pool):
             self._file.write([len(encoded).to_bytes(8, "little")], offset)  # last: workers look at it first
 
     def submit(self, item: WorkItem, worker_id: int | None = None) -> None:
-        """Give an item to one worker, or to the first idle one. Never blocks.
-
-        Raises:
-            Exception: whatever pickling the indices raises; nothing has been sent then.
-        """
+        """See :class:`.pool.Pool`. Raises what pickling the indices raises; nothing has been sent then."""
         if self._file is None:
             message = pickle.dumps((*self._latest, tuple(item)), 5)
         else:
@@ -195,7 +190,6 @@ class ProcessPool(Pool):
         self._transport.send(message, worker_id, item.serial)
 
     def recall(self) -> list[WorkItem]:
-        """Take back the tasks that no worker has begun, where all workers take them from one queue."""
         recalled = []
         serials = {slot_offset(slot): serial for serial, slot in self._mail.items()}
         for message in self._transport.recall():
@@ -207,11 +201,7 @@ class ProcessPool(Pool):
         return recalled
 
     def poll(self) -> Result | None:
-        """Return a result that is there, or None. Never blocks.
-
-        Raises:
-            WorkerDied: a worker has ended by itself, and all that it had sent has been read.
-        """
+        """See :class:`.pool.Pool`. Raises WorkerDied once all has been read that a worker had sent before its end."""
         if self._late is not None:
             with HeldInterrupts():
                 self._start_more(self._late)
@@ -235,7 +225,6 @@ class ProcessPool(Pool):
         return result
 
     def wait(self, timeout: float | None) -> None:
-        """Block until there may be a result, a worker has died, or the time (in seconds) is over."""
         sentinels = {
             process.sentinel if watch is None else watch: worker_id
             for worker_id, (process, watch) in enumerate(zip(self.workers, self._watches, strict=True))
@@ -280,7 +269,6 @@ class ProcessPool(Pool):
         return self._samples_at(control.threads[worker_id * number : (worker_id + 1) * number].tolist(), items)
 
     def close(self, grace: float = GRACE) -> None:
-        """End all workers. Blocks at most ``grace`` seconds for what is being worked on, and then a little."""
         if self._closed or self.pid != os.getpid():
             return
         self._closed = True

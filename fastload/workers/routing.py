@@ -182,12 +182,6 @@ class _RoutedRandomState(np.random.RandomState):
     def __reduce__(self) -> Any:
         return (_active_numpy.generator or _rand).__reduce__()
 
-    def __repr__(self) -> str:
-        return repr(_active_numpy.generator or _rand)
-
-    def __str__(self) -> str:
-        return str(_active_numpy.generator or _rand)
-
 
 def _pairs(hidden: Any, kind: Any, active: ActiveGenerator, *modules: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the hidden object of modules and what is bound to it there, each with what takes its place."""

@@ -50,11 +50,7 @@ Note = Callable[[int, WorkItem | None, int | None], None]
 
 
 class Gathered:
-    """The samples of one item, as several threads load them; what is not shared with others is a row's own.
-
-    Args:
-        num_rows: how many there are.
-    """
+    """The samples of one item, as several threads load them; what is not shared with others is a row's own."""
 
     def __init__(self, num_rows: int) -> None:
         self._samples: list[list[Any]] = [[]] * num_rows

@@ -78,13 +78,7 @@ class Job:
 
 
 class SampleLoader:
-    """Loads samples for one worker.
-
-    Args:
-        job: what to load.
-        seeder: seeds what the samples draw from.
-        watch: records the samples; None: they are not recorded.
-    """
+    """Loads samples for one worker; ``seeder`` seeds what they draw from, ``watch`` records them."""
 
     def __init__(self, job: Job, seeder: Seeder, watch: Watch | None = None) -> None:
         self.seed_generators = seeder.seed

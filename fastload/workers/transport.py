@@ -51,12 +51,7 @@ class PacketEndpoint(Endpoint):
 
 
 class Packets(Transport):
-    """Socket pairs: one for all workers, or one each.
-
-    Args:
-        num_workers: how many.
-        shared: whether idle workers take work from one pair.
-    """
+    """Socket pairs: one for all workers (``shared``), so that the idle ones take work from it, or one each."""
 
     name = "packets"
 

@@ -25,18 +25,8 @@ class Unforked(NamedTuple):
     """How often the job is pickled."""
 
 
-def unforked(
-    job: Job, context: BaseContext, file: MemoryFile | None, num_processes: int, *, takes_any: bool
-) -> Unforked:
-    """Return how the workers of a job start.
-
-    Args:
-        job: what they load.
-        context: of ``spawn`` or ``forkserver``.
-        file: the memory file; None: there is none.
-        num_processes: how many they are.
-        takes_any: whether any worker takes any task.
-    """
+def unforked(job: Job, context: BaseContext, file: MemoryFile | None, *, takes_any: bool) -> Unforked:
+    """Return how the workers of a job start; ``takes_any``: whether any worker takes any task."""
     method = context.get_start_method()
     let_server_import_torch(context)
     # The cache's descriptor goes to each worker as it is started.
@@ -45,6 +35,6 @@ def unforked(
     return Unforked(
         shared or PickledJob(job),
         noting_what_cannot_be_pickled(method),
-        LateStarts(num_processes) if shared is not None and takes_any else None,
+        LateStarts(job.num_workers) if shared is not None and takes_any else None,
         "for each worker" if shared is None else "once for all workers",
     )

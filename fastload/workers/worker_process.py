@@ -148,10 +148,8 @@ def worker_main(
 
     Args:
         source: the job, if this process has inherited it, or where it is.
-        worker_id: 0 to num_workers - 1.
         endpoint: this worker's end of the transport.
         memory: the memory file; None where everything is in the messages.
-        parent_pid: whose end this worker does not outlive.
         foreign: ends of others that this process has inherited by a fork.
         cache: see :class:`~.samples.Job`; it is not in a job that was pickled.
     """

@@ -38,14 +38,14 @@ if __name__ == "__main__":
 """
 
 
-def told(folder: Path, main: str, cwd: Path | None = None, **files: str) -> Any:
+def told(folder: Path, main: str, **files: str) -> Any:
     """Run the script with a ``main`` of its own, beside further modules; return what that returns."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     script = folder / "script.py"
     script.write_text(SCRIPT.replace('if __name__ == "__main__":', f'{main}\nif __name__ == "__main__":', 1))
     done = subprocess.run(
-        [sys.executable, script], cwd=cwd or folder, capture_output=True, text=True, timeout=200, check=False,
+        [sys.executable, script], cwd=folder, capture_output=True, text=True, timeout=200, check=False,
         start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
