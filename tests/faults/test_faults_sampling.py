@@ -8,9 +8,7 @@ from typing import Any
 
 import fault_kinds as kinds
 import pytest
-import torch
 from fault_tools import Numbers, batches_of, loader_of, outcomes
-from kit.datasets import Stream
 
 
 @kinds.everywhere
@@ -87,28 +85,3 @@ def test_a_getitems_that_gives_more_or_fewer_samples_than_asked_makes_batches_of
         for batch in batches_of(30, options["batch_size"])
     ]
     assert outcomes(iter(loader_of(dataset, **options))) == expected
-
-
-@kinds.of_kinds(kinds.PACKETS, kinds.PIPES)
-@kinds.draws(4)
-def test_replicas_of_a_stream_that_end_early_late_or_with_an_error_lose_nothing_of_the_others(kind, draw):
-    num_workers = draw.randint(2, 4)
-    lengths = [draw.choice([0, 1, 3, 10, 40]) for _ in range(num_workers)]
-    failing = draw.randrange(num_workers)
-
-    def uneven() -> Iterator[int]:
-        info = torch.utils.data.get_worker_info()
-        yield from range(100 * info.id, 100 * info.id + lengths[info.id])
-        if info.id == failing:
-            raise LookupError("the file is damaged")
-
-    loader = loader_of(Stream(uneven), batch_size=3, persistent_workers=True, **kind.options(num_workers))
-    for _ in range(3):
-        found = outcomes(iter(loader))
-        given = sorted(itertools.chain(*(outcome for outcome in found if isinstance(outcome, list))))
-        # The batch in which the error came is lost, as in torch.
-        whole = lengths[failing] // 3 * 3
-        kept = [whole if worker == failing else length for worker, length in enumerate(lengths)]
-        assert given == [100 * worker + place for worker in range(num_workers) for place in range(kept[worker])]
-        assert [type(outcome) for outcome in found if not isinstance(outcome, list)] == [LookupError]
-    loader.close()

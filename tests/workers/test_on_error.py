@@ -17,12 +17,11 @@ import torch
 from determinism_fakes import Drawing, Sample, batches, samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.datasets import Made, Sized
+from kit.datasets import Made, Sized, Stream
 from ranks import run_ranks
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -540,11 +539,6 @@ def test_keys_that_are_listed_can_stand_in_for_each_other():
 # --- What cannot be --------------------------------------------------------------------------------------------------
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return iter(range(3))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -552,7 +546,7 @@ class Stream(IterableDataset[int]):
         ({"max_errors": -1}, r"max_errors must be an integer of at least 0, got max_errors=-1"),
         ({"max_errors": True}, r"got max_errors=True"),
         ({"max_errors": None}, r"got max_errors=None"),
-        ({"on_error": "skip", "dataset": Stream}, r"dataset with indices, got Stream"),
+        ({"on_error": "skip", "dataset": lambda: Stream(range)}, r"dataset with indices, got Stream"),
         ({"on_error": "replace", "batch_size": None}, r"batch_size=None"),
         ({"on_error": "skip", "resident": "host"}, r"resident='host'"),
         ({"on_error": "skip", "device": "cpu", "fixed_buffers": True}, r"one shape; .* on_error='replace'"),
@@ -677,19 +671,14 @@ def test_raise_names_the_file_also_inside_of_subsets_and_concatenations(folder, 
     assert "at index 3" in text
 
 
-class FailsBeforeItDraws(Sized):
-    def __getitem__(self, index: int) -> Any:
-        if index in (3, 4, 11):
-            raise ValueError(index)
-        return index, torch.rand(()).item(), random.random()
+def fails_before_it_draws(index: int) -> Any:
+    if index in (3, 4, 11):
+        raise ValueError(index)
+    return index, torch.rand(()).item(), random.random()
 
 
-class NoneInPlace(FailsBeforeItDraws):
-    def __getitem__(self, index: int) -> Any:
-        try:
-            return super().__getitem__(index)
-        except ValueError:
-            return None
+def none_in_place(index: int) -> Any:
+    return None if index in (3, 4, 11) else fails_before_it_draws(index)
 
 
 def without_none(samples: list[Any]) -> Any:
@@ -703,5 +692,5 @@ def test_samples_left_out_leave_torchs_random_streams_to_the_others(num_workers)
         random.seed(3)
         return [[part.tolist() for part in batch] for batch in kind(dataset, 4, num_workers=num_workers, **options)]
 
-    expected = seen(torch.utils.data.DataLoader, NoneInPlace(20), collate_fn=without_none)
-    assert seen(DataLoader, FailsBeforeItDraws(20), on_error="skip") == expected
+    expected = seen(torch.utils.data.DataLoader, Made(20, none_in_place), collate_fn=without_none)
+    assert seen(DataLoader, Made(20, fails_before_it_draws), on_error="skip") == expected

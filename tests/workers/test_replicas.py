@@ -165,27 +165,6 @@ class Owned(Sized):
             return self.owner == get_worker_info().id
 
 
-def owner_of(get):
-    def own(worker_id):
-        get(get_worker_info().dataset).owner = worker_id
-
-    return own
-
-
-@pytest.mark.parametrize(
-    ("wrap", "get"),
-    [
-        pytest.param(lambda dataset: dataset, lambda dataset: dataset, id="itself"),
-        pytest.param(lambda dataset: Subset(dataset, range(LENGTH)), lambda subset: subset.dataset, id="subset"),
-        pytest.param(lambda dataset: ConcatDataset([dataset]), lambda joined: joined.datasets[0], id="joined"),
-    ],
-)
-def test_what_the_init_function_writes_to_a_dataset_is_its_workers_alone(wrap, get):
-    dataset = Owned()
-    found = epochs(wrap(dataset), worker_init_fn=owner_of(get))
-    assert (found, dataset.owner) == ([[True] * LENGTH] * 2, None)
-
-
 class Adopted(Sized):
     """Gets its state as it is, as many classes do: a plain copy would share it with the user's object."""
 
@@ -199,9 +178,24 @@ class Adopted(Sized):
         return self.owner == get_worker_info().id
 
 
-def test_a_class_that_takes_its_state_as_it_is_gets_replicas_too():
-    dataset = Adopted(LENGTH)
-    found = epochs(dataset, worker_init_fn=owner_of(lambda own: own))
+def owner_of(get):
+    def own(worker_id):
+        get(get_worker_info().dataset).owner = worker_id
+
+    return own
+
+
+@pytest.mark.parametrize(
+    ("dataset", "wrap", "get"),
+    [
+        pytest.param(Owned(), lambda dataset: dataset, lambda dataset: dataset, id="itself"),
+        pytest.param(Adopted(LENGTH), lambda dataset: dataset, lambda dataset: dataset, id="itself, by its state"),
+        pytest.param(Owned(), lambda dataset: Subset(dataset, range(LENGTH)), lambda one: one.dataset, id="subset"),
+        pytest.param(Owned(), lambda dataset: ConcatDataset([dataset]), lambda one: one.datasets[0], id="joined"),
+    ],
+)
+def test_what_the_init_function_writes_to_a_dataset_is_its_workers_alone(dataset, wrap, get):
+    found = epochs(wrap(dataset), worker_init_fn=owner_of(get))
     assert (found, dataset.owner) == ([[True] * LENGTH] * 2, None)
 
 

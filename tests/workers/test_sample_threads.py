@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from fastload import DataLoader
-from fastload.errors import ConfigError, LoadTimeout, WorkerDied
+from fastload.errors import ConfigError, WorkerDied
 from fastload.sampling.distributed import DistributedSampler
 
 COUNT = 50
@@ -163,25 +163,6 @@ def test_the_first_error_in_sample_order_takes_the_batchs_place(collate_fn):
         next(iterator)
     assert "in DataLoader worker process 0" in str(caught.value)
     assert len(list(iterator)) == 4
-
-
-class Stuck(Drawing):
-    def __getitem__(self, index):
-        if index in (9, 11):
-            threading.Event().wait()
-        return index
-
-
-@pytest.mark.slow
-def test_a_timeout_names_the_stuck_samples_and_others_go_on():
-    loader = DataLoader(Stuck(), 4, num_workers=1, worker_threads=4, timeout=1.5, prefetch_factor=6)
-    iterator = iter(loader)
-    assert [next(iterator).tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    with pytest.raises(
-        LoadTimeout, match=r"batch 2 \(samples 9\) and batch 2 \(samples 11\)|batch 2 \(samples 9, 11\)"
-    ):
-        next(iterator)
-    loader.close()
 
 
 class Killing(Drawing):

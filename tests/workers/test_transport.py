@@ -370,18 +370,6 @@ def _answer_once(endpoint: Any) -> None:
     endpoint.send(bytes(endpoint.receive()))
 
 
-@each_transport
-def test_a_message_stays_as_it_is_until_the_next_is_received(start, name):
-    transport, _ = start(name, begin=True)
-    for message in (b"first", b"second"):
-        transport.send(message, None)
-        transport.wait([], None)
-        found = transport.receive()
-        while found is None:
-            found = transport.receive()
-        assert bytes(found) == message
-
-
 @needs_packets
 def test_a_packet_endpoint_is_passed_as_its_socket():
     transport = Packets(1, shared=True)

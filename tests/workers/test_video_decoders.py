@@ -43,7 +43,7 @@ class Clips(Dataset):
         self.decoder = VideoDecoder(self.path, seek_mode="approximate")
 
     def __len__(self):
-        return 160
+        return 64
 
     def __getitem__(self, index):
         if self.decoder is None:
