@@ -8,7 +8,7 @@ import pickle
 import random
 import warnings
 import weakref
-from collections import OrderedDict, UserList, defaultdict
+from collections import OrderedDict, UserList
 from typing import Any
 
 import numpy as np
@@ -236,10 +236,6 @@ class MyDict(dict[Any, Any]):
     pass
 
 
-class MyText(str):
-    pass
-
-
 class OwnKind(torch.Tensor):
     """A subclass whose stack is of its own kind."""
 
@@ -253,20 +249,15 @@ class OwnKind(torch.Tensor):
         (1j, "complex"),
         (range(3), "range"),
         (bytearray(b"a"), "bytearray"),
-        (MyText("a"), "MyText"),
         (np.str_("a"), "str_"),
-        (np.array("a"), "dtype"),
         (np.array(["a", "b"]), "dtype"),
         (np.array([None]), "dtype object"),
         (np.array(["2024-01-01"], dtype="M8[D]"), "dtype datetime64"),
         (np.zeros(2, dtype=[("a", "i4")]), "dtype"),
         (np.zeros(2, dtype=">f4"), "does not take"),
         (np.zeros(4)[::-1], "does not take"),
-        (np.datetime64("2024-01-01"), "datetime64"),
         (np.timedelta64(1, "s"), "timedelta64"),
         (MyDict(a=1), "MyDict"),
-        (OrderedDict(a=1), "OrderedDict"),
-        (defaultdict(int, a=1), "defaultdict"),
         (UserList([1]), "UserList"),
         (torch.zeros(2).to_sparse(), "sparse"),
         (torch.zeros(2, requires_grad=True), "grad"),

@@ -242,17 +242,13 @@ def test_a_shared_tensor_is_copied():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.arange(5).share_memory_(),
         lambda: [{"deep": (torch.arange(5).share_memory_(),)}],
         lambda: torch.arange(5).share_memory_().untyped_storage(),
         lambda: torch.arange(5.0).share_memory_().requires_grad_(),
         multiprocessing.Lock,
         multiprocessing.Event,
-        multiprocessing.Semaphore,
-        multiprocessing.Condition,
         multiprocessing.SimpleQueue,
         lambda: multiprocessing.Pipe()[0],
-        lambda: [{"deep": (multiprocessing.Lock(),)}],
     ],
 )
 def test_what_only_one_process_can_take_is_refused_for_all(make):

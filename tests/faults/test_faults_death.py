@@ -1,4 +1,4 @@
-"""Workers are killed: what the error says, how soon it comes, and that the loader works again."""
+"""Workers are killed, or take too long: what the error says, how soon it comes, and that the loader works again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fault_tools import (
     FORMS,
     Assassin,
     AtGate,
+    ForksOne,
     Numbers,
     batches_of,
     collation,
@@ -28,7 +29,7 @@ from fault_tools import (
 )
 from processes import wait_gone
 
-from fastload.errors import FastloadError, WorkerDied
+from fastload.errors import FastloadError, LoadTimeout, WorkerDied
 
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS]
 
@@ -219,23 +220,9 @@ def test_a_worker_that_dies_in_worker_init_fn_is_an_error_each_time(kind, how):
 
 @kinds.forked
 def test_the_death_of_a_worker_that_has_forked_is_told_while_its_child_lives(kind):
-    """The child has inherited what the worker had open; the worker's end must be seen all the same."""
-    told, telling = os.pipe()
-
-    def fork_and_die() -> None:
-        child = os.fork()
-        if child == 0:
-            time.sleep(2.5 * SOON_S)
-            os._exit(0)
-        os.write(telling, child.to_bytes(8, "little"))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    iterator = iter(loader_of(Numbers(20, faults={5: fork_and_die}), batch_size=4, **kind.options()))
-    given, error = death(iterator)
-    child = int.from_bytes(os.read(told, 8), "little")
-    os.close(told)
-    os.close(telling)
-    os.kill(child, signal.SIGKILL)
+    fork_and_die = ForksOne(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    given, error = death(iter(loader_of(Numbers(20, faults={5: fork_and_die}), batch_size=4, **kind.options())))
+    fork_and_die.end()
     assert given == batches_of(20, 4)[: len(given)]
     assert 5 in error.samples
 
@@ -252,3 +239,60 @@ def test_other_loaders_go_on_when_a_worker_of_one_dies(kind, gate):
     assert isinstance(error, WorkerDied)
     for iterator in (before, started_later):
         assert outcomes(iterator) == batches_of(80, 4)
+
+
+# --- Timeouts --------------------------------------------------------------------------------------------------------
+
+
+TIMEOUT_S = 0.2
+
+
+def next_over_timeouts(iterator: Any) -> tuple[Any, int]:
+    """Return what ``next()`` gives, and how often it had to be tried again; the machine may be slow."""
+    tries = 0
+    while True:
+        try:
+            return numbers(next(iterator)), tries
+        except LoadTimeout:
+            tries += 1
+
+
+@kinds.with_workers
+@kinds.draws(4)
+def test_after_a_timeout_next_can_be_tried_again_and_no_batch_is_lost_or_repeated(kind, draw, gate):
+    length = draw.randint(5, 40)
+    place = draw.randrange(length)
+    form = draw.choice(FORMS)
+    tries = draw.randint(1, 3)
+    options = draw.loading(kind)
+    dataset = Numbers(length, form, {place: AtGate(gate)})
+    loader = loader_of(dataset, timeout=TIMEOUT_S, **options)
+    expected = batches_of(length, options["batch_size"])
+    iterator = iter(loader)
+    blocked = place // options["batch_size"]
+    assert [next_over_timeouts(iterator)[0] for _ in range(blocked)] == expected[:blocked]
+    gate.wait_reached()
+    begun = rf"^DataLoader timed out after 0\.2 seconds: .*worker \d+ \((pid|thread) \w+\) is loading batch {blocked} "
+    for _ in range(tries):
+        with pytest.raises(LoadTimeout, match=begun) as caught:
+            next(iterator)
+        assert isinstance(caught.value, RuntimeError)
+        assert isinstance(caught.value, FastloadError)
+        del caught
+    gate.open()
+    assert [next_over_timeouts(iterator)[0] for _ in expected[blocked:]] == expected[blocked:]
+    with pytest.raises(StopIteration):
+        next(iterator)
+    loader.close()
+
+
+@kinds.forked
+def test_a_worker_that_dies_after_a_timeout_is_an_error_of_its_own(kind, gate):
+    iterator = iter(loader_of(Numbers(8, faults={2: AtGate(gate)}), batch_size=4, timeout=TIMEOUT_S, **kind.options()))
+    victim, _ = gate.wait_reached()
+    with pytest.raises(LoadTimeout):
+        next(iterator)
+    send(victim, signal.SIGKILL)
+    wait_gone([victim])
+    with pytest.raises(WorkerDied, match="SIGKILL"):
+        next_over_timeouts(iterator)

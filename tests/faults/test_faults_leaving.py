@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import Any
 
 import fault_kinds as kinds
 import pytest
-from fault_tools import FORMS, AtGate, Gate, Numbers, batches_of, loader_of, numbers, outcomes
+from fault_tools import FORMS, AtGate, ForksOne, Gate, Numbers, batches_of, loader_of, numbers, outcomes
 from kit.leftovers import State, assert_nothing_left
 
 # A pool that is closed gives its workers five seconds for what they are at, and then two more to die.
@@ -195,24 +194,14 @@ def test_closing_does_not_wait_for_what_a_worker_has_forked(kind, pidfds, monkey
     """Such a child holds the pipe by which multiprocessing sees that a worker has ended."""
     if not pidfds:
         monkeypatch.setattr("fastload.workers.processes._pidfd", lambda process: None)
-    told, telling = os.pipe()
-
-    def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            time.sleep(2.5 * BOUND_S)
-            os._exit(0)
-        os.write(telling, child.to_bytes(8, "little"))
-
+    fork = ForksOne()
     loader = loader_of(Numbers(20, faults={5: fork}), batch_size=4, **kind.options())
     iterator = iter(loader)
     assert [numbers(next(iterator)) for _ in range(5)] == batches_of(20, 4)
     begun = time.monotonic()
     loader.close()
     took = time.monotonic() - begun
-    os.kill(int.from_bytes(os.read(told, 8), "little"), signal.SIGKILL)
-    os.close(told)
-    os.close(telling)
+    fork.end()
     assert took < AT_ONCE_S
 
 

@@ -613,14 +613,11 @@ def image_folder(root: Path) -> Any:
     return dataset
 
 
-# Each way of loading with one of the two, inline with both.
 @pytest.mark.parametrize(
     ("fuse", "way"),
     [
         (False, "inline"),
         (False, "threads"),
-        (False, "kept, small chunks"),
-        (True, "inline"),
         (True, "processes"),
         (True, "own collation"),
     ],
