@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._utils import ExceptionWrapper
 
 from ..base import compat
 from ..base.worker_errors import wrap_exception
@@ -30,7 +31,6 @@ from .held_interrupts import let_interrupts_through_in_worker
 from .pool import MessageSink
 from .samples import Job
 from .transport import MAX_PACKET
-from .unsendable import in_its_place
 
 if TYPE_CHECKING:
     from ..cache.records import Records
@@ -273,9 +273,28 @@ def encoded(sink: MessageSink, result: Result, item: WorkItem | None, where: str
     try:
         return sink.encode(result, item)
     except Exception as error:
-        instead = in_its_place(result, error, where)
+        instead = _in_its_place(result, error, where)
         last = result.outcome in (Outcome.ERROR, Outcome.FAILED_START)
         return sink.encode(instead, item) if last else encoded(sink, instead, item, where)
+
+
+def _in_its_place(result: Result, error: Exception, where: str) -> Result:
+    """Return what is sent for a result that cannot be pickled. One for an error can be pickled for certain."""
+    if result.outcome in (Outcome.SAMPLES, Outcome.OWN_ROWS):
+        return result._replace(outcome=Outcome.UNSENDABLE, payload=f"samples cannot be sent one by one ({error!r})")
+    if result.outcome in (Outcome.ERROR, Outcome.FAILED_START):
+        wrapper: ExceptionWrapper = result.payload
+        # A class that cannot be found by its name, such as one defined in a function: its text still can.
+        substitute = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=where)
+        vars(substitute).update(vars(wrapper), exc_type=RuntimeError)
+        name = wrapper.exc_type.__name__
+        substitute.where = f"{where} (as RuntimeError, because {name} itself cannot be pickled: {error!r})"
+        return result._replace(payload=substitute)
+    error.add_note(
+        "the result of the dataset or of collate_fn could not be sent to the main process; "
+        "return tensors, arrays or other picklable objects"
+    )
+    return result._replace(outcome=Outcome.ERROR, payload=wrap_exception(error, where))
 
 
 def _without_opencvs_threads() -> None:
