@@ -227,10 +227,13 @@ def test_many_failures_of_a_chunk_come_home_beside_its_other_samples(transport, 
 
 def test_a_batch_transform_draws_for_the_samples_that_are_left_what_it_would_have_drawn():
     def images(failing: frozenset[int], on_error: str, **way: Any) -> dict[int, torch.Tensor]:
-        transform = fastload.transforms.RandomCrop(8, padding=4)
-        loader = DataLoader(
-            Images(failing), 5, shuffle=True, seed=1, batch_transform=transform, on_error=on_error, **way
-        )
+        def image_of(index: int) -> Any:
+            if index in failing:
+                raise ValueError
+            return torch.full((3, 8, 8), float(index)) + torch.arange(8.0) / 8, index
+
+        options = {"batch_transform": fastload.transforms.RandomCrop(8, padding=4), "on_error": on_error, **way}
+        loader: Any = DataLoader(Made(23, image_of), 5, shuffle=True, seed=1, **options)
         found = {int(index): image for batch, indices in loader for image, index in zip(batch, indices, strict=True)}
         loader.close()
         return found
@@ -240,16 +243,6 @@ def test_a_batch_transform_draws_for_the_samples_that_are_left_what_it_would_hav
         left = images(frozenset({2, 9, 10}), "skip", **way)
         assert left.keys() == whole.keys() - {2, 9, 10}
         assert all(torch.equal(image, whole[index]) for index, image in left.items())
-
-
-class Images(Faulty):
-    def __init__(self, failing: frozenset[int]) -> None:
-        super().__init__(failing, 23)
-
-    def __getitem__(self, index: int) -> Any:
-        if index in self.failing:
-            raise ValueError
-        return torch.full((3, 8, 8), float(index)) + torch.arange(8.0) / 8, index
 
 
 # --- Passing over, and going on --------------------------------------------------------------------------------------
@@ -396,23 +389,17 @@ def test_an_interrupt_is_no_failed_sample():
     assert [row[0] for row in samples(next(iterator))] == [10]
 
 
-class Killed(Faulty):
-    """Its first epoch in a worker ends with a signal, at an index behind some failures."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.done = folder / "killed"
-
-    def __getitem__(self, index: int) -> Any:
-        if index == 30 and not self.done.exists():
-            self.done.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
-
-
 def test_a_worker_that_dies_is_an_error_and_the_pass_can_be_gone_on_with(tmp_path):
     expected = batches(loader_of(on_error="skip", shuffle=False))
-    loader = loader_of("processes", Killed(tmp_path), on_error="skip", shuffle=False)
+
+    def killed_once(index: int) -> Any:
+        done = tmp_path / "killed"
+        if index == 30 and not done.exists():
+            done.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Faulty()[index]
+
+    loader = loader_of("processes", Made(53, killed_once), on_error="skip", shuffle=False)
     found = []
     with pytest.raises(WorkerDied):
         for batch in loader:
