@@ -18,7 +18,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import IterableDataset, default_collate
 
 from fastload.buffers.layout import Layout, LayoutMismatch, learn
-from fastload.buffers.memory import PrivateMemory
+from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import SlotPool
 from fastload.work import Kind, WorkItem
 from fastload.workers.fetch import Outcome, Result

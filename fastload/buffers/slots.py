@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from .layout import Buffer
-from .memory import Memory, capacity_for
+from .memory import Memory
 
 _SLOT_SHIFT = 44
 _CHUNKS_AT = 1 << 43
@@ -154,6 +154,12 @@ class SlotBook:
                 if slot in self.waiting:
                     self.waiting.remove(slot)
                     self.free.append(slot)
+
+
+def capacity_for(num_bytes: int) -> int:
+    """Round up, so that results of slightly different length share a mapping."""
+    step = max(mmap.PAGESIZE, 1 << max(0, num_bytes.bit_length() - 4))
+    return max(1, -(-num_bytes // step)) * step
 
 
 class MemoryFile(Memory):

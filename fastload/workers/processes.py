@@ -30,7 +30,7 @@ from torch._utils import ExceptionWrapper
 from ..arguments import WorkerArguments
 from ..base.worker_errors import first_integers, read_error, wrap_unreadable
 from ..buffers.layout import Buffer, Layout
-from ..buffers.memory import Memory, PrivateMemory
+from ..buffers.memory import Memory
 from ..buffers.packing import unpack
 from ..buffers.rows import copy_rows
 from ..buffers.slots import MemoryFile, OwnForks, SlotPool, chunk_offset, slot_offset
@@ -49,7 +49,11 @@ if TYPE_CHECKING:
 
 def memory_kind() -> type[Memory]:
     """Return the kind of memory that slots lie in: see :func:`fastload.engine.build.module_of`."""
-    return MemoryFile if use_packets() else PrivateMemory
+    if use_packets():
+        return MemoryFile
+    from ..buffers.private_memory import PrivateMemory
+
+    return PrivateMemory
 
 
 def start(job: Job, arguments: WorkerArguments, slots: SlotPool) -> ProcessPool:

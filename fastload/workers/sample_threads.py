@@ -34,7 +34,6 @@ from . import routing
 from .fetch import Fetcher, Outcome, Result
 from .samples import Job, SampleLoader
 from .video_decoders import lock_decoders
-from .worker_process import Control, encoded, send_failed_start
 
 if TYPE_CHECKING:
     from .on_error import Failure
@@ -264,7 +263,7 @@ class SampleThreads:
 
 
 def live_in_threads(
-    job: Job, worker_id: int, endpoint: Any, sink: MessageSink, control: Control | None, where: str
+    job: Job, worker_id: int, endpoint: Any, sink: MessageSink, control: Any, where: str, encoded: Any, fail: Any
 ) -> None:
     """Live as a worker with several threads, until there are no more messages: for worker_process.py."""
     sending = threading.Lock()
@@ -280,7 +279,7 @@ def live_in_threads(
                 item = sink.decode(message)
             except Exception as error:  # indices that only their own process can read
                 with sending:
-                    send_failed_start(error, sink, worker_id, endpoint, where)
+                    fail(error, sink, worker_id, endpoint, where)
                 return None
             if control is None or item.iteration >= control.iteration:
                 return item
@@ -297,7 +296,7 @@ def live_in_threads(
     try:
         threads = SampleThreads(job, worker_id, where, receive, send, sink, note)
     except ConfigError as error:
-        send_failed_start(error, sink, worker_id, endpoint, where)
+        fail(error, sink, worker_id, endpoint, where)
         return
     threads.run()
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle as Several
 from hypothesis.stateful import RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from fastload.buffers import slots
-from fastload.buffers.memory import PrivateMemory
+from fastload.buffers.private_memory import PrivateMemory
 from fastload.buffers.slots import (
     MAX_CHUNK_BYTES,
     MemoryFile,
