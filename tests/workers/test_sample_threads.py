@@ -9,11 +9,16 @@ import time
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from fastload import DataLoader
 from fastload.errors import ConfigError, WorkerDied
 from fastload.sampling.distributed import DistributedSampler
+from fastload.work import WorkItem
+from fastload.workers.on_error import Failure
+from fastload.workers.sample_threads import Gathered
 
 COUNT = 50
 
@@ -236,3 +241,34 @@ class Stream(IterableDataset):
 def test_what_cannot_be_is_an_error(dataset, arguments, why):
     with pytest.raises(ConfigError, match=why):
         DataLoader(dataset, **{"worker_threads": 2, **arguments})
+
+
+class _Loads:
+    """A loader of samples, of which some fail, and some are left out."""
+
+    def __init__(self, failing, left_out):
+        self.failing, self.left_out, self.failures = failing, left_out, []
+
+    def load_within(self, indices, epoch, position):
+        (index,) = indices
+        if index in self.failing:
+            raise ValueError(index)
+        if index in self.left_out:
+            self.failures.append(Failure(0, index, None, "OSError", "", None))
+            return []
+        return [(index, epoch, position)]
+
+
+@given(st.permutations(range(8)), st.sets(st.integers(0, 7), max_size=2), st.sets(st.integers(0, 7)))
+def test_samples_are_in_their_places_in_whatever_order_they_were_loaded(order, failing, left_out):
+    item = WorkItem(0, 0, 3, 0, 0, 0, 8, 1, 0, 0, 100, list(range(8)))
+    gathered, loader = Gathered(8), _Loads(failing, left_out)
+    for row in order:
+        if gathered.failed_at > row:
+            gathered.load(loader, row, row, item, 2)
+    if failing:
+        with pytest.raises(ValueError, match=f"^{min(failing)}$"):
+            gathered.take(loader)
+    else:
+        assert gathered.take(loader) == [(row, 3, 100 + 2 * row) for row in range(8) if row not in left_out]
+        assert [failure.row for failure in loader.failures] == sorted(left_out)
